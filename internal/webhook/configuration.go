@@ -79,8 +79,10 @@ const (
 	PoliciesPath = "/validate/policies"
 
 	policiesWebhook = "policies.refract.dev"
-	// timeout is how long the API server waits, in seconds.
-	timeout = 10
+	deletionsWebhook = "deletions.policies.refract.dev"
+	// timeout is how long the API server waits, in seconds; deletionTimeout how long if it only wants to know what a deletion does.
+	timeout         = 10
+	deletionTimeout = 5
 )
 
 // newSpec is when the API server asks. What this leaves out the handler would
@@ -95,6 +97,10 @@ const newSpec = "request.operation == 'CREATE' || object.metadata.generation != 
 	"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
 
 const approval = ".metadata.?annotations[?'" + refractv1alpha1.ApproveReferencesAnnotation + "'].orValue('')"
+
+// byPeople leaves out deletions by the hub's own controllers, as of a namespace with all that is in it: nobody reads
+// their warnings.
+const byPeople = "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:') && !request.userInfo.username.startsWith('system:kube-')"
 
 // policiesConfiguration is the one of a hub. It stays when the program ends:
 // nobody writes policies unchecked.
@@ -116,6 +122,22 @@ func policiesConfiguration() Configuration {
 		Writes:         true,
 		TimeoutSeconds: timeout,
 		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
+	}, {
+		// The answer only has warnings, so a deletion waits for nobody who is not there.
+		Name: deletionsWebhook,
+		Path: PoliciesPath,
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups:   []string{corev1alpha1.GroupVersion.Group},
+				APIVersions: []string{corev1alpha1.GroupVersion.Version},
+				Resources:   []string{"clusteroverridepolicies", "clusterpropagationpolicies", "overridepolicies", "propagationpolicies"},
+				Scope:       &all,
+			},
+		}},
+		FailurePolicy:  admissionregistrationv1.Ignore,
+		TimeoutSeconds: deletionTimeout,
+		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "by-people", Expression: byPeople}},
 	}}
 	return Configuration{Kind: Validating, Name: ConfigurationName, Role: owner.HubRole, Webhooks: func() []Webhook { return webhooks }}
 }

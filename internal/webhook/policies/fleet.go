@@ -113,15 +113,21 @@ func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, c
 	}
 	before, after, problems := w.sides(base, problems, alone, v.Namespaced)
 	known := &answer{}
-	if known.references, err = broughtIn(ctx, w, after); err != nil {
-		return nil, err
+	if !w.deleted() {
+		if known.references, err = broughtIn(ctx, w, after); err != nil {
+			return nil, err
+		}
 	}
 	checked <- known
 	if v.advice.Over(w.ref.Namespace, time.Now()) {
 		return nil, errMuchAdvice
 	}
 	began := time.Now()
-	a, err := v.advise(ctx, w, before, after, problems)
+	advise := v.advise
+	if w.deleted() {
+		advise = v.adviseDeletion
+	}
+	a, err := advise(ctx, w, before, after, problems)
 	now := time.Now()
 	v.advice.Add(w.ref.Namespace, now.Sub(began), now)
 	if err != nil {
@@ -137,13 +143,16 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	if w.was != nil && !w.cluster() && len(after.Objects) == 0 {
 		a.warnings = append(a.warnings, "changes nothing: no object names this policy")
 	}
-	radius, rollouts, err := blastRadius(w, before, after, within(ctx))
+	radius, rollouts, waits, err := blastRadius(w, before, after, within(ctx))
 	if err != nil {
 		return nil, err
 	}
 	seen := v.visibility(ctx, w, before, after)
 	if radius != "" {
 		a.warnings = append(a.warnings, radius)
+		if says := w.approval(waits); says != "" {
+			a.warnings = append(a.warnings, says)
+		}
 		a.warnings = append(a.warnings, sayWaves(rollouts, seen)...)
 	}
 	was, err := lint.Each(before, problems, within(ctx))
@@ -268,6 +277,9 @@ func (w *write) sides(base *manifest.Set, problems []*manifest.Problem, alone *m
 	if w.was != nil { // The API server knows better than what is remembered.
 		was, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.was}, namespaced)
 		before = base.Overlay(was)
+		if w.deleted() {
+			return before, without(before, w), others
+		}
 		return before, before.Overlay(alone), others
 	}
 	before = without(base, w)

@@ -1,6 +1,6 @@
 // Package policies answers the API server of a hub that asks about a policy or a
 // cluster which somebody writes: whether it is valid, and what it does to the
-// fleet.
+// fleet. The deletion of a policy is never refused: warnings say what it does.
 //
 // What lint calls an error about the written object is refused, each at its
 // field. Everything else that lint has to say of the write, and its blast radius,
@@ -126,7 +126,7 @@ func newValidator(o Options) *validator {
 type write struct {
 	ref      tree.Policy // Of a cluster, too; without generation.
 	id       manifest.Identity
-	now, was *unstructured.Unstructured // was is nil for a new object.
+	now, was *unstructured.Unstructured // was is nil for a new object, and now for one that is deleted.
 	author   *authenticationv1.UserInfo
 	weight   int // While it waits.
 }
@@ -186,7 +186,9 @@ func (w *write) approves() bool {
 func (v *validator) handle(ctx context.Context, req *admission.Request) (*admission.Response, error) {
 	switch req.Operation {
 	case admission.Create, admission.Update:
-	case admission.Delete, admission.Connect:
+	case admission.Delete:
+		return &admission.Response{Warnings: short(v.deletion(ctx, req))}, nil
+	case admission.Connect:
 		return &admission.Response{}, nil
 	default:
 		return admission.Denied(fmt.Errorf("operation %q is not known", req.Operation)), nil

@@ -85,20 +85,28 @@ func objects(tb testing.TB, text []byte, there bool) []*unstructured.Unstructure
 }
 
 // review is what an API server sends about a write by bob; was is nil for a new
-// object.
+// object, and now for one that is deleted.
 func review(tb testing.TB, was, now *unstructured.Unstructured) []byte {
 	tb.Helper()
-	gvk := now.GroupVersionKind()
+	of := now
+	if of == nil {
+		of = was
+	}
 	req := &admissionv1.AdmissionRequest{
-		UID: "42", Kind: metav1.GroupVersionKind(gvk), Name: now.GetName(), Namespace: now.GetNamespace(),
+		UID: "42", Kind: metav1.GroupVersionKind(of.GroupVersionKind()), Name: of.GetName(), Namespace: of.GetNamespace(),
 		Operation: admissionv1.Create,
 		UserInfo: authenticationv1.UserInfo{
 			Username: "bob", Groups: []string{"staff"}, UID: "7", Extra: map[string]authenticationv1.ExtraValue{"tenant": {"shop"}},
 		},
-		Object: runtime.RawExtension{Raw: encoded(tb, now)},
+	}
+	if now != nil {
+		req.Object = runtime.RawExtension{Raw: encoded(tb, now)}
 	}
 	if was != nil {
 		req.Operation = admissionv1.Update
+		if now == nil {
+			req.Operation = admissionv1.Delete
+		}
 		req.OldObject = runtime.RawExtension{Raw: encoded(tb, was)}
 	}
 	body, err := json.Marshal(&admissionv1.AdmissionReview{
@@ -202,7 +210,7 @@ func file(archive, shared *txtar.Archive, name string) []byte {
 }
 
 // TestHandle answers for each archive about the write of new.yaml in place of
-// old.yaml, on a hub that holds fleet.yaml, and old.yaml or, if it is there,
+// old.yaml, or the deletion of old.yaml if there is no new.yaml, on a hub that holds fleet.yaml, and old.yaml or, if it is there,
 // remembered.yaml. denied.txt is what bob may not read, and list:RESOURCE of what he may
 // not list; service.yaml is what the hub holds besides.
 func TestHandle(t *testing.T) {
@@ -224,7 +232,10 @@ func TestHandle(t *testing.T) {
 		if old := objects(t, file(archive, shared, "old.yaml"), true); len(old) > 0 {
 			was = old[0]
 		}
-		now := objects(t, file(archive, shared, "new.yaml"), was != nil)[0]
+		var now *unstructured.Unstructured
+		if written := objects(t, file(archive, shared, "new.yaml"), was != nil); len(written) > 0 {
+			now = written[0]
+		}
 		var mu sync.Mutex
 		secrets := strings.Fields(string(file(archive, shared, "denied.txt")))
 		allowed := func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {

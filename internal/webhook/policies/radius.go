@@ -2,6 +2,7 @@ package policies
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,15 +16,17 @@ import (
 // mostWaves is of how many groups of objects it is said in which waves they go out.
 const mostWaves = 3
 
-// blastRadius says in one sentence what becomes of copies, and returns in which waves; it is empty if nothing
-// does, or if there were no clusters. Its error is that of each.
-func blastRadius(w *write, before, after *manifest.Set, each func(*render.Outcome) error) (string, []diff.Rollout, error) {
+// blastRadius says in one sentence what becomes of copies, and returns in which waves, and whether some of it waits for
+// approval; it is empty if nothing does, or if there were no clusters. Its error is that of each.
+func blastRadius(
+	w *write, before, after *manifest.Set, each func(*render.Outcome) error,
+) (says string, waves []diff.Rollout, waits bool, err error) {
 	d, err := diff.Compare(before, after, diff.Options{Each: each})
 	if errors.Is(err, render.ErrNoClusters) {
-		return "", nil, nil
+		return "", nil, false, nil
 	}
 	if err != nil {
-		return "", nil, err
+		return "", nil, false, err
 	}
 	of := map[diff.Status]*tally{}
 	for i := range d.Groups {
@@ -42,24 +45,24 @@ func blastRadius(w *write, before, after *manifest.Set, each func(*render.Outcom
 		status diff.Status
 		how    func(*tally) string
 	}{
-		{diff.Deleted, func(t *tally) string { return "removes " + t.what() + " from " + t.where("") }},
+		{diff.Deleted, func(t *tally) string { return "removes " + t.what() + " from " + t.where("") + t.waits() }},
 		{diff.Failing, func(t *tally) string { return "makes " + t.what() + " fail" + t.on() }},
 		{diff.Changed, func(t *tally) string { return "changes " + t.what() + t.on() + t.which() }},
 		{diff.Recovered, func(t *tally) string { return "writes " + t.what() + t.on() + " that could not be written before" }},
-		{diff.Created, func(t *tally) string { return "places " + t.what() + " on " + t.where(more) }},
+		{diff.Created, func(t *tally) string { return "places " + t.what() + " on " + t.where(more) + t.waits() }},
 	} {
 		if t := of[say.status]; t != nil {
 			parts = append(parts, say.how(t))
 		}
 	}
 	if len(parts) == 0 {
-		return "", nil, nil
+		return "", nil, false, nil
 	}
 	text := strings.Join(parts, "; ")
 	if w.cluster() && w.was == nil {
 		text = "once it is ready, this " + text
 	}
-	return text, d.Rollouts, nil
+	return text, d.Rollouts, d.Totals.AwaitingApproval > 0, nil
 }
 
 // sayWaves says of the first groups of objects in which waves they go out, as far as the author may know.
@@ -178,6 +181,18 @@ func (t *tally) which() string {
 		return ""
 	}
 	return ", " + strings.Join(texts, ", ")
+}
+
+// waits says how many of the objects wait for approval before this happens.
+func (t *tally) waits() string {
+	switch n := len(t.with[diff.Approving]); {
+	case n == 0:
+		return ""
+	case n == len(t.objects):
+		return ", which waits for approval"
+	default:
+		return fmt.Sprintf(", of which %s for approval", output.Count(n, "object waits", "objects wait"))
+	}
 }
 
 // plural is how people write several of a kind.
