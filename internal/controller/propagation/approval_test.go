@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -264,5 +266,48 @@ func TestFollowersOfWhatWaits(t *testing.T) {
 	again.setDesired(leader, withdrawn, previous{uid: "1", placed: on(names...)}, nil)
 	if with = again.followed(follower, []Key{leader}); !slices.Equal(with.on(on(names...)), names) {
 		t.Errorf("after a restart the follower stays on %v, want all", with.on(on(names...)))
+	}
+}
+
+// TestPolicyDeletedEvent: the deletion of an override policy that objects name is an event.
+func TestPolicyDeletedEvent(t *testing.T) {
+	op := tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: "op"}
+	cases := map[string]struct {
+		reason string
+		ref    tree.Policy
+		used   bool
+		leads  bool
+		want   []string
+	}{
+		"Used":     {"The copies lose what it changed everywhere at once.", op, true, true, []string{"Warning PolicyDeleted what it changed is taken back: 1 object on 2 clusters named it"}},
+		"Unused":   {"Nothing happens.", op, false, true, nil},
+		"Follower": {"One replica says it.", op, true, false, nil},
+		"Placing":  {"Objects stay where they are.", tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "op"}, true, true, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
+			told := make(chan string, 2)
+			c.reporter.recorder = &events.FakeRecorder{Events: told}
+			if tc.used {
+				c.state.setDesired(keyOf("configmaps", "web"), &desiredState{placed: on("eu-1", "us-1")}, previous{}, []tree.Policy{tc.ref})
+			}
+			policies := newPolicies(discard)
+			policies.deleted = c.reporter.policyDeleted
+			obj, _ := policyObject(tc.ref)
+			obj.SetNamespace(tc.ref.Namespace)
+			obj.SetName(tc.ref.Name)
+			policies.store(obj)
+			policies.forget(tc.ref)
+			policies.forget(tc.ref) // As a list may tell once more.
+			close(told)
+			var got []string
+			for e := range told {
+				got = append(got, e)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
 }

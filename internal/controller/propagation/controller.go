@@ -193,7 +193,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}).make
 
 	sources.notify = decider.sourceChanged
-	policies.changed = decider.policyChanged
+	policies.changed, policies.deleted = decider.policyChanged, reporter.policyDeleted
 	records.found, records.changed, records.deleted = reporter.recordFound, reporter.recordChanged, reporter.recordDeleted
 	members.Served = sources.served
 	members.OnCopy = dispatcher.copyChanged

@@ -37,7 +37,8 @@ import (
 // policies are the policies of the hub, as they are and compiled. Nobody else keeps them:
 // they may be large.
 type policies struct {
-	changed func(tree.Policy) // Called with a reference without generation.
+	changed func(tree.Policy)                // Called with a reference without generation.
+	deleted func(tree.Policy, client.Object) // Called before that with a policy that is deleted, as it was.
 	log     logr.Logger
 
 	mu           sync.RWMutex
@@ -54,6 +55,7 @@ type policies struct {
 func newPolicies(log logr.Logger) *policies {
 	return &policies{
 		changed:      func(tree.Policy) {},
+		deleted:      func(tree.Policy, client.Object) {},
 		log:          log,
 		objects:      map[tree.Policy]client.Object{},
 		overrides:    map[tree.Policy]*override.Policy{},
@@ -334,6 +336,7 @@ func (p *policies) compile(obj client.Object) (c compiled) {
 
 func (p *policies) forget(ref tree.Policy) {
 	p.mu.Lock()
+	was := p.objects[ref]
 	delete(p.objects, ref)
 	delete(p.overrides, ref)
 	delete(p.propagations, ref)
@@ -342,6 +345,9 @@ func (p *policies) forget(ref tree.Policy) {
 	delete(p.problems, ref)
 	delete(p.checked, ref)
 	p.mu.Unlock()
+	if was != nil {
+		p.deleted(ref, was)
+	}
 	p.changed(ref)
 }
 

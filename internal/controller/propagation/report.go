@@ -26,6 +26,7 @@ import (
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 	"refract.dev/release"
+	"refract.dev/tree"
 )
 
 // A report waits a moment for what else there is to say; longer while clusters
@@ -692,4 +693,18 @@ func (rep *reporter) announce(key Key, p *desiredState, k known, warned []string
 	for _, text := range rep.state.corrections(key) {
 		rep.recorder.Eventf(source, nil, corev1.EventTypeWarning, "DriftCorrected", "Propagate", "%s", output.Cut(text, maxMessage))
 	}
+}
+
+// policyDeleted records an event on an override policy that was deleted while objects named it: each of them has
+// another one, of what is taken back there.
+func (rep *reporter) policyDeleted(ref tree.Policy, was client.Object) {
+	if ref.Kind != corev1alpha1.KindOverridePolicy && ref.Kind != corev1alpha1.KindClusterOverridePolicy || !rep.shards.Leads() {
+		return
+	}
+	u := rep.state.usage(ref, was.GetGeneration())
+	if len(u.users) == 0 {
+		return
+	}
+	rep.recorder.Eventf(was, nil, corev1.EventTypeWarning, reasonPolicyDeleted, "Propagate", "what it changed is taken back: %s on %s named it",
+		output.Count(len(u.users), "object", "objects"), output.Count(len(u.clusters), "cluster", "clusters"))
 }
