@@ -1,0 +1,254 @@
+// Package placement tests, with processes, a hub and simulated members, that mistakes in policies change nothing across the
+// fleet until somebody approves them.
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/test/harness"
+	"refract.dev/test/simulation"
+)
+
+func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
+
+// fleet is a hub with simulated members and controllers.
+type fleet struct {
+	*testing.T
+	*harness.Env
+
+	members     *simulation.Fleet
+	controllers *harness.Replica
+	args        []string
+}
+
+const size, objects = 30, 10
+
+// quiet is how long nothing must happen.
+const quiet = 3 * time.Second
+
+func start(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{T: t, Env: harness.New(t, harness.Topology{CRDs: true})}
+	var err error
+	if f.members, err = simulation.Start(t.Context(), size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.members.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, m := range f.members.Members {
+		if err := f.Join(t.Context(), m.Name, harness.Access{Endpoint: m.Endpoint, CA: m.CA, Token: m.Token}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.kubectl("", "label", "federatedclusters", "--all", "region=eu")
+	ports, err := harness.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.args = []string{"--webhook-bind-address", ports[0], "--webhook-url", "https://" + ports[0]}
+	f.run("first")
+	harness.Eventually(t, "the API server asks about policies", func(context.Context) error {
+		_, err := f.KubectlSays("hub", "", "get", "validatingwebhookconfiguration", "refract-policies")
+		return err
+	})
+	return f
+}
+
+// run starts controllers in the place of those that run.
+func (f *fleet) run(name string) {
+	f.Helper()
+	if f.controllers != nil {
+		if err := f.controllers.Stop(syscall.SIGKILL); err != nil {
+			f.Fatal(err)
+		}
+	}
+	var err error
+	if f.controllers, err = f.Replica(name, append(f.args, "--lease-duration", "2s")...); err != nil {
+		f.Fatal(err)
+	}
+	harness.Eventually(f, "the controllers are ready", f.controllers.Ready)
+}
+
+// kubectl returns what it says, warnings among it.
+func (f *fleet) kubectl(manifest string, args ...string) string {
+	f.Helper()
+	out, err := f.KubectlSays("hub", manifest, args...)
+	if err != nil {
+		f.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// says fails the test unless the text has all of these.
+func (f *fleet) says(what, text string, want ...string) {
+	f.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			f.Errorf("%s: want it to say %q, got:\n%s", what, w, text)
+		}
+	}
+}
+
+// copies waits until the members hold so many.
+func (f *fleet) copies(what string, want int) {
+	f.Helper()
+	harness.Eventually(f, what, func(context.Context) error { return f.holds(want) })
+}
+
+func (f *fleet) holds(want int) error {
+	managed := labels.SelectorFromSet(labels.Set{corev1alpha1.ManagedLabel: "true"})
+	if got := f.members.Count(managed); got != want {
+		return fmt.Errorf("the members hold %d copies, want %d", got, want)
+	}
+	return nil
+}
+
+// waiting waits until the reports of the objects of a type say that they wait.
+func (f *fleet) waiting(resource, leaves, joins string) {
+	f.Helper()
+	harness.Eventually(f, resource+" wait for approval", func(context.Context) error {
+		out, err := f.KubectlSays("hub", "", "get", "propagations", "-n", "shop", "-o",
+			`jsonpath={range .items[?(@.status.held)]}{.spec.source.resource} {.status.conditions[?(@.type=="Synced")].message}{"\n"}{end}`)
+		if err != nil {
+			return errors.New(out)
+		}
+		if n := strings.Count(out, resource+" waits for approval: "+leaves+joins); n != objects {
+			return fmt.Errorf("%d of them do:\n%s", n, out)
+		}
+		return nil
+	})
+}
+
+// writes are the requests by which members were changed.
+func (f *fleet) writes() (applied, deleted int64) {
+	requests := f.members.Requests()
+	return requests["apply"] + requests["create"] + requests["patch"], requests["delete"]
+}
+
+const policies = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: all, namespace: shop}
+spec: {schedulingMode: Duplicate, clusterSelector: {region: eu}}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: one, namespace: shop}
+spec: {schedulingMode: Duplicate, placement: [{cluster: m-0001}]}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: region, namespace: shop}
+spec: {overrideRules: [{overriders: {labels: [{operator: addIfAbsent, value: {region: eu}}]}}]}
+`
+
+// TestMistakesWait makes two mistakes in policies of ten objects each on thirty members: a clusterSelector that matches no
+// cluster, and an emptied placement.
+func TestMistakesWait(t *testing.T) {
+	f := start(t)
+	f.kubectl("", "create", "namespace", "shop")
+	f.kubectl(policies, "apply", "-f", "-")
+	var all []string
+	for i := range objects {
+		all = append(all, fmt.Sprintf(`
+{apiVersion: v1, kind: ConfigMap, metadata: {name: web-%[1]d, namespace: shop,
+ labels: {kubeadmiral.io/propagation-policy-name: all, kubeadmiral.io/override-policy-name: region}}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: key-%[1]d, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: one}}}
+`, i))
+	}
+	f.kubectl(strings.Join(all, "---"), "apply", "-f", "-")
+	f.copies("the objects are placed", objects*size+objects)
+
+	// The deletion of an override policy says what it takes back.
+	f.says("the deletion of the override policy", f.kubectl("", "delete", "overridepolicy", "region", "-n", "shop"),
+		"Warning: what this policy overrides is taken back: that changes 10 ConfigMaps on 30 clusters")
+	harness.Eventually(t, "the deletion is an event", func(context.Context) error {
+		out, err := f.KubectlSays("hub", "", "get", "events", "-n", "shop", "--field-selector", "reason=PolicyDeleted")
+		if err == nil && !strings.Contains(out, "what it changed is taken back: 10 objects on 30 clusters named it") {
+			err = errors.New(out)
+		}
+		return err
+	})
+	harness.Eventually(t, "what it changed is taken back", func(context.Context) error {
+		if applied, _ := f.writes(); applied < 2*objects*size+objects {
+			return fmt.Errorf("%d writes", applied)
+		}
+		return nil
+	})
+
+	// A typo, which refract diff announces before, and the API server when it is made.
+	typo := strings.Replace(policies, "region: eu}}\n", "region: ue}}\n", 1)
+	file := filepath.Join(t.TempDir(), "typo.yaml")
+	if err := os.WriteFile(file, []byte(strings.Split(typo, "---")[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := f.Refract("diff", "--hub", "--kubeconfig", f.Kubeconfig("hub"), "--to", file) // It ends with 1.
+	f.says("refract diff", out, "waits for approval: would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more)", "300 copies wait for approval")
+	applied, deleted := f.writes()
+	f.says("the typo", f.kubectl(strings.Split(typo, "---")[0], "apply", "-f", "-"),
+		"Warning: removes 10 ConfigMaps from 30 clusters, which waits for approval", "refract approve propagationpolicy/shop/all")
+	f.waiting("configmaps", "would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more), number ", "")
+	f.says("the emptied placement", f.kubectl("", "patch", "propagationpolicy", "one", "-n", "shop", "--type=merge", "-p", `{"spec":{"placement":[]}}`),
+		"Warning: places 10 Secrets on 29 more clusters, which waits for approval")
+	f.waiting("secrets", "", "would come to 29 other clusters (m-0002, m-0003, m-0004 and 26 more)")
+	f.unchanged(applied, deleted)
+
+	// What waits goes on to wait when other controllers take over.
+	f.run("second")
+	f.unchanged(applied, deleted)
+
+	// Whoever approves is shown what it is, and has it done.
+	out, err := f.Refract("approve", "propagationpolicy/shop/all", "--yes", "--kubeconfig", f.Kubeconfig("hub"))
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	f.says("refract approve", out, "10 objects wait for the approval of propagationpolicy/shop/all", "would leave 30 of 30 clusters")
+	f.copies("the approved copies are removed", objects)
+	if _, err := f.Refract("approve", "propagationpolicy/shop/one", "--yes", "--kubeconfig", f.Kubeconfig("hub")); err != nil {
+		t.Fatal(err)
+	}
+	f.copies("the approved copies are created", objects*size)
+
+	// Two labels that are taken off by mistake.
+	f.kubectl("", "label", "secret", "key-0", "key-1", "-n", "shop", corev1alpha1.PropagationPolicyLabel+"-")
+	harness.Eventually(t, "it waits", func(context.Context) error {
+		out, err := f.Refract("get", "secret/key-0", "-n", "shop", "--kubeconfig", f.Kubeconfig("hub"))
+		if err == nil && !strings.Contains(out, "approve with: refract approve secret/shop/key-0") {
+			err = errors.New(out)
+		}
+		return err
+	})
+	if err := f.holds(objects * size); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Refract("approve", "secret/shop/key-0", "--yes", "--kubeconfig", f.Kubeconfig("hub")); err != nil {
+		t.Fatal(err)
+	}
+	f.copies("the copies of one of them go", (objects-1)*size)
+}
+
+// unchanged fails the test if a member is written to within some seconds.
+func (f *fleet) unchanged(applied, deleted int64) {
+	f.Helper()
+	harness.Consistently(f, "nothing is written to a member", quiet, func(context.Context) error {
+		if a, d := f.writes(); a != applied || d != deleted {
+			return fmt.Errorf("%d creations or changes, %d deletions", a-applied, d-deleted)
+		}
+		return nil
+	})
+}
