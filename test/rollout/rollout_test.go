@@ -369,7 +369,7 @@ spec:
   - {name: canary, targetClusters: {clusters: [member-2]}}
   - {name: world, strategy: Manual}
 `
-	apply(t, ns, policy, strings.ReplaceAll(shop, "metadata: {name: NS}", "metadata: {name: NS, labels: {refract.dev/cluster-rollout-policy-name: floor-NS}}"), `
+	apply(t, ns, policy, strings.ReplaceAll(shop, "metadata: {name: NS, labels: {", "metadata: {name: NS, labels: {refract.dev/cluster-rollout-policy-name: floor-NS, "), `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: team, namespace: NS}
