@@ -69,7 +69,8 @@ func own(member, key string) bool {
 	case corev1alpha1.ManagedLabel:
 		return member == "labels"
 	case refractv1alpha1.SourceAnnotation, refractv1alpha1.AppliedAnnotation, refractv1alpha1.NamespaceAnnotation,
-		refractv1alpha1.OrphanAnnotation, refractv1alpha1.AdoptedAnnotation, refractv1alpha1.RemoveAfterAnnotation:
+		refractv1alpha1.OrphanAnnotation, refractv1alpha1.AdoptedAnnotation, refractv1alpha1.RemoveAfterAnnotation,
+		refractv1alpha1.KeepAnnotation:
 		return member == "annotations"
 	}
 	return false

@@ -24,6 +24,8 @@ type Keeping struct {
 	RetainReplicas bool
 	// Left are fields that are sent to a cluster when a copy is created, and not afterwards.
 	Left []tree.Pattern
+	// Keep protects the copies: each is deleted without approval only if a user deletes the object.
+	Keep bool
 	// DisableFollowing: nothing travels with the object, and it with nothing.
 	DisableFollowing bool
 	// Orphan says which copies stay when the object goes: OrphanAll, OrphanAdopted,
@@ -74,6 +76,7 @@ func KeepingOf(annotations map[string]string) (Keeping, []string) {
 		DryRun:           r.flag(corev1alpha1.DryRunAnnotation),
 		Frozen:           r.flag(corev1alpha1.NoSchedulingAnnotation),
 		RetainReplicas:   r.flag(corev1alpha1.RetainReplicasAnnotation),
+		Keep:             r.flag(refractv1alpha1.KeepAnnotation),
 		DisableFollowing: r.flag(corev1alpha1.DisableFollowingAnnotation),
 		Orphan:           r.oneOf(corev1alpha1.OrphanAnnotation, OrphanAll, OrphanAdopted),
 		Left:             r.left(),

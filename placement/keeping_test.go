@@ -27,6 +27,16 @@ func TestKeepingOf(t *testing.T) {
 			},
 			want: placement.Keeping{DryRun: true, Frozen: true, RetainReplicas: true, DisableFollowing: true},
 		},
+		"Keep": {
+			reason: "Copies can be protected.",
+			in:     map[string]string{"refract.dev/keep": "true"},
+			want:   placement.Keeping{Keep: true},
+		},
+		"NoKeep": {
+			reason:   "Whether they are must be clear.",
+			in:       map[string]string{"refract.dev/keep": "yes"},
+			warnings: []string{`annotation refract.dev/keep is "yes" and not acted on: want "true" or "false"`},
+		},
 		"Off": {
 			reason: "To say false is no mistake.",
 			in:     map[string]string{"kubeadmiral.io/dry-run": "false", "kubeadmiral.io/no-scheduling": ""},

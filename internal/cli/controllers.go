@@ -53,6 +53,8 @@ type controllers struct {
 	// in percent; guardAll is whether those count whose objects somebody deleted.
 	guard    int
 	guardAll bool
+	// keepKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
+	keepKinds []string
 	// namespaceLabels are the labels that namespaces on members have as on the hub.
 	namespaceLabels []string
 	// emptyAfter is how long such a namespace is marked as empty before it is deleted; zero
@@ -267,9 +269,13 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 	if err != nil {
 		return nil, err
 	}
+	kept, err := propagation.ParseKeptKinds(c.keepKinds)
+	if err != nil {
+		return nil, fmt.Errorf("--keep-kinds: %w", err)
+	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
 		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Started: c.started,
-		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter,
+		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter, KeptKinds: kept,
 	})
 	if err != nil {
 		return nil, err

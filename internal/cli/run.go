@@ -126,6 +126,8 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 		"`percent` of a namespace's copies on a member that may go at once without refract approve, unless somebody deleted their objects; 100 for all, and then no change of a placement waits either")
 	f.BoolVar(&c.guardAll, "deletion-guard-all", false,
 		"have --deletion-guard ask about copies, too, whose objects somebody deleted on the hub by a call")
+	f.StringSliceVar(&c.keepKinds, "keep-kinds", nil,
+		"`kinds`, as KIND or KIND.GROUP, joined by commas, whose copies, like those of volumes, are deleted without refract approve only if a user deletes their object")
 	f.StringSliceVar(&c.namespaceLabels, "namespace-labels", nil,
 		"`labels`, as KEY or PREFIX/*, joined by commas, that a namespace made on a member has as on the hub, beside those of pod security")
 	f.DurationVar(&c.emptyAfter, "remove-empty-namespaces-after", 0,
@@ -185,6 +187,9 @@ func (c *controllers) check() error {
 				return fmt.Errorf("%s: namespace %q: %s", flag, ns, msgs[0])
 			}
 		}
+	}
+	if _, err := propagation.ParseKeptKinds(c.keepKinds); err != nil {
+		return fmt.Errorf("--keep-kinds: %w", err)
 	}
 	for _, pattern := range c.namespaceLabels {
 		if err := propagation.CheckNamespaceLabel(pattern); err != nil {

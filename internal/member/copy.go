@@ -21,6 +21,8 @@ type Copy struct {
 	Hash string
 	// Orphan is the annotation that has it stay when its source goes: "all", "adopted" or "".
 	Orphan string
+	// Keep is whether the copy has the annotation by which its object protects it from deletion.
+	Keep bool
 	// Adopted is whether it was there before it became a copy.
 	Adopted bool
 	// Native is whether the member makes it for itself, as [placement.Native] has it.

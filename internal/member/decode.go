@@ -124,6 +124,7 @@ func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Co
 		MadeFor:    annotations[refractv1alpha1.NamespaceAnnotation],
 		Hash:       annotations[refractv1alpha1.AppliedAnnotation],
 		Orphan:     annotations[refractv1alpha1.OrphanAnnotation],
+		Keep:       annotations[refractv1alpha1.KeepAnnotation] == "true",
 		Adopted:    annotations[refractv1alpha1.AdoptedAnnotation] == "true",
 		Native:     placement.Native(resource, o) != "",
 		Deleting:   o.GetDeletionTimestamp() != nil,

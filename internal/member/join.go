@@ -180,7 +180,14 @@ func Forget(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCl
 	return nil
 }
 
-var pendingToken = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
+var (
+	pendingToken  = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
+	pendingOthers = regexp.MustCompile(`\bothers=([0-9a-f]+); token=`)
+	pendingKept   = regexp.MustCompile(`([0-9]+) of them ` + PendingKept)
+)
+
+// PendingKept is how the guard says that copies need approval because of their data: those of volumes, and those that are kept.
+const PendingKept = "are volumes, or kept for their data"
 
 // PendingApproval returns the token of the deletions that the guard holds back on the member,
 // and what it says of them; empty if none are. A token that was approved is that
@@ -214,6 +221,18 @@ func PendingTally(message string) (held, copies int, which string, ok bool) {
 	return held, copies, found[3], errHeld == nil && errCopies == nil
 }
 
+// PendingData returns how many of the copies that are held back, according to a message of the guard, need approval because of
+// their data, and the token of the others; empty if there are no others, or no such copies.
+func PendingData(message string) (kept int, others string) {
+	if found := pendingKept.FindStringSubmatch(message); found != nil {
+		kept, _ = strconv.Atoi(found[1]) // The largest int, if there are more.
+	}
+	if found := pendingOthers.FindStringSubmatch(message); found != nil {
+		others = found[1]
+	}
+	return kept, others
+}
+
 // Approve lets the deletions go on that the token stands for, and no others:
 // [ErrNotHeld] or [ErrHeldAnew] say that they are not what is held back any more.
 func Approve(ctx context.Context, hub client.Client, name, token string) error {
@@ -222,9 +241,11 @@ func Approve(ctx context.Context, hub client.Client, name, token string) error {
 		if err != nil {
 			return err
 		}
-		switch held, _ := PendingApproval(fc); held {
-		case token:
-		case "":
+		held, message := PendingApproval(fc)
+		_, others := PendingData(message)
+		switch {
+		case held == token || token != "" && others == token:
+		case held == "":
 			return fmt.Errorf("cluster %q: %w", name, ErrNotPending)
 		default:
 			return fmt.Errorf("cluster %q: %w", name, ErrPendingChanged)

@@ -97,10 +97,10 @@ func (r *Reconciler) concerns(e event.UpdateEvent) bool {
 	if !ok1 || !ok2 {
 		return false
 	}
-	const approval = refractv1alpha1.ApproveAnnotation
+	const approval, release = refractv1alpha1.ApproveAnnotation, refractv1alpha1.ReleaseKeptAnnotation
 	return before.Generation != after.Generation || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		!maps.Equal(before.Labels, after.Labels) || !slices.Equal(before.Finalizers, after.Finalizers) ||
-		before.Annotations[approval] != after.Annotations[approval] ||
+		before.Annotations[approval] != after.Annotations[approval] || before.Annotations[release] != after.Annotations[release] ||
 		(!r.owns(after.Name) && (isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady) ||
 			!slices.Equal(before.Status.APIResourceTypes, after.Status.APIResourceTypes)))
 }

@@ -25,6 +25,7 @@ type record struct {
 	round      uint32 // Of the last list that has shown it.
 	judged     uint32 // Version of the Health that readiness takes into account.
 	readiness  uint8  // Index of readinesses.
+	keep       bool
 	adopted    bool
 	native     bool
 	deleting   bool
@@ -71,6 +72,7 @@ func recordOf(key Key, c *Copy) *record {
 		owned:      c.Owned,
 		generation: c.generation,
 		version:    c.version,
+		keep:       c.Keep,
 		adopted:    c.Adopted,
 		native:     c.Native,
 		deleting:   c.Deleting,
@@ -88,6 +90,7 @@ func (r *record) copy(key Key) Copy {
 		Hash:             r.hash.String(),
 		Orphan:           r.orphan.String(),
 		Fault:            r.fault.String(),
+		Keep:             r.keep,
 		Adopted:          r.adopted,
 		Native:           r.native,
 		Deleting:         r.deleting,
@@ -182,7 +185,7 @@ func (r *record) differs(before *record) difference {
 	}
 	return difference{
 		content: before.uid != r.uid || before.source != r.source || before.hash != r.hash || before.owned != r.owned ||
-			before.orphan != r.orphan || before.adopted != r.adopted || before.native != r.native || before.deleting != r.deleting ||
+			before.orphan != r.orphan || before.keep != r.keep || before.adopted != r.adopted || before.native != r.native || before.deleting != r.deleting ||
 			before.fault != r.fault || before.doubted != r.doubted,
 		readiness: before.readiness != r.readiness || before.message != r.message || before.judged != r.judged,
 	}

@@ -68,6 +68,7 @@ type joined struct {
 	leaving  bool
 	approved string
 	older    map[schema.GroupResource][]string // See [Set.Older].
+	releases bool
 }
 
 // Get returns the member of this name, or nil.
@@ -187,6 +188,15 @@ func (s *Set) Approved(name string) string {
 	return ""
 }
 
+// ReleasesKept reports whether the cluster, if it leaves, gets the copies that hold data: see
+// [refractv1alpha1.ReleaseKeptAnnotation].
+func (s *Set) ReleasesKept(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.members[name]
+	return j != nil && j.releases
+}
+
 // Recheck has a cluster looked at without delay.
 func (s *Set) Recheck(name string) {
 	fc := &corev1alpha1.FederatedCluster{}
@@ -291,6 +301,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		leaving:  !fc.DeletionTimestamp.IsZero(),
 		approved: fc.Annotations[refractv1alpha1.ApproveAnnotation],
 		older:    olderIn(&fc.Status),
+		releases: fc.Annotations[refractv1alpha1.ReleaseKeptAnnotation] == "true",
 	}
 	s.mu.Lock()
 	if s.members == nil {
@@ -306,7 +317,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		s.members[fc.Name] = j
 	}
 	changed := !j.looksLike(&after)
-	j.view, j.leaving, j.approved, j.older = after.view, after.leaving, after.approved, after.older
+	j.view, j.leaving, j.approved, j.releases, j.older = after.view, after.leaving, after.approved, after.releases, after.older
 	if j.member != nil {
 		j.member.ready.Store(ready)
 	}
@@ -321,7 +332,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 
 func (j *joined) looksLike(o *joined) bool {
 	return j.view.Name == o.view.Name && j.view.Ready == o.view.Ready && j.leaving == o.leaving && j.approved == o.approved &&
-		equality.Semantic.DeepEqual(j.older, o.older) &&
+		j.releases == o.releases && equality.Semantic.DeepEqual(j.older, o.older) &&
 		maps.Equal(j.view.Labels, o.view.Labels) && equality.Semantic.DeepEqual(j.view.Taints, o.view.Taints)
 }
 
@@ -345,6 +356,7 @@ func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 	} else {
 		if before != nil {
 			j.view, j.examined, j.leaving, j.approved, j.older = before.view, before.examined, before.leaving, before.approved, before.older
+			j.releases = before.releases
 			j.view.Ready = false
 		}
 		s.members[name] = j

@@ -54,6 +54,10 @@ const LeftToMembersAnnotation = Prefix + "left-to-members"
 // the hub the annotation has no effect.
 const AssignedAnnotation = Prefix + "assigned"
 
+// KeepAnnotation "true" on an object of the hub protects its copies: each is deleted without approval only
+// if a user deletes that object on the hub. The copies have the annotation as well.
+const KeepAnnotation = Prefix + "keep"
+
 // UnconvertedAnnotation is on an object of which something could not be converted to the version that it is in: a
 // JSON object of texts, which say what, by the version that it is from.
 const UnconvertedAnnotation = Prefix + "unconverted"
@@ -87,6 +91,10 @@ const ApproveAnnotation = Prefix + "approve-deletions"
 // the placement of its objects that waits for that; on a Propagation it does so for that object
 // alone. Its value is the number of the change.
 const ApprovePlacementAnnotation = Prefix + "approve-placement"
+
+// ReleaseKeptAnnotation "true" on a FederatedCluster that leaves the fleet gives the copies of volumes, and all other
+// copies that need approval because of their data, to the cluster: they stay, without the marks of copies.
+const ReleaseKeptAnnotation = Prefix + "release-kept"
 
 // ApproveReferencesAnnotation on an override policy has whoever sets it to another value
 // asked whether he may read what the policy has objects refer to, as if he had written

@@ -69,6 +69,8 @@ type cluster interface {
 	Leaving(name string) bool
 	// Approved is the token of removals that somebody has approved.
 	Approved(name string) string
+	// ReleasesKept reports whether a cluster that leaves gets the copies that hold data.
+	ReleasesKept(name string) bool
 }
 
 // applier is the second station, one for each member: it makes true there what was decided. It
@@ -88,6 +90,7 @@ type applier struct {
 	pace        pace // Of the writes, by the lock of the queue.
 	namespaces  *namespaces
 	guard       *guard
+	keptKinds   KeptKinds
 	renderer    *renderer
 	large       largeWrites
 	spare       *spare

@@ -199,6 +199,7 @@ type neighbours struct {
 	left     bool // Whether the member has another applier by now.
 	leaves   bool // Whether the cluster is leaving.
 	approved string
+	releases bool
 	said     []string
 }
 
@@ -220,6 +221,8 @@ func (e *neighbours) reportLater(key Key)    { e.said = append(e.said, "report "
 func (e *neighbours) pend(name string)       { e.said = append(e.said, "pend "+name) }
 func (e *neighbours) Leaving(string) bool    { return e.leaves }
 func (e *neighbours) Approved(string) string { return e.approved }
+
+func (e *neighbours) ReleasesKept(string) bool { return e.releases }
 
 // applierOf is an applier of the member m, all of whose copies are known, and what it says.
 func applierOf(t *testing.T, d *depot, emptyAfter time.Duration) (*applier, *neighbours) {

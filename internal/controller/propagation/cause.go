@@ -14,6 +14,8 @@ type cause string
 
 const (
 	causeDeleted   cause = "Deleted"            // Somebody deleted the object on the hub, by a call.
+	causeLeader    cause = "LeaderDeleted"      // The object is there; all that it travelled with was deleted by calls.
+	causeOwner     cause = "OwnerDeleted"       // It was deleted and had an owner: the hub's garbage collector may have done it.
 	causeWithdrawn cause = "Withdrawn"          // The object is there and does not ask to be propagated any more.
 	causeNamespace cause = "NamespaceDeleted"   // It went with its namespace.
 	causeType      cause = "TypeDeleted"        // It went with its CustomResourceDefinition.
@@ -30,11 +32,19 @@ const (
 // copies that the hub never had.
 func (c cause) wide() bool { return c == causeForgotten || c == causeType || c == causeLeaves }
 
+// asked reports whether somebody asked for the deletion by calls: of the object, or of what it belongs to. Copies that
+// hold data need more than that, see [holding].
+func (c cause) asked() bool { return c == causeDeleted || c == causeLeader || c == causeOwner }
+
 // of says it of the object of a copy.
 func (c cause) of() string {
 	switch c {
 	case causeDeleted:
 		return "the object was deleted on the hub"
+	case causeLeader:
+		return "what the object travelled with was deleted on the hub"
+	case causeOwner:
+		return "the object was deleted on the hub, perhaps together with its owner"
 	case causeWithdrawn:
 		return "the object does not ask to be propagated any more: its label, or what referred to it, is gone"
 	case causeNamespace:
@@ -57,6 +67,10 @@ func (c cause) ofMany() string {
 	switch c {
 	case causeDeleted:
 		return "whose objects were deleted on the hub"
+	case causeLeader:
+		return "whose objects travelled with others that were deleted on the hub"
+	case causeOwner:
+		return "whose objects were deleted on the hub, perhaps with their owners"
 	case causeWithdrawn:
 		return "whose objects do not ask to be propagated any more"
 	case causeNamespace:
@@ -86,6 +100,8 @@ type evidence struct {
 	around cause
 	// known is whether the hub, or this process, knows that it was propagated.
 	known bool
+	// owned is whether the object had an owner, with which a garbage collector may have deleted it.
+	owned bool
 	// followed is whether it travelled with others, and all of them were deleted by calls.
 	followed bool
 }
@@ -98,11 +114,13 @@ func (e *evidence) cause() cause {
 	case !e.known:
 		return causeForgotten
 	case e.found == causeWithdrawn && e.followed:
-		return causeDeleted
+		return causeLeader
 	case e.found == causeWithdrawn, e.found == causeType:
 		return e.found
 	case e.around != "":
 		return e.around
+	case (e.found == causeDeleted || e.watched) && e.owned:
+		return causeOwner
 	case e.found == causeDeleted, e.watched:
 		return causeDeleted
 	default:
@@ -128,7 +146,7 @@ func causeIn(conditions []metav1.Condition) cause {
 		return ""
 	}
 	switch said := cause(c.Reason); said {
-	case causeDeleted, causeWithdrawn, causeNamespace, causeType, causeMissing, causeForgotten:
+	case causeDeleted, causeLeader, causeOwner, causeWithdrawn, causeNamespace, causeType, causeMissing, causeForgotten:
 		return said
 	default: // Causes of placement among them: the object is there then.
 		return ""

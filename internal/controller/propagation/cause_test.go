@@ -24,7 +24,9 @@ func TestEvidence(t *testing.T) {
 		"BeingDeleted":       {"A deletionTimestamp says so, whenever one looks: also after a restart.", evidence{found: causeDeleted, known: true}, causeDeleted},
 		"Unlabelled":         {"A watch by label tells of a deletion, and the object is there: the label is gone.", evidence{found: causeWithdrawn, watched: true, known: true}, causeWithdrawn},
 		"Unreferenced":       {"What it travelled with was edited, or lost its label.", evidence{found: causeWithdrawn, known: true}, causeWithdrawn},
-		"WithItsLeaders":     {"All that it travelled with was deleted by calls: so it goes, too.", evidence{found: causeWithdrawn, known: true, followed: true}, causeDeleted},
+		"WithItsLeaders":     {"All that it travelled with was deleted by calls: so it goes, too.", evidence{found: causeWithdrawn, known: true, followed: true}, causeLeader},
+		"Owned":              {"The object had an owner: the hub's garbage collector deletes by calls.", evidence{found: causeMissing, watched: true, known: true, owned: true}, causeOwner},
+		"OwnedFinalizer":     {"The same of an object that has finalizers.", evidence{found: causeDeleted, known: true, owned: true}, causeOwner},
 		"Relist":             {"A list does not have it, and no watch told of it.", evidence{found: causeMissing, known: true}, causeMissing},
 		"Namespace":          {"The namespace is being deleted, and takes it along by a call.", evidence{found: causeMissing, watched: true, around: causeNamespace, known: true}, causeNamespace},
 		"NamespaceFinalizer": {"The same of an object that has finalizers.", evidence{found: causeDeleted, around: causeNamespace, known: true}, causeNamespace},
@@ -204,9 +206,13 @@ func TestCausesAreRemembered(t *testing.T) {
 	if now := there.remember(was); now.cause != "" || sourceGone(there) != nil {
 		t.Errorf("an object that is there again: want no cause, got %q", now.cause)
 	}
-	d := &decider{records: &records{items: map[Key]*known{}}}
-	got, err := d.whyGone(t.Context(), Key{}, causeMissing, nil, &was, true)
+	d := &decider{records: &records{items: map[Key]*known{}}, state: newState()}
+	got, err := d.whyGone(t.Context(), Key{}, nil, causeMissing, nil, &was, true)
 	if err != nil || got != causeDeleted {
 		t.Errorf("whyGone() of what was found out before: want %s, got %q, %v", causeDeleted, got, err)
+	}
+	got, err = d.whyGone(t.Context(), keyOf("persistentvolumeclaims", "data"), nil, causeWithdrawn, nil, &was, false)
+	if err != nil || got != causeWithdrawn {
+		t.Errorf("whyGone() of an object that is there, and was deleted according to a former version: want %s, got %q, %v", causeWithdrawn, got, err)
 	}
 }

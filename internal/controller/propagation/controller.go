@@ -74,6 +74,8 @@ type Options struct {
 	// GuardAll has it judge copies, too, of objects that somebody deleted on the hub by
 	// a call.
 	GuardAll bool
+	// KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
+	KeptKinds KeptKinds
 	// Identity names this replica to members, in its user agent.
 	Identity string
 	// Started, if it is not nil, is called once when the policies and clusters are
@@ -169,7 +171,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}
 	decider, err := newDecider(&decider{
 		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
-		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions, unguarded: o.Guard == unguarded,
+		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions, unguarded: o.Guard == unguarded, keptKinds: o.KeptKinds,
 	})
 	if err != nil {
 		return nil, err
@@ -243,7 +245,7 @@ func (f *applierFactory) make(m *member.Member) (*applier, error) {
 	guard.all = f.options.GuardAll
 	return newApplier(&applier{
 		hub: f.hub, log: log, member: m, cluster: f.members, state: f.state, stations: f.stations, begin: f.options.Shards.Begin,
-		namespaces: ns, guard: guard, renderer: f.renderer, large: newLargeWrites(f.large), spare: f.spare,
+		namespaces: ns, guard: guard, keptKinds: f.options.KeptKinds, renderer: f.renderer, large: newLargeWrites(f.large), spare: f.spare,
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,6 +50,7 @@ type decider struct {
 	// revisions are those that are not the newest, and floor are the labels of a namespace of the hub;
 	// known is false until they are.
 	revisions *revisions
+	keptKinds KeptKinds
 	floor     func(namespace string) (labels map[string]string, known bool)
 	charges   fair.Charges // What the decisions on a namespace's objects have taken.
 
@@ -212,8 +214,11 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		return reconcile.Result{}, nil
 	}
 	if p.gone {
-		if p.cause, err = d.whyGone(ctx, key, found, told, &was, seen); err != nil {
+		if p.cause, err = d.whyGone(ctx, key, src.object, found, told, &was, seen); err != nil {
 			return reconcile.Result{}, err
+		}
+		if src.object != nil && holdingOf(key.GroupResource, p.keeping.Keep, d.keptKinds) != holdsNothing {
+			d.sources.want(key) // A deletion of the object itself must be seen.
 		}
 	}
 	d.sources.noted(key, told)
@@ -222,10 +227,10 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
 	}
-	if read != nil && read.failed {
+	if read != nil && read.failed && (leaders.until == 0 || leaders.until > convertRetry) {
 		return reconcile.Result{RequeueAfter: convertRetry}, nil
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: leaders.until}, nil
 }
 
 // begun is when a decision began. If a policy has changed when it is recorded, perhaps before the key was found by its policies, it is
@@ -316,13 +321,18 @@ func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool
 // whyGone returns why the copies of an object are to be deleted that is not there, or asks for
 // nothing; found is what the hub says of it, seen is whether this process has decided
 // about the key before. What was found out once holds until the object is there again:
-// namespaces come back, and Propagations are deleted.
-func (d *decider) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *previous, seen bool) (cause, error) {
-	if was.cause == causeDeleted || (was.cause != "" && told == nil) {
+// namespaces come back, and Propagations are deleted. An object that is there was not deleted, though:
+// a former version of Refract said so of what had travelled with deleted objects.
+func (d *decider) whyGone(
+	ctx context.Context, key Key, obj *unstructured.Unstructured, found cause, told *deletion, was *previous, seen bool,
+) (cause, error) {
+	outdated := was.cause == causeDeleted && found == causeWithdrawn
+	if !outdated && (was.cause == causeDeleted || was.cause != "" && told == nil) {
 		return was.cause, nil
 	}
 	_, recorded := d.records.get(key)
 	e := evidence{found: found, watched: told != nil, known: recorded || told != nil || was.uid != ""}
+	e.owned = told != nil && told.owned || obj != nil && len(obj.GetOwnerReferences()) > 0
 	var err error
 	if found == causeWithdrawn {
 		e.followed = d.state.deleted(was.follows)
@@ -332,7 +342,7 @@ func (d *decider) whyGone(ctx context.Context, key Key, found cause, told *delet
 			return "", err
 		}
 	}
-	if found == causeMissing && told == nil && seen {
+	if found == causeMissing && told == nil && seen || isVolume(key.GroupResource) && found != causeWithdrawn && e.known {
 		// The hub may have been set back under the eyes of this process, which remembers
 		// what the hub does not.
 		if e.known, err = d.records.exists(ctx, key); err != nil {

@@ -47,6 +47,7 @@ const (
 	reasonWriteFailed       = "WriteFailed"
 	reasonClusterNotReady   = "ClusterNotReady"
 	reasonBeingDeleted      = "BeingDeleted"
+	reasonLeaderGone        = "LeaderGone"
 	reasonSourceGone        = "SourceGone"
 	reasonNoLongerPlaced    = "NoLongerPlaced"
 	reasonDeletionFailed    = "DeletionFailed"
@@ -167,6 +168,10 @@ type followed struct {
 	// have not been decided about. Until they are no cluster is lost.
 	blocked bool
 	unknown []Key
+	// until is for how long one of them is treated as if it were there, though it is gone; zero if none is. Unsure is
+	// whether there are no others, and this process does not know what it was.
+	until  time.Duration
+	unsure bool
 	// orphan is which copies of what follows stay with those of what it follows.
 	orphan orphaning
 }
@@ -245,7 +250,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
 	if !asks && len(leaders.by)+len(leaders.unknown) == 0 {
 		if p.held = withdrawn(src, was, &keeping, s); p.held == nil {
-			p.gone = true
+			p.gone, p.keeping.Keep = true, keeping.Keep
 			return p
 		}
 		p.uid, p.generation, p.keeping, p.previous, p.governed = obj.GetUID(), obj.GetGeneration(), keeping, was, s.governed
@@ -270,6 +275,9 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	}
 	if err != nil {
 		return p.block(reasonInvalidLabel, err.Error())
+	}
+	if !asks && leaders.unsure {
+		return p.block(reasonLeaderGone, "what the object travelled with is not on the hub; the copies stay as they are for a minute, in case it comes back")
 	}
 	policies, blocked := p.findOverrides(obj, was, s)
 	if blocked {
@@ -683,7 +691,7 @@ func (p *desiredState) followed() (all []refractv1alpha1.FollowedObject) {
 // remember is the memory after p.
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {
-		was.cause = p.cause
+		was.cause, was.follows = p.cause, nil
 		return was
 	}
 	if p.blocked != "" {

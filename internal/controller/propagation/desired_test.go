@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -374,6 +375,8 @@ func TestFollowersWait(t *testing.T) {
 	if _, _, touched := l.setDesired(leader, &desiredState{gone: true}, previous{}, nil); len(touched) != 1 {
 		t.Error("put() of a leader that is gone does not tell its follower")
 	}
+	now := time.Now()
+	l.gone.now = func() time.Time { return now.Add(leaderGrace) }
 	if got := l.followed(follower, []Key{leader}); len(got.by) != 0 || got.blocked || len(got.unknown) != 0 {
 		t.Errorf("Nothing leads any more: followed() = %+v", got)
 	}

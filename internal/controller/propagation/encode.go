@@ -117,6 +117,9 @@ func marked(object map[string]any, source string, keeping *placement.Keeping) (p
 	if keeping.Orphan != "" {
 		annotations[refractv1alpha1.OrphanAnnotation] = keeping.Orphan
 	}
+	if keeping.Keep {
+		annotations[refractv1alpha1.KeepAnnotation] = "true"
+	}
 	metadata["annotations"] = annotations
 	head, err := json.Marshal(metadata)
 	if err != nil {

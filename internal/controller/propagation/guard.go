@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/internal/member"
 )
 
 // DefaultGuard is the share of a namespace's copies on a member that may be deleted unasked,
@@ -49,18 +51,18 @@ type guard struct {
 	all   bool // Whether copies are judged, too, whose objects somebody deleted by a call.
 
 	mu        sync.Mutex
-	undecided map[Key]removal // To be deleted; it is not known yet what else is.
-	since     time.Time       // When the first of them was added,
-	changed   time.Time       // and when the last.
-	pending   pendingRemovals // To be deleted, and more than may be unasked.
-	shown     [4]uint64       // The digests of what was pending when that was shown last.
-	recast    bool            // Whether one of them is pending for another cause since.
-	issued    []issue         // What tokens were given for, the newest last.
-	allowed   map[Key]removal // May be deleted unasked.
-	approved  map[Key]bool    // May be deleted, as somebody said so.
-	lost      map[Key]loss    // Went unasked within the window.
-	copies    map[string]int  // That the member had when it was last judged, by namespace.
-	judged    time.Time       // When that was; zero if what is held is less since.
+	undecided map[Key]removal   // To be deleted; it is not known yet what else is.
+	since     time.Time         // When the first of them was added,
+	changed   time.Time         // and when the last.
+	pending   pendingRemovals   // To be deleted, and more than may be unasked.
+	shown     [4]uint64         // The digests of what was pending when that was shown last.
+	recast    bool              // Whether one of them is pending for another cause since.
+	issued    []issue           // What tokens were given for, the newest last.
+	allowed   map[Key]removal   // May be deleted unasked.
+	approved  map[Key]types.UID // May be deleted, as somebody said so.
+	lost      map[Key]loss      // Went unasked within the window.
+	copies    map[string]int    // That the member had when it was last judged, by namespace.
+	judged    time.Time         // When that was; zero if what is held is less since.
 	now       func() time.Time
 }
 
@@ -70,8 +72,14 @@ type removal struct {
 
 	uid   types.UID
 	cause cause
-	// needsApproval is whether more goes with it than itself.
+	// needsApproval is whether it must be approved, whatever else is deleted: because more
+	// goes with it than itself, or because it is kept.
 	needsApproval bool
+}
+
+// kept reports whether the copy needs approval because of its data, see [holding].
+func (r *removal) kept() bool {
+	return r.needsApproval && r.GroupResource != crdResource.GroupResource()
 }
 
 // group is what is judged together.
@@ -105,7 +113,7 @@ const guardCollects = 5 * guardSettles
 func newGuard(percent int, now func() time.Time) *guard {
 	return &guard{
 		share:     float64(percent) / 100,
-		undecided: map[Key]removal{}, pending: newPendingRemovals(), allowed: map[Key]removal{}, approved: map[Key]bool{}, lost: map[Key]loss{},
+		undecided: map[Key]removal{}, pending: newPendingRemovals(), allowed: map[Key]removal{}, approved: map[Key]types.UID{}, lost: map[Key]loss{},
 		now: now,
 	}
 }
@@ -131,10 +139,11 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 		g.recast = true
 	}
 	switch {
-	case g.passes(r.Key):
+	case g.passes(&r):
 		return allow, 0
 	case r.needsApproval: // It is pending alone: it says nothing about others.
 		delete(g.undecided, r.Key)
+		delete(g.allowed, r.Key)
 		g.copies = copies()
 		g.pending.add(r)
 		return deny, 0
@@ -162,7 +171,7 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 		}
 	}
 	g.judge(copies(), now)
-	if g.passes(r.Key) {
+	if g.passes(&r) {
 		return allow, 0
 	}
 	return deny, 0
@@ -173,7 +182,7 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 func (g *guard) await(r removal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, isPending := g.pending.byKey[r.Key]; isPending || g.passes(r.Key) {
+	if _, isPending := g.pending.byKey[r.Key]; isPending || g.passes(&r) {
 		return
 	}
 	g.undecided[r.Key] = r
@@ -181,9 +190,12 @@ func (g *guard) await(r removal) {
 	g.changed = g.since
 }
 
-func (g *guard) passes(key Key) bool {
-	_, allowed := g.allowed[key]
-	return allowed || g.approved[key]
+// passes reports whether the copy may be deleted now. What was allowed because it was little is
+// asked about again if it needs approval since.
+func (g *guard) passes(r *removal) bool {
+	_, allowed := g.allowed[r.Key]
+	uid, approved := g.approved[r.Key]
+	return allowed && !r.needsApproval || approved && uid == r.uid
 }
 
 // collecting is how long to wait for what else is to be deleted.
@@ -200,7 +212,7 @@ func (g *guard) collecting(now time.Time) time.Duration {
 
 // approve allows what the token was given for and is still pending.
 func (g *guard) approve(token string) {
-	if token != "" && token == g.pending.token() {
+	if token != "" && (token == g.pending.token() || token == g.pending.others()) {
 		g.issue()
 	}
 	at := slices.IndexFunc(g.issued, func(i issue) bool { return i.token == token })
@@ -210,7 +222,7 @@ func (g *guard) approve(token string) {
 	for key, r := range g.issued[at].removals {
 		if is, still := g.pending.byKey[key]; still && is.uid == r.uid {
 			g.pending.remove(key)
-			g.approved[key] = true
+			g.approved[key] = r.uid
 		}
 	}
 	g.issued = slices.Delete(g.issued, 0, at+1)
@@ -387,14 +399,20 @@ func (g *guard) over(n, least, of int) bool {
 
 // issue remembers what the token stands for, as somebody may have read it.
 func (g *guard) issue() {
-	token := g.pending.token()
-	if token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == token }) {
-		return
+	if token := g.pending.others(); !g.knows(token) {
+		others := maps.Clone(g.pending.byKey)
+		maps.DeleteFunc(others, func(_ Key, r removal) bool { return r.kept() })
+		g.issued = append(g.issued, issue{token, others})
 	}
-	g.issued = append(g.issued, issue{token, maps.Clone(g.pending.byKey)})
-	if len(g.issued) > issues {
-		g.issued = slices.Delete(g.issued, 0, 1)
+	if token := g.pending.token(); !g.knows(token) {
+		g.issued = append(g.issued, issue{token, maps.Clone(g.pending.byKey)})
 	}
+	g.issued = g.issued[max(0, len(g.issued)-issues):]
+}
+
+// knows reports whether it is known what the token stands for; an empty one stands for nothing.
+func (g *guard) knows(token string) bool {
+	return token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == token })
 }
 
 // went is told that a copy was deleted.
@@ -482,8 +500,15 @@ func (g *guard) message(cluster string) string {
 	if left > 0 {
 		parts = append(parts, fmt.Sprintf("and %d of others", left))
 	}
+	if n := g.pending.kept; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d of them %s", n, member.PendingKept))
+	}
+	token = "token=" + token
+	if others := g.pending.others(); others != "" {
+		token = "others=" + others + "; " + token
+	}
 	const format = "%d of %d copies are to go at once, which nobody has approved yet (%s): " +
-		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
+		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; %s"
 	return fmt.Sprintf(format, len(g.pending.byKey), total, strings.Join(parts, "; "), cluster, token)
 }
 
@@ -518,6 +543,8 @@ type pendingRemovals struct {
 	byGroup map[group]int
 	much    map[group]int // Those that are pending because they are much, and not for themselves.
 	sum     [4]uint64     // Of the digests of all.
+	kept    int           // How many need approval because of their data,
+	keptSum [4]uint64     // and the sum of their digests.
 }
 
 func newPendingRemovals() pendingRemovals {
@@ -546,6 +573,12 @@ func (p *pendingRemovals) count(r removal, n int) {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s/%s", r.GroupResource, r.Namespace, r.Name, r.uid))
 	for i := range p.sum {
 		p.sum[i] += uint64(n) * binary.BigEndian.Uint64(digest[8*i:])
+		if r.kept() {
+			p.keptSum[i] += uint64(n) * binary.BigEndian.Uint64(digest[8*i:])
+		}
+	}
+	if r.kept() {
+		p.kept += n
 	}
 }
 
@@ -561,10 +594,26 @@ func (p *pendingRemovals) token() string {
 	if len(p.byKey) == 0 {
 		return ""
 	}
-	var sum []byte
-	for _, part := range p.sum {
-		sum = binary.BigEndian.AppendUint64(sum, part)
+	return tokenOf(p.sum)
+}
+
+// others names the copies that are pending and not kept; it is empty if there are none, or no others.
+func (p *pendingRemovals) others() string {
+	if p.kept == 0 || p.kept == len(p.byKey) {
+		return ""
 	}
-	digest := sha256.Sum256(sum)
+	sum := p.sum
+	for i := range sum {
+		sum[i] -= p.keptSum[i]
+	}
+	return tokenOf(sum)
+}
+
+func tokenOf(sum [4]uint64) string {
+	var text []byte
+	for _, part := range sum {
+		text = binary.BigEndian.AppendUint64(text, part)
+	}
+	digest := sha256.Sum256(text)
 	return hex.EncodeToString(digest[:])[:12]
 }

@@ -39,7 +39,8 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		r.message = "the copy is being deleted and still has finalizers on the cluster"
 		return a.done(key, r, 0) // Its going is an event.
 	}
-	if r.stays(have, p.gone || leaving) {
+	holds := holdingOf(key.GroupResource, have.Keep || p.keeping.Keep, a.keptKinds)
+	if r.stays(have, p.gone || leaving) || leaving && holds.waits(why) && a.cluster.ReleasesKept(a.member.Name) {
 		return a.release(ctx, key, r, have, nil)
 	}
 	if key.GroupResource == namespaceResource.GroupResource() {
@@ -51,9 +52,9 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		}
 		return a.release(ctx, key, r, have, mark)
 	}
-	asked := why == causeDeleted && !a.guard.all
+	asked := why.asked() && !holds.waits(why) && !a.guard.all
 	if !asked && (!a.state.complete.Load() || !a.member.Copies.Swept()) {
-		if key.GroupResource != crdResource.GroupResource() { // Of those it is asked first what goes with them.
+		if key.GroupResource != crdResource.GroupResource() && !holds.waits(why) { // Of those it is asked first what goes with them.
 			a.guard.await(removal{key, have.UID, why, false})
 		}
 		return a.done(key, r, guardSettles) // What else is to be deleted, or is there, is not known yet.
@@ -66,13 +67,16 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 	if asked && !needed {
 		return a.delete(ctx, key, r, have)
 	}
-	going := removal{key, have.UID, why, needed}
-	holds := func() map[string]int { return a.state.holds(a.member.Name) }
-	switch answer, left := a.guard.ask(going, holds, a.cluster.Approved(a.member.Name)); answer {
+	going := removal{key, have.UID, why, needed || holds.waits(why)}
+	copies := func() map[string]int { return a.state.holds(a.member.Name) }
+	switch answer, left := a.guard.ask(going, copies, a.cluster.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case deny:
 		r.reason, r.message = reasonAwaitingApproval, a.guard.says(going, a.member.Name)
+		if holds.waits(why) {
+			r.message = holds.says(why, a.member.Name)
+		}
 		if needed {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
 		}
@@ -132,7 +136,7 @@ func (a *applier) release(ctx context.Context, key Key, r clusterStatus, have me
 		"labels": map[string]any{corev1alpha1.ManagedLabel: nil},
 		"annotations": map[string]any{
 			refractv1alpha1.SourceAnnotation: nil, refractv1alpha1.AppliedAnnotation: nil,
-			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil,
+			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil, refractv1alpha1.KeepAnnotation: nil,
 			refractv1alpha1.NamespaceAnnotation: mark, refractv1alpha1.RemoveAfterAnnotation: nil,
 		},
 	}})

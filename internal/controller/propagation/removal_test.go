@@ -66,6 +66,7 @@ func TestRemove(t *testing.T) {
 		a.guard.changed = a.guard.now().Add(-guardSettles)
 		a.guard.since = a.guard.changed
 	}
+	keep := func(o *metav1.PartialObjectMetadata) { o.Annotations[refractv1alpha1.KeepAnnotation] = "true" }
 	const settled, remove, release = "report web after 100ms", "DELETE web", "PATCH web"
 	type want struct {
 		Sent   []string
@@ -154,6 +155,65 @@ func TestRemove(t *testing.T) {
 				o.Annotations[refractv1alpha1.OrphanAnnotation] = placement.OrphanAll
 			},
 			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"Kept": {
+			reason: "Its object protects it: it waits, though it is little.", p: &desiredState{}, copy: keep,
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptByKind": {
+			reason: "An administrator protects all copies of the kind.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+				a.keptKinds = KeptKinds{key.GroupResource}
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndDeleted": {
+			reason: "A user deleted exactly this object.", p: gone(causeDeleted), copy: keep,
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"KeptAndLeaderDeleted": {
+			reason: "A user deleted what it travelled with.", p: gone(causeLeader), copy: keep,
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{"report web later", "pend m"}},
+		},
+		"LeaderDeleted": {
+			reason: "A user deleted what it travelled with, and nothing protects it.", p: gone(causeLeader),
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"KeptAndIncomplete": {
+			reason: "It is not collected with others.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) { a.state.complete.Store(false) },
+			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Said: []string{settled}},
+		},
+		"KeptAndAllowedBefore": {
+			reason: "It may have been protected since.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
+				a.guard.allowed[key] = removal{key, "u-web", causePlacement, false}
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndApproved": {
+			reason: "Somebody has approved it.", p: &desiredState{}, copy: keep, before: func(a *applier, e *neighbours) {
+				a.guard.pending.add(removal{key, "u-web", causePlacement, true})
+				e.approved = a.guard.pending.token()
+			},
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled}},
+		},
+		"AnotherWasApproved": {
+			reason: "An approval is for a copy, and not for its name.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
+				a.guard.approved[key] = "u-other"
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Passes: 1, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndLeaves": {
+			reason: "The cluster leaves: it waits as well.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.leaves = true },
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndReleased": {
+			reason: "The cluster leaves, and gets what is kept.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) {
+				e.leaves, e.releases = true, true
+			},
+			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"KeptAndStays": {
+			reason: "A cluster that does not leave gets nothing.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.releases = true },
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"AnotherHubs": {
 			reason: "It is not ours to remove.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {

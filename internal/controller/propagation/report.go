@@ -666,7 +666,16 @@ func few(failed []string) string {
 // announce records events on the source object: its arrival, failures, what was
 // corrected, and new warnings.
 func (rep *reporter) announce(key Key, p *desiredState, k known, warned []string, now *refractv1alpha1.PropagationStatus) {
-	if p.gone {
+	is := meta.FindStatusCondition(now.Conditions, refractv1alpha1.ConditionSynced)
+	uid := p.uid
+	switch {
+	case !p.gone:
+	case p.cause == causeWithdrawn || p.cause == causeLeader:
+		if is.Reason != reasonAwaitingApproval {
+			return // That its copies go is what somebody wanted.
+		}
+		uid = k.source // The object is there.
+	default:
 		return
 	}
 	source := &unstructured.Unstructured{}
@@ -674,10 +683,9 @@ func (rep *reporter) announce(key Key, p *desiredState, k known, warned []string
 	source.SetKind(p.kind)
 	source.SetNamespace(key.Namespace)
 	source.SetName(key.Name)
-	source.SetUID(p.uid)
+	source.SetUID(uid)
 	rep.announceRollout(source, k.rollout, now.Rollout)
 	was := meta.FindStatusCondition(k.conditions, refractv1alpha1.ConditionSynced)
-	is := meta.FindStatusCondition(now.Conditions, refractv1alpha1.ConditionSynced)
 	switch {
 	case is.Status == metav1.ConditionTrue && (was == nil || was.Status != metav1.ConditionTrue):
 		rep.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)

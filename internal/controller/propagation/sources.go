@@ -69,6 +69,7 @@ type sources struct {
 // its label away.
 type deletion struct {
 	created metav1.Time // When the object was made.
+	owned   bool        // Whether it had an owner.
 }
 
 // sourceType is one type and its labelled objects. A selector cannot say "one
@@ -273,9 +274,9 @@ func (s *sources) viewOf(resource schema.GroupResource) *view {
 	keyed := func(name types.NamespacedName) Key { return Key{GroupResource: resource, NamespacedName: name} }
 	return &view{
 		changed: func(name types.NamespacedName, initial bool) { s.notify(keyed(name), initial) },
-		deleted: func(name types.NamespacedName, created metav1.Time) {
+		deleted: func(name types.NamespacedName, last *unstructured.Unstructured) {
 			s.mu.Lock()
-			s.deletions[keyed(name)] = &deletion{created: created}
+			s.deletions[keyed(name)] = &deletion{created: last.GetCreationTimestamp(), owned: len(last.GetOwnerReferences()) > 0}
 			s.mu.Unlock()
 		},
 	}
@@ -654,7 +655,7 @@ type view struct {
 	changed func(name types.NamespacedName, initial bool)
 	// deleted, if it is not nil, is called before changed when a watch told of a
 	// deletion.
-	deleted func(name types.NamespacedName, created metav1.Time)
+	deleted func(name types.NamespacedName, last *unstructured.Unstructured)
 	keep    func(types.NamespacedName) bool // Which objects are kept; nil for all.
 
 	mu     sync.RWMutex
@@ -745,7 +746,7 @@ func (v *view) Delete(obj any) error {
 	delete(v.items, name)
 	v.mu.Unlock()
 	if v.deleted != nil {
-		v.deleted(name, u.GetCreationTimestamp())
+		v.deleted(name, u)
 	}
 	v.changed(name, false)
 	return nil

@@ -30,6 +30,7 @@ type state struct {
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
+	gone    departures                   // The objects that are gone and that others may have travelled with.
 	nothing map[Key]bool                 // Of what there is nothing to decide; nil once nobody asks.
 	copies  copyCounts
 	seq     int64
@@ -98,6 +99,7 @@ func newState() *state {
 	return &state{
 		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{},
 		nothing: map[Key]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
+		gone: newDepartures(time.Now),
 	}
 }
 
@@ -153,6 +155,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		s.copies.add(key.Namespace, e.statuses, copyCount{reported: 1})
 	}
 	s.copies.retarget(key.Namespace, e, p.targets)
+	s.depart(key, e, p)
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
@@ -171,6 +174,21 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		followers = slices.Concat(s.setFollowers(key, e, p.followers), e.withhold(p.withheld))
 	}
 	return clusters, policies, followers
+}
+
+// depart records whether the key is gone, and what it was before, if something may have travelled with it.
+func (s *state) depart(key Key, e *objectState, now *desiredState) {
+	switch d, departed := s.gone.byKey[key]; {
+	case !now.gone:
+		s.gone.remove(key)
+	case departed:
+		d.asked = now.cause.asked()
+		s.gone.byKey[key] = d
+	case e.desired == nil:
+		s.gone.add(key, departure{asked: now.cause.asked()})
+	case !e.desired.gone && len(e.followers)+len(e.withheld) > 0:
+		s.gone.add(key, departure{asked: now.cause.asked(), known: true, orphan: orphaning(e.desired.keeping.Orphan)})
+	}
 }
 
 // carry returns the clusters that have, or may have, a copy, or are to have one, sorted, but for those that are synced already to
@@ -307,8 +325,9 @@ func (e *objectState) withhold(withheld map[Key][]string) (touched []Key) {
 	return touched
 }
 
-// followed says what the key travels with. Before are those that it travelled with
-// before a restart: while one of them is not decided the key loses no cluster.
+// followed says what the key travels with. Before are those that it travelled with last, perhaps before a
+// restart: while one of them is not decided, or is gone for less than [leaderGrace], the key loses no cluster.
+// The copies of volumes do not need that time: they wait for approval.
 func (s *state) followed(key Key, before []Key) followed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,9 +343,18 @@ func (s *state) followed(key Key, before []Key) followed {
 		leaders.fail(e.desired)
 		leaders.keep(e.withheld[key])
 	}
+	present := len(leaders.by)
 	for _, leader := range before {
 		e := s.objects[leader]
+		d, departed := s.gone.byKey[leader]
 		switch {
+		case departed && (e == nil || e.desired.gone):
+			if left := s.gone.left(d); left > 0 && !isVolume(key.GroupResource) {
+				leaders.by = append(leaders.by, leader)
+				leaders.blocked, leaders.unsure = true, leaders.unsure || !d.known
+				leaders.orphan = max(leaders.orphan, d.orphan)
+				leaders.until = max(leaders.until, left)
+			}
 		case e == nil:
 			leaders.unknown = append(leaders.unknown, leader)
 		case (e.desired.blocked != "" || e.desired.dryRun) && !s.leaders[key][leader]:
@@ -340,6 +368,7 @@ func (s *state) followed(key Key, before []Key) followed {
 			}
 		}
 	}
+	leaders.unsure = leaders.unsure && present == 0
 	leaders.clusters = slices.Sorted(maps.Keys(clusters))
 	slices.SortFunc(leaders.by, compareKeys)
 	return leaders
@@ -368,16 +397,17 @@ func (l *followed) keep(clusters []string) (some bool) {
 	return len(clusters) > 0
 }
 
-// dismiss forgets that anything travelled with the leader, which is not there. It
-// returns what did.
+// dismiss records that the leader is not there. It returns what travelled with it.
 func (s *state) dismiss(leader Key) (followers []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, e := range s.objects {
-		if at := slices.Index(e.previous.follows, leader); at >= 0 {
-			e.previous.follows = slices.Delete(slices.Clone(e.previous.follows), at, at+1)
+		if slices.Contains(e.previous.follows, leader) {
 			followers = append(followers, key)
 		}
+	}
+	if _, departed := s.gone.byKey[leader]; !departed && len(followers) > 0 {
+		s.gone.add(leader, departure{})
 	}
 	return followers
 }
@@ -718,7 +748,8 @@ func (s *state) deleted(keys []Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range keys {
-		if e := s.objects[key]; e == nil || !e.desired.gone || e.desired.cause != causeDeleted {
+		e, departed := s.objects[key], s.gone.byKey[key]
+		if e == nil && !departed.asked || e != nil && !(e.desired.gone && e.desired.cause.asked()) {
 			return false
 		}
 	}
