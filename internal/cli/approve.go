@@ -19,8 +19,9 @@ import (
 
 // approveOptions are the flags of approve.
 type approveOptions struct {
-	cluster clusterFlags
-	yes     bool
+	cluster       clusterFlags
+	yes           bool
+	deleteVolumes bool
 }
 
 func newApproveCommand(s *streams) *cobra.Command {
@@ -41,6 +42,11 @@ held later must be approved again. Of copies that the hub has no report on, as a
 it was restored, it says how many there are, and of which namespaces: their names
 are known to the cluster alone.
 
+Copies that hold data are held back one by one, unless a user deleted exactly their
+object on the hub: those of volumes (PersistentVolumeClaims and PersistentVolumes),
+and those that the annotation refract.dev/keep or refract run --keep-kinds protects.
+They need a second answer, or --delete-volumes: --yes alone approves the others.
+
 With a PropagationPolicy or ClusterPropagationPolicy, it approves a change of the
 placement of its objects. An object that would leave more than 30 % and more than
 two of its clusters in one decision stays where it is until that is approved. So
@@ -54,6 +60,7 @@ or that its copies go as it has lost its label.
 Without a terminal it lists, and approves only with --yes.`,
 		Example: `  refract approve eu-1
   refract approve eu-1 --yes
+  refract approve eu-1 --yes --delete-volumes
   refract approve propagationpolicy/shop/all
   refract approve deployment/shop/web`,
 		Args: oneName("cluster, policy or object"),
@@ -66,8 +73,13 @@ Without a terminal it lists, and approves only with --yes.`,
 	}
 	o.cluster.addClusterFlags(cmd, "hub")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	addDeleteVolumes(cmd, &o.deleteVolumes)
 	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	return cmd
+}
+
+func addDeleteVolumes(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVar(yes, "delete-volumes", false, "delete copies that hold data as well, as those of volumes")
 }
 
 func (o *approveOptions) run(ctx context.Context, s *streams, name string) error {
@@ -83,7 +95,8 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if token == "" {
 		return fmt.Errorf("cluster %q: %w", name, member.ErrNotPending)
 	}
-	if fc.Annotations[refractv1alpha1.ApproveAnnotation] == token {
+	kept, others := member.PendingData(message)
+	if done := fc.Annotations[refractv1alpha1.ApproveAnnotation]; done == token || done != "" && done == others && o.yes && !o.deleteVolumes {
 		fmt.Fprintf(s.err, "the deletions on %s are approved already\n", name)
 		return nil
 	}
@@ -92,20 +105,54 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 		return err
 	}
 	writeHeld(s.out, objects, name, message)
-	if !o.yes {
-		switch yes, err := confirm(s, "Delete them?"); {
-		case err != nil:
-			return err
-		case !yes:
-			fmt.Fprintln(s.err, "nothing was approved")
-			return nil
-		}
+	switch chosen, err := o.choose(s, token, kept, others); {
+	case err != nil:
+		return err
+	case chosen == "":
+		fmt.Fprintln(s.err, "nothing was approved")
+		return nil
+	default:
+		token = chosen
 	}
 	if err := member.Approve(ctx, c, name, token); err != nil {
 		return explainApproval(err)
 	}
 	fmt.Fprintf(s.err, "approved; refract get cluster/%s says how it goes\n", name)
 	return nil
+}
+
+// choose returns the token of what the user wants to be deleted: the token of all, or that of the others, which are not kept;
+// empty if nothing.
+func (o *approveOptions) choose(s *streams, token string, kept int, others string) (string, error) {
+	switch {
+	case kept > 0 && others == "" && o.yes && !o.deleteVolumes:
+		return "", withHint(fmt.Errorf("--yes alone does not approve the deletion of %s", keptCopies(kept)), "--delete-volumes does")
+	case !o.yes && (kept == 0 || others != "" || o.deleteVolumes):
+		if yes, err := confirm(s, "Delete them?"); err != nil || !yes {
+			return "", err
+		}
+	}
+	deletes := kept == 0 || o.deleteVolumes
+	if !deletes && !o.yes {
+		yes, err := confirm(s, fmt.Sprintf("Delete %s, and the data?", keptCopies(kept)))
+		if err != nil {
+			return "", err
+		}
+		deletes = yes
+	}
+	if deletes {
+		return token, nil
+	}
+	if others != "" {
+		left := output.Count(kept, "copy that holds data stays; --delete-volumes deletes it", "copies that hold data stay; --delete-volumes deletes them")
+		fmt.Fprintln(s.err, left)
+	}
+	return others, nil
+}
+
+// keptCopies counts copies that are deleted only if somebody says so of them.
+func keptCopies(n int) string {
+	return output.Count(n, "copy that holds data", "copies that hold data")
 }
 
 func explainApproval(err error) error {
@@ -123,7 +170,11 @@ func writeHeld(w io.Writer, objects []*status.Object, cluster, message string) {
 	if !ok {
 		held, of = len(listed), copies
 	}
-	fmt.Fprintf(w, "%d of %s on %s are to go:\n", held, output.Count(of, "copy", "copies"), cluster)
+	fmt.Fprintf(w, "%d of %s on %s are to go", held, output.Count(of, "copy", "copies"), cluster)
+	if kept, _ := member.PendingData(message); kept > 0 {
+		fmt.Fprintf(w, " (%s: %d)", member.PendingKept, kept)
+	}
+	fmt.Fprintln(w, ":")
 	writeGrouped(w, listed)
 	switch more := held - len(listed); {
 	case more > 0 && which != "":

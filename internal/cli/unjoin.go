@@ -10,12 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/controller/propagation"
 	"refract.dev/internal/installation"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
@@ -28,8 +30,9 @@ type unjoinOptions struct {
 	// Of the member, and the context in it: who is to take the account away there.
 	kubeconfig, context string
 
-	force   bool
-	yes     bool
+	force         bool
+	yes           bool
+	deleteVolumes bool
 	timeout time.Duration
 }
 
@@ -46,11 +49,17 @@ command lists them and asks first, and where there is no terminal it needs --yes
 It tells how many are left until all are gone. If it is interrupted, or its time is
 over, the cluster goes on to leave, and the same command takes the wait up again.
 
+Copies that hold data are left to the cluster and are no copies any more: those of
+volumes (PersistentVolumeClaims and PersistentVolumes), and those that the annotation
+refract.dev/keep or refract run --keep-kinds protects. They are deleted only after a
+question of their own, or with --delete-volumes.
+
 With --force nothing is removed from the cluster, and nothing is waited for: it is
 for a cluster that will not come back, or that is to keep what it has. Copies that
 stay are taken up again if the cluster joins the same hub once more.`,
 		Example: `  refract unjoin eu-1
   refract unjoin eu-1 --yes --timeout 1h
+  refract unjoin eu-1 --yes --delete-volumes
   refract unjoin eu-1 --force`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,6 +71,7 @@ stay are taken up again if the cluster joins the same hub once more.`,
 	addMemberFlags(cmd, &o.cluster, &o.kubeconfig, &o.context)
 	f.BoolVar(&o.force, "force", false, "leave the copies where they are")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	addDeleteVolumes(cmd, &o.deleteVolumes)
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for copies to go")
 	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
@@ -88,6 +98,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 		return err
 	}
 	copies := copiesOn(objects, name)
+	volumes := volumesAmong(copies)
 	if o.force {
 		return release(ctx, s, c, fc, len(copies))
 	}
@@ -101,6 +112,15 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 			fmt.Fprintln(s.err, "nothing was changed")
 			return nil
 		}
+		if err := o.askAboutVolumes(s, len(volumes)); err != nil {
+			return err
+		}
+	}
+	if len(volumes) > 0 && !o.deleteVolumes {
+		fmt.Fprintf(s.err, "%s left to the cluster; --delete-volumes deletes volumes with their data\n", output.Count(len(volumes), "volume is", "volumes are"))
+	}
+	if err := member.ReleaseKept(ctx, c, fc, !o.deleteVolumes); err != nil {
+		return err
 	}
 	if err := member.Leave(ctx, c, fc); err != nil {
 		return err
@@ -114,6 +134,27 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	}
 	fmt.Fprintf(s.err, "cluster %s left\n", name)
 	return nil
+}
+
+// volumesAmong returns the objects that are volumes.
+func volumesAmong(objects []*status.Object) (volumes []*status.Object) {
+	for _, o := range objects {
+		if propagation.IsVolume(schema.GroupResource{Group: o.GroupKind().Group, Resource: o.Resource}) {
+			volumes = append(volumes, o)
+		}
+	}
+	return volumes
+}
+
+// askAboutVolumes asks whether the volumes are to be deleted, too.
+func (o *unjoinOptions) askAboutVolumes(s *streams, volumes int) error {
+	if volumes == 0 || o.deleteVolumes {
+		return nil
+	}
+	question := fmt.Sprintf("Delete %s with their data, too? They are left to the cluster otherwise.", output.Count(volumes, "volume", "volumes"))
+	yes, err := confirm(s, question)
+	o.deleteVolumes = yes
+	return err
 }
 
 // listed returns an error for a cluster that an inventory lists: it would join again.
@@ -204,7 +245,7 @@ func release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.
 // untilLeft waits until the cluster has lost its copies and is gone, and approves
 // that they are removed, however many they are.
 func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.WithWatch, fc *corev1alpha1.FederatedCluster) error {
-	d := &departure{ctx: ctx, s: s, client: c, cluster: fc, holders: map[types.UID]bool{}}
+	d := &departure{ctx: ctx, s: s, client: c, cluster: fc, all: o.deleteVolumes, holders: map[types.UID]bool{}}
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	sources := append([]status.Source{status.Member(fc.Name)}, reports("")...)
@@ -222,6 +263,7 @@ type departure struct {
 	s       *streams
 	client  client.Client
 	cluster *corev1alpha1.FederatedCluster
+	all     bool // Whether volumes, and what is kept, are deleted as well.
 
 	holders  map[types.UID]bool // Of Propagations of objects that the cluster has copies of.
 	begun    bool
@@ -270,7 +312,10 @@ func (d *departure) tell() {
 
 // approve lets the guard pass what it holds back.
 func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
-	token, _ := member.PendingApproval(fc)
+	token, message := member.PendingApproval(fc)
+	if kept, others := member.PendingData(message); kept > 0 && !d.all {
+		token = others
+	}
 	if token == "" || token == d.approved {
 		return nil
 	}

@@ -146,6 +146,24 @@ func Leave(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedClu
 	return nil
 }
 
+// ReleaseKept says whether a member that leaves gets the copies of volumes, and others that are kept, or whether they are deleted
+// when that is approved: see [refractv1alpha1.ReleaseKeptAnnotation]. It modifies fc.
+func ReleaseKept(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster, release bool) error {
+	if (fc.Annotations[refractv1alpha1.ReleaseKeptAnnotation] == "true") == release {
+		return nil
+	}
+	before := fc.DeepCopy()
+	if release {
+		metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ReleaseKeptAnnotation, "true")
+	} else {
+		delete(fc.Annotations, refractv1alpha1.ReleaseKeptAnnotation)
+	}
+	if err := hub.Patch(ctx, fc, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("annotating cluster %q: %w", fc.Name, err)
+	}
+	return nil
+}
+
 // Release takes the member out of the fleet at once. Its copies stay where they
 // are. It modifies fc.
 func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
@@ -183,11 +201,12 @@ func Forget(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCl
 var (
 	pendingToken  = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
 	pendingOthers = regexp.MustCompile(`\bothers=([0-9a-f]+); token=`)
-	pendingKept   = regexp.MustCompile(`([0-9]+) of them ` + PendingKept)
+	pendingKept   = regexp.MustCompile(PendingKept + `: ([0-9]+)`)
 )
 
-// PendingKept is how the guard says that copies need approval because of their data: those of volumes, and those that are kept.
-const PendingKept = "are volumes, or kept for their data"
+// PendingKept stands in the guard's message before the number of copies that need approval because of their data: those of volumes,
+// and those that are kept.
+const PendingKept = "copies that hold data"
 
 // PendingApproval returns the token of the deletions that the guard holds back on the member,
 // and what it says of them; empty if none are. A token that was approved is that

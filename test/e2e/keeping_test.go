@@ -329,10 +329,12 @@ spec:
 
 	stop(t, syscall.SIGKILL)
 	start(t, usual)
-	remove(t, "hub", "deployment", ns, "web")
+	// The Deployment stays. When it is gone, they are kept for a minute: see TestClaims.
+	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/envFrom",
+		"value":[{"configMapRef":{"name":"other"}},{"secretRef":{"name":"other"}}]}]`)
 	for _, kind := range []string{"configmap/settings", "secret/elsewhere"} {
 		of, what, _ := strings.Cut(kind, "/")
-		everywhere(t, "after the Deployment went", of, ns, what, []string{"absent", "absent", "absent"}, name...)
+		everywhere(t, "after the Deployment refers to others", of, ns, what, []string{"absent", "absent", "absent"}, name...)
 	}
 }
 

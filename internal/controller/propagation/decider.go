@@ -321,13 +321,16 @@ func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool
 // whyGone returns why the copies of an object are to be deleted that is not there, or asks for
 // nothing; found is what the hub says of it, seen is whether this process has decided
 // about the key before. What was found out once holds until the object is there again:
-// namespaces come back, and Propagations are deleted. An object that is there was not deleted, though:
-// a former version of Refract said so of what had travelled with deleted objects.
+// namespaces come back, and Propagations are deleted.
 func (d *decider) whyGone(
 	ctx context.Context, key Key, obj *unstructured.Unstructured, found cause, told *deletion, was *previous, seen bool,
 ) (cause, error) {
-	outdated := was.cause == causeDeleted && found == causeWithdrawn
-	if !outdated && (was.cause == causeDeleted || was.cause != "" && told == nil) {
+	switch {
+	case was.cause == causeDeleted && found == causeWithdrawn:
+		// It is there: a former version of Refract said so of what had travelled with deleted objects.
+	case found == causeDeleted && (was.cause == causeWithdrawn || was.cause == causeLeader):
+		// It was there then, and is being deleted now.
+	case was.cause == causeDeleted, was.cause != "" && told == nil:
 		return was.cause, nil
 	}
 	_, recorded := d.records.get(key)
@@ -342,7 +345,7 @@ func (d *decider) whyGone(
 			return "", err
 		}
 	}
-	if found == causeMissing && told == nil && seen || isVolume(key.GroupResource) && found != causeWithdrawn && e.known {
+	if found == causeMissing && told == nil && seen || IsVolume(key.GroupResource) && found != causeWithdrawn && e.known {
 		// The hub may have been set back under the eyes of this process, which remembers
 		// what the hub does not.
 		if e.known, err = d.records.exists(ctx, key); err != nil {

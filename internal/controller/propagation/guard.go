@@ -501,7 +501,7 @@ func (g *guard) message(cluster string) string {
 		parts = append(parts, fmt.Sprintf("and %d of others", left))
 	}
 	if n := g.pending.kept; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d of them %s", n, member.PendingKept))
+		parts = append(parts, fmt.Sprintf("%s: %d", member.PendingKept, n))
 	}
 	token = "token=" + token
 	if others := g.pending.others(); others != "" {

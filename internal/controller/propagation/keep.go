@@ -33,7 +33,7 @@ const (
 // holdingOf returns the holding of a copy. Marked is whether its object has the annotation that protects copies.
 func holdingOf(of schema.GroupResource, marked bool, kinds KeptKinds) holding {
 	switch {
-	case isVolume(of):
+	case IsVolume(of):
 		return holdsVolume
 	case marked:
 		return holdsMarked
@@ -44,8 +44,8 @@ func holdingOf(of schema.GroupResource, marked bool, kinds KeptKinds) holding {
 	}
 }
 
-// isVolume reports whether objects of the type stand for data that are deleted with them.
-func isVolume(of schema.GroupResource) bool {
+// IsVolume reports whether objects of the type stand for data that are deleted with them.
+func IsVolume(of schema.GroupResource) bool {
 	return of.Group == "" && (of.Resource == "persistentvolumeclaims" || of.Resource == "persistentvolumes")
 }
 
