@@ -126,6 +126,19 @@ func Fields(changes []tree.Change) []tree.Pattern {
 	return fields
 }
 
+// Assignable returns the fields that a cluster may assign to objects of a kind, and that the
+// object does not have. It leaves out elements of lists as a whole.
+func Assignable(object map[string]any) []tree.Pattern {
+	var fields []tree.Pattern
+	for _, r := range rulesFor(object) {
+		keys := r.pattern.Keys()
+		if keys[len(keys)-1] != "*" && len(r.pattern.Places(object)) == 0 {
+			fields = append(fields, r.pattern)
+		}
+	}
+	return fields
+}
+
 // origin is what is known of where the fields of an object come from.
 type origin struct {
 	object   map[string]any

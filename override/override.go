@@ -86,8 +86,17 @@ func Apply(obj *unstructured.Unstructured, cluster match.Cluster, policies ...*P
 	return Render(obj, []match.Cluster{cluster}, policies...)[0]
 }
 
-// Template returns the object without what belongs to the hub: what a cluster
-// gets for which no rule holds. It shares parts with obj and does not modify it.
+// Template returns the object without what belongs to the hub alone, before what the hub
+// assigned is left to each cluster: what the changes of a [Variant] begin with. It shares
+// parts with obj and does not modify it.
 func Template(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: begin(obj).finish()}
+}
+
+// Requested is [Template] without what the hub assigned: what a cluster gets for which no
+// rule holds.
+func Requested(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	r := begin(obj)
+	r.leave(obj.Object)
+	return &unstructured.Unstructured{Object: r.finish()}
 }

@@ -34,6 +34,7 @@ func render(budget *Budget, obj *unstructured.Unstructured, policies []*Policy, 
 	var v Variant
 	r := begin(obj)
 	r.budget = budget
+	r.leave(obj.Object)
 	budget.weigh(r.doc.Root())
 	bit := 0
 	for i, p := range policies {

@@ -52,7 +52,6 @@ func begin(obj *unstructured.Unstructured) *rendering {
 	metadata["finalizers"] = noFinalizers
 	root["metadata"] = metadata
 	r.doc = tree.Edit(root, root, metadata, labels, annotations)
-	r.leave(obj.Object)
 	return r
 }
 
@@ -61,7 +60,7 @@ func (r *rendering) leave(object map[string]any) {
 	for _, place := range local.Assigned(object) {
 		c, err := r.doc.Remove(place)
 		if err != nil {
-			continue // A label or annotation that speaks to the hub is gone already.
+			continue // Of the metadata, what belongs to the hub alone is not in the template.
 		}
 		r.note(c, local.ByHub)
 		r.left = append(r.left, place.String())

@@ -22,8 +22,9 @@ type natives struct {
 	names     []string
 	// prefix is what their names begin with.
 	prefix string
-	// label is what they carry, and annotation what is "true" on them.
-	label, annotation string
+	// label is what they carry, and annotation what is "true" on them; about is an annotation
+	// that they carry with any value.
+	label, annotation, about string
 }
 
 // How Kubernetes marks what it makes and keeps up to date, where it says so.
@@ -50,6 +51,9 @@ var nativesOf = map[schema.GroupResource][]natives{
 		{names: []string{"kube-root-ca.crt"}},
 		{namespace: metav1.NamespaceSystem, names: []string{"extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"}},
 	},
+	// The token controller of each cluster makes the token of a ServiceAccount, and deletes a
+	// Secret that says it is one and names the UID of another cluster's ServiceAccount.
+	{Resource: "secrets"}:         {{about: corev1.ServiceAccountNameKey}},
 	{Resource: "serviceaccounts"}: {{names: []string{"default"}}, {namespace: metav1.NamespaceSystem, names: controllers}},
 	{Resource: "nodes"}:           {{all: true}},
 
@@ -101,6 +105,9 @@ func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 		switch {
 		case n.all, n.named(o):
 			return keeps
+		case n.about != "" && hasAnnotation(o, n.about):
+			return fmt.Sprintf("each cluster makes the token of a ServiceAccount for itself, and annotation %s says that this Secret holds one; "+
+				"propagate the ServiceAccount, and create the Secret on each cluster if pods need it", n.about)
 		case n.label != "" && o.GetLabels()[n.label] != "":
 			return fmt.Sprintf("%s, as label %s says; one of your own is to have another name, and not the label", keeps, n.label)
 		case n.annotation != "" && o.GetAnnotations()[n.annotation] == "true":
@@ -108,6 +115,11 @@ func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 		}
 	}
 	return ""
+}
+
+func hasAnnotation(o metav1.Object, key string) bool {
+	_, has := o.GetAnnotations()[key]
+	return has
 }
 
 // named reports whether an object has one of the names.

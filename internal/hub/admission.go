@@ -84,6 +84,7 @@ var (
 		services,
 		{"admission/references.yaml", []string{owner.HubRole}},
 		{"admission/rollouts.yaml", []string{owner.HubRole}},
+		{"admission/tokens.yaml", []string{owner.HubRole}},
 	}
 	conversionAdmission = []admissionFile{
 		{"admission/unconverted.yaml", []string{owner.ConversionRole}},

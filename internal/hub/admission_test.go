@@ -43,6 +43,8 @@ func TestAdmission(t *testing.T) {
 				"ValidatingAdmissionPolicyBinding/refract-references",
 				"ValidatingAdmissionPolicy/refract-rollouts",
 				"ValidatingAdmissionPolicyBinding/refract-rollouts",
+				"ValidatingAdmissionPolicy/refract-tokens",
+				"ValidatingAdmissionPolicyBinding/refract-tokens",
 			)...),
 		},
 		"Conversion": {

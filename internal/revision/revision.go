@@ -52,7 +52,7 @@ type Part struct {
 
 // ObjectPart returns the part of an object: what of it can travel.
 func ObjectPart(obj *unstructured.Unstructured) (Part, error) {
-	return part(override.Template(obj).Object)
+	return part(override.Requested(obj).Object)
 }
 
 // storedPolicy is what is stored of a policy.

@@ -417,6 +417,9 @@ func (a *applier) writeFailed(key Key, t *target, r clusterStatus, err error) (r
 		a.gates.refused(key)
 	}
 	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+	if r.reason == reasonRejected {
+		r.message += remedyFor(err)
+	}
 	if key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && r.reason == reasonRejected {
 		r.message = "the API server refused the Secret; its answer is not shown, as it may hold values"
 	}

@@ -3,8 +3,8 @@ package propagation
 import (
 	"context"
 	"fmt"
-	"slices"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 

@@ -17,6 +17,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/local"
 	"refract.dev/placement"
 	"refract.dev/tree"
 )
@@ -32,6 +33,9 @@ type content struct {
 	hash string
 	// left are the fields that Refract does not send to a copy that exists: see [leftTo].
 	left []tree.Pattern
+	// carried are the fields that a copy which exists keeps if Refract owns them: see
+	// [applier.bodyForKnown].
+	carried []tree.Pattern
 	// size is that of the body in bytes.
 	size int
 	// body is nil while nobody is about to write the copy, and where there is no room
@@ -60,7 +64,7 @@ var unhashed = bytes.Repeat([]byte{'0'}, hashLength)
 // all clusters. Left are the fields that a copy that exists is written without; the content
 // hash does not depend on them.
 func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string, keeping *placement.Keeping, left []tree.Pattern) (*content, error) {
-	b, c := &body{}, &content{left: left}
+	b, c := &body{}, &content{left: left, carried: slices.Concat(left, local.Assignable(obj.Object))}
 	var err error
 	if b.created, err = marked(obj.Object, source, keeping); err != nil {
 		return nil, err

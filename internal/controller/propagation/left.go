@@ -50,7 +50,7 @@ type writing func(*body) ([]byte, error)
 // such copies alone. Refract owns such a field until somebody on the cluster changes it.
 func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have member.Copy, adopted bool) (writing, error) {
 	plain := func(b *body) ([]byte, error) { return b.forKnown(have.UID, adopted), nil }
-	if !slices.ContainsFunc(v.left, have.Owned.MayHave) {
+	if !slices.ContainsFunc(v.carried, have.Owned.MayHave) {
 		return plain, nil
 	}
 	obj, err := a.member.Objects.ReadWhole(ctx, v.gvr, key.NamespacedName)
@@ -63,7 +63,7 @@ func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have me
 		if err := utiljson.Unmarshal(text, &object); err != nil {
 			return nil, err
 		}
-		carried, err := local.Carry(object, obj.Object, member.FieldManager, v.left)
+		carried, err := local.Carry(object, obj.Object, member.FieldManager, v.carried)
 		if err != nil || carried == nil {
 			return text, err
 		}

@@ -30,6 +30,7 @@ const (
 	InvalidAnnotation          Code = "invalid-annotation"
 	HeldObject                 Code = "held-object"
 	MadeByClusters             Code = "made-by-each-cluster"
+	AssignedFields             Code = "assigned-fields"
 	PolicyNotUsed              Code = "policy-not-used"
 )
 

@@ -103,6 +103,11 @@ var Codes = []Explanation{
 			"Take the label off that names the propagation policy.",
 	},
 	{
+		AssignedFields, Warning, "An exported object has fields that its cluster assigned",
+		"The API server or a controller of the cluster that the object comes from has assigned these fields, for example the clusterIP of a Service. " +
+			"They are left out: each cluster assigns its own. Remove them from the file. A field that all clusters should have is requested by an override.",
+	},
+	{
 		PolicyNotUsed, Warning, "No object names a policy",
 		"The policy does nothing. Objects name policies by label; a label may be missing.",
 	},

@@ -146,6 +146,7 @@ func (f *fleet) checks(out *report) []func() {
 		func() { checkLabels(set.Objects, policies, lost, out) },
 		func() { checkNatives(outcomes, out) },
 		func() { checkAnnotations(set.Objects, out) },
+		func() { checkAssigned(set, out) },
 		// How policies choose clusters.
 		func() { checkKnown(clusters, policies, lost, out) },
 		func() { checkPlacing(placing, clusters, lost, out) },

@@ -1,0 +1,49 @@
+package propagation
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+// immutable are words by which API servers say that a field cannot change.
+var immutable = []string{"immutable", "may not change", "updates to", "cannot be changed", "may not be changed"}
+
+// listIndex is the index, or the key, of an element in the path of a field.
+var listIndex = regexp.MustCompile(`\[[^\]]*\]`)
+
+// remedyFor says what to do about a rejection because fields of an existing copy cannot change;
+// "" for any other rejection.
+func remedyFor(err error) string {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return ""
+	}
+	for _, cause := range status.Status().Details.Causes {
+		for _, words := range immutable {
+			if strings.Contains(cause.Message, words) {
+				return fmt.Sprintf("; the copy exists, and its %s cannot change: restore the value on the hub, or create the object under another name%s",
+					cause.Field, leavingRemedy(cause.Field))
+			}
+		}
+	}
+	return ""
+}
+
+// leavingRemedy is the third possibility, for a field that is not a whole spec.
+func leavingRemedy(field string) string {
+	if !strings.Contains(field, ".") {
+		return ""
+	}
+	var pointer strings.Builder
+	for key := range strings.SplitSeq(listIndex.ReplaceAllString(field, ".*"), ".") {
+		pointer.WriteString("/" + tree.Escape(key))
+	}
+	return fmt.Sprintf(`; if each cluster is to have its own value, annotate the object with %s: '["%s"]'`, refractv1alpha1.LeftToMembersAnnotation, pointer.String())
+}

@@ -1,0 +1,34 @@
+package lint
+
+import (
+	"strings"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/local"
+)
+
+// checkAssigned lists the fields of exported objects that are left to each cluster. On a hub,
+// and in a snapshot of one, such fields are no mistake.
+func checkAssigned(set *manifest.Set, out *report) {
+	if set.Live {
+		return
+	}
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		if _, recorded := o.Content.GetAnnotations()[refractv1alpha1.AssignedAnnotation]; recorded {
+			continue
+		}
+		places := local.Assigned(o.Content.Object)
+		if len(places) == 0 {
+			continue
+		}
+		paths := make([]string, len(places))
+		for j := range places {
+			paths[len(places)-1-j] = places[j].String()
+		}
+		s := subjectOf(o)
+		out.add(s.finding(AssignedFields, "", "has fields that a cluster assigns, which are left to each cluster: %s", strings.Join(paths, ", ")).
+			hint("remove them from the file").on([]string{s.object.String()}, nil))
+	}
+}
