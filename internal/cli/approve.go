@@ -184,9 +184,6 @@ func writeHeld(w io.Writer, objects []*status.Object, cluster, message string) {
 	}
 }
 
-// reasonAwaitingApproval is that of a row whose copy is held back by the guard.
-const reasonAwaitingApproval = "AwaitingApproval"
-
 // awaitingApproval returns the objects whose copies on the cluster are held back,
 // and the number of all copies there.
 func awaitingApproval(objects []*status.Object, cluster string) (held []*status.Object, copies int) {
@@ -196,7 +193,7 @@ func awaitingApproval(objects []*status.Object, cluster string) (held []*status.
 			continue
 		}
 		copies++
-		if r.State == refractv1alpha1.StateDeleting && r.Reason == reasonAwaitingApproval {
+		if r.State == refractv1alpha1.StateDeleting && r.Reason == refractv1alpha1.ReasonAwaitingApproval {
 			held = append(held, o)
 		}
 	}

@@ -17,11 +17,11 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/controller/propagation"
 	"refract.dev/internal/installation"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 	"refract.dev/internal/status"
+	"refract.dev/placement"
 )
 
 // unjoinOptions are the flags of unjoin.
@@ -139,7 +139,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 // volumesAmong returns the objects that are volumes.
 func volumesAmong(objects []*status.Object) (volumes []*status.Object) {
 	for _, o := range objects {
-		if propagation.IsVolume(schema.GroupResource{Group: o.GroupKind().Group, Resource: o.Resource}) {
+		if placement.IsVolume(schema.GroupResource{Group: o.GroupKind().Group, Resource: o.Resource}) {
 			volumes = append(volumes, o)
 		}
 	}

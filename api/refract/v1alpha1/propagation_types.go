@@ -277,6 +277,9 @@ const (
 	StateDeleting ClusterState = "Deleting"
 )
 
+// ReasonAwaitingApproval is the reason of a row whose copy is deleted only after somebody approves that.
+const ReasonAwaitingApproval = "AwaitingApproval"
+
 // ClusterStatus is the row of one cluster.
 type ClusterStatus struct {
 	// Name of the cluster.

@@ -345,7 +345,7 @@ func (d *decider) whyGone(
 			return "", err
 		}
 	}
-	if found == causeMissing && told == nil && seen || IsVolume(key.GroupResource) && found != causeWithdrawn && e.known {
+	if found == causeMissing && told == nil && seen || placement.IsVolume(key.GroupResource) && found != causeWithdrawn && e.known {
 		// The hub may have been set back under the eyes of this process, which remembers
 		// what the hub does not.
 		if e.known, err = d.records.exists(ctx, key); err != nil {

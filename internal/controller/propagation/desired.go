@@ -51,7 +51,7 @@ const (
 	reasonSourceGone        = "SourceGone"
 	reasonNoLongerPlaced    = "NoLongerPlaced"
 	reasonDeletionFailed    = "DeletionFailed"
-	reasonAwaitingApproval  = "AwaitingApproval"
+	reasonAwaitingApproval  = refractv1alpha1.ReasonAwaitingApproval
 	reasonClusterLeaves     = "ClusterLeaves"
 	reasonChangedAgain      = "ChangedAgainAndAgain"
 	reasonRolloutPolicy     = "RolloutPolicyNotUsable"

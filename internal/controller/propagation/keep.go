@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
 )
 
 // holding is why the deletion of a copy would lose data. A copy that has one is deleted for one cause
@@ -33,7 +34,7 @@ const (
 // holdingOf returns the holding of a copy. Marked is whether its object has the annotation that protects copies.
 func holdingOf(of schema.GroupResource, marked bool, kinds KeptKinds) holding {
 	switch {
-	case IsVolume(of):
+	case placement.IsVolume(of):
 		return holdsVolume
 	case marked:
 		return holdsMarked
@@ -42,11 +43,6 @@ func holdingOf(of schema.GroupResource, marked bool, kinds KeptKinds) holding {
 	default:
 		return holdsNothing
 	}
-}
-
-// IsVolume reports whether objects of the type stand for data that are deleted with them.
-func IsVolume(of schema.GroupResource) bool {
-	return of.Group == "" && (of.Resource == "persistentvolumeclaims" || of.Resource == "persistentvolumes")
 }
 
 // waits reports whether the copy must not be deleted without approval for the cause.

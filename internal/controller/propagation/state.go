@@ -349,7 +349,7 @@ func (s *state) followed(key Key, before []Key) followed {
 		d, departed := s.gone.byKey[leader]
 		switch {
 		case departed && (e == nil || e.desired.gone):
-			if left := s.gone.left(d); left > 0 && !IsVolume(key.GroupResource) {
+			if left := s.gone.left(d); left > 0 && !placement.IsVolume(key.GroupResource) {
 				leaders.by = append(leaders.by, leader)
 				leaders.blocked, leaders.unsure = true, leaders.unsure || !d.known
 				leaders.orphan = max(leaders.orphan, d.orphan)

@@ -26,6 +26,8 @@ type Propagation struct {
 	// Clusters are those that hold a copy or may hold one, and not one that is to go,
 	// sorted. Some of them may be members no more.
 	Clusters []string
+	// Waiting says of clusters, by name, why the copy there waits for approval to be deleted.
+	Waiting map[string]string
 	// Replicas are the shares of the clusters, by name; of those that have one.
 	Replicas map[string]int64
 	// PlacementHash is that of what the placement was decided on; it may be empty.
@@ -76,7 +78,14 @@ func (o *object) decodeReport() {
 	clusters := map[string]bool{}
 	r.Status.Expand()
 	for i := range r.Status.Clusters {
-		if c := &r.Status.Clusters[i]; c.State != refractv1alpha1.StateDeleting {
+		c := &r.Status.Clusters[i]
+		if c.State == refractv1alpha1.StateDeleting && c.Reason == refractv1alpha1.ReasonAwaitingApproval {
+			if p.Waiting == nil {
+				p.Waiting = map[string]string{}
+			}
+			p.Waiting[c.Name] = c.Message
+		}
+		if c.State != refractv1alpha1.StateDeleting {
 			clusters[c.Name] = true
 			if c.Replicas != nil {
 				if p.Replicas == nil {

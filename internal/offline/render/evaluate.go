@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -290,6 +291,11 @@ func (e *evaluator) object(m *manifest.Object) (*Outcome, error) {
 	was := e.before(m)
 	o.Before, o.after = was.placed.names, was
 	e.decide(o, was)
+	for _, name := range slices.Sorted(maps.Keys(was.waiting)) {
+		if e.shown == nil || e.shown[name] {
+			o.warn(nil, name+": "+was.waiting[name])
+		}
+	}
 	if e.each == nil {
 		return o, nil
 	}
@@ -318,6 +324,9 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 		return
 	case labelled || len(o.Follows) > 0:
 	case e.keepsWithdrawn(o, was, &keeping):
+		return
+	case len(was.placed.names) > 0 && (keeping.Keep || placement.IsVolume(e.followers.resource(o.ID.GroupKind))):
+		o.leave("has no propagation label any more: its copies hold data, and wait for refract approve CLUSTER --delete-volumes")
 		return
 	case len(was.placed.names) > 0:
 		o.leave("has no propagation label any more: its copies go")
@@ -584,6 +593,7 @@ type previous struct {
 	hash      string                           // Of what that was decided on.
 	chosenBy  tree.Policy                      // The policy that chose them by name or by label; zero if none did.
 	approved  string                           // The number of what was approved for the object alone.
+	waiting   map[string]string                // Why copies wait for approval to be deleted, by cluster.
 	rendered  []tree.Policy                    // Override policies of those copies, without generation.
 	following []refractv1alpha1.FollowedObject // What it travelled with.
 }
@@ -612,7 +622,7 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 		if r == nil || another(r.UID, o.Content.GetUID()) {
 			return previous{placed: nowhere}
 		}
-		return previous{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows, chosenBy: r.ChosenBy, approved: r.Approved}
+		return previous{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows, chosenBy: r.ChosenBy, approved: r.Approved, waiting: r.Waiting}
 	}
 }
 
