@@ -127,7 +127,7 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.guardAll, "deletion-guard-all", false,
 		"have --deletion-guard ask about copies, too, whose objects somebody deleted on the hub by a call")
 	f.StringSliceVar(&c.keepKinds, "keep-kinds", nil,
-		"`kinds`, as KIND or KIND.GROUP, joined by commas, whose copies, like those of volumes, are deleted without refract approve only if a user deletes their object")
+		"`kinds`, as KIND or KIND.GROUP, joined by commas, whose copies need refract approve to be deleted, as volumes do, unless a user deletes the object")
 	f.StringSliceVar(&c.namespaceLabels, "namespace-labels", nil,
 		"`labels`, as KEY or PREFIX/*, joined by commas, that a namespace made on a member has as on the hub, beside those of pod security")
 	f.DurationVar(&c.emptyAfter, "remove-empty-namespaces-after", 0,

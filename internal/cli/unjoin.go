@@ -33,7 +33,7 @@ type unjoinOptions struct {
 	force         bool
 	yes           bool
 	deleteVolumes bool
-	timeout time.Duration
+	timeout       time.Duration
 }
 
 func newUnjoinCommand(s *streams) *cobra.Command {

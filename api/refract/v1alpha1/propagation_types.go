@@ -111,7 +111,8 @@ const (
 	ConditionReady = "Ready"
 	// ConditionSourceGone is True while copies of an object are to go that is not
 	// there, or does not ask to be propagated any more. Its reason is why: Deleted
-	// (somebody deleted it by a call), Withdrawn (its label, or what referred to it, is
+	// (somebody deleted it by a call), LeaderDeleted (what it travelled with was deleted by calls),
+	// OwnerDeleted (it was deleted by a call, perhaps together with its owner), Withdrawn (its label, or what referred to it, is
 	// gone), NamespaceDeleted or TypeDeleted (it went with that), Missing (it went
 	// while nobody watched), or Forgotten (the hub does not know it).
 	ConditionSourceGone = "SourceGone"

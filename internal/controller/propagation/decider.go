@@ -217,20 +217,33 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		if p.cause, err = d.whyGone(ctx, key, src.object, found, told, &was, seen); err != nil {
 			return reconcile.Result{}, err
 		}
-		if src.object != nil && holdingOf(key.GroupResource, p.keeping.Keep, d.keptKinds) != holdsNothing {
-			d.sources.want(key) // A deletion of the object itself must be seen.
-		}
+		d.watchKept(key, src.object, p)
 	}
 	d.sources.noted(key, told)
 	d.record(key, at, p, was, seen, names, u)
 	d.followOn(ctx, key, p)
-	if len(leaders.unknown) > 0 {
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
+	return reconcile.Result{RequeueAfter: leaders.again(read != nil && read.failed)}, nil
+}
+
+// again returns in which time what travels with others is to be decided about again, or what could not be converted;
+// zero if not at all.
+func (l *followed) again(unconverted bool) time.Duration {
+	switch {
+	case len(l.unknown) > 0:
+		return 200 * time.Millisecond // They are being decided about.
+	case unconverted && (l.until == 0 || l.until > convertRetry):
+		return convertRetry
+	default:
+		return l.until
 	}
-	if read != nil && read.failed && (leaders.until == 0 || leaders.until > convertRetry) {
-		return reconcile.Result{RequeueAfter: convertRetry}, nil
+}
+
+// watchKept has an object watched that is there and asks for nothing, if its copies hold data: they wait until the
+// object is deleted, and that must be seen.
+func (d *decider) watchKept(key Key, obj *unstructured.Unstructured, p *desiredState) {
+	if obj != nil && holdingOf(key.GroupResource, p.keeping.Keep, d.keptKinds) != holdsNothing {
+		d.sources.want(key)
 	}
-	return reconcile.Result{RequeueAfter: leaders.until}, nil
 }
 
 // begun is when a decision began. If a policy has changed when it is recorded, perhaps before the key was found by its policies, it is

@@ -267,17 +267,8 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	if s.governed != nil {
 		p.warnings = append(p.warnings, s.governed.warnings...)
 	}
-	if why := placement.Native(src.gvr.GroupResource(), obj); why != "" {
-		return p.block(reasonMadeByEachCluster, why)
-	}
-	if why := placement.Lacking(annotations); why != "" {
-		return p.block(reasonUnconverted, why)
-	}
-	if err != nil {
-		return p.block(reasonInvalidLabel, err.Error())
-	}
-	if !asks && leaders.unsure {
-		return p.block(reasonLeaderGone, "what the object travelled with is not on the hub; the copies stay as they are for a minute, in case it comes back")
+	if reason, why := hindrance(src, err, !asks && leaders.unsure); reason != "" {
+		return p.block(reason, why)
 	}
 	policies, blocked := p.findOverrides(obj, was, s)
 	if blocked {
@@ -318,6 +309,25 @@ func decide(src source, was previous, s *inputs) *desiredState {
 		p.findFollowers(obj, own, rendered, s)
 	}
 	return p
+}
+
+// hindrance says why nothing may be written of an object that asks to be propagated; empty if it may. Invalid is what is wrong with
+// its labels, and unsure whether it only travels with what is gone and was not known.
+func hindrance(src source, invalid error, unsure bool) (reason, why string) {
+	if why := placement.Native(src.gvr.GroupResource(), src.object); why != "" {
+		return reasonMadeByEachCluster, why
+	}
+	if why := placement.Lacking(src.object.GetAnnotations()); why != "" {
+		return reasonUnconverted, why
+	}
+	switch {
+	case invalid != nil:
+		return reasonInvalidLabel, invalid.Error()
+	case unsure:
+		return reasonLeaderGone, "what the object travelled with is not on the hub; the copies stay as they are for a minute, in case it comes back"
+	default:
+		return "", ""
+	}
 }
 
 func (p *desiredState) block(reason, message string) *desiredState {

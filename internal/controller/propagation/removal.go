@@ -26,21 +26,16 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		r.absent = true
 		return a.done(key, r, 0)
 	}
-	why := causePlacement
-	r.state, r.reason = refractv1alpha1.StateDeleting, reasonNoLongerPlaced
-	switch {
-	case p.gone:
-		why, r.reason = p.cause, reasonSourceGone
-	case leaving:
-		why, r.reason = causeLeaves, reasonClusterLeaves
-	}
-	r.message = why.of()
+	var why cause
+	why, r.reason = p.removalCause(leaving)
+	r.state, r.message = refractv1alpha1.StateDeleting, why.of()
 	if have.Deleting {
 		r.message = "the copy is being deleted and still has finalizers on the cluster"
 		return a.done(key, r, 0) // Its going is an event.
 	}
 	holds := holdingOf(key.GroupResource, have.Keep || p.keeping.Keep, a.keptKinds)
-	if r.stays(have, p.gone || leaving) || leaving && holds.waits(why) && a.cluster.ReleasesKept(a.member.Name) {
+	released := leaving && holds.waits(why) && a.cluster.ReleasesKept(a.member.Name)
+	if released || r.stays(have, p.gone || leaving) {
 		return a.release(ctx, key, r, have, nil)
 	}
 	if key.GroupResource == namespaceResource.GroupResource() {
@@ -52,12 +47,17 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		}
 		return a.release(ctx, key, r, have, mark)
 	}
+	return a.deleteIfAllowed(ctx, key, r, have, why, holds)
+}
+
+// deleteIfAllowed deletes a copy that is to be deleted if that was asked for or approved, or if the guard allows it.
+func (a *applier) deleteIfAllowed(ctx context.Context, key Key, r clusterStatus, have member.Copy, why cause, holds holding) (reconcile.Result, error) {
 	asked := why.asked() && !holds.waits(why) && !a.guard.all
-	if !asked && (!a.state.complete.Load() || !a.member.Copies.Swept()) {
-		if key.GroupResource != crdResource.GroupResource() && !holds.waits(why) { // Of those it is asked first what goes with them.
-			a.guard.await(removal{key, have.UID, why, false})
+	if !asked && !a.knowsAll() {
+		if !holds.waits(why) {
+			a.collect(removal{key, have.UID, why, false})
 		}
-		return a.done(key, r, guardSettles) // What else is to be deleted, or is there, is not known yet.
+		return a.done(key, r, guardSettles)
 	}
 	needed, err := a.needsApproval(ctx, key)
 	if err != nil {
@@ -69,21 +69,43 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 	}
 	going := removal{key, have.UID, why, needed || holds.waits(why)}
 	copies := func() map[string]int { return a.state.holds(a.member.Name) }
-	switch answer, left := a.guard.ask(going, copies, a.cluster.Approved(a.member.Name)); answer {
-	case notYet:
-		return a.done(key, r, left)
-	case deny:
-		r.reason, r.message = reasonAwaitingApproval, a.guard.says(going, a.member.Name)
+	answer, left := a.guard.ask(going, copies, a.cluster.Approved(a.member.Name))
+	if answer == allow {
+		return a.delete(ctx, key, r, have)
+	}
+	if answer == deny {
+		left, r.reason, r.message = lastRetry, reasonAwaitingApproval, a.guard.says(going, a.member.Name)
 		if holds.waits(why) {
 			r.message = holds.says(why, a.member.Name)
 		}
 		if needed {
-			return a.done(key, r, soonRetry) // What goes with it may go first.
+			left = soonRetry // What goes with it may go first.
 		}
-		return a.done(key, r, lastRetry)
-	case allow:
 	}
-	return a.delete(ctx, key, r, have)
+	return a.done(key, r, left)
+}
+
+// knowsAll reports whether it is known what else is to be deleted, and is there.
+func (a *applier) knowsAll() bool { return a.state.complete.Load() && a.member.Copies.Swept() }
+
+// collect tells the guard of a removal while it is not known what else is to be deleted. Of definitions it is asked
+// first what goes with them.
+func (a *applier) collect(going removal) {
+	if going.GroupResource != crdResource.GroupResource() {
+		a.guard.await(going)
+	}
+}
+
+// removalCause returns why a copy of the object is to be deleted, and the reason that its row has for that.
+func (p *desiredState) removalCause(leaving bool) (why cause, reason string) {
+	switch {
+	case p.gone:
+		return p.cause, reasonSourceGone
+	case leaving:
+		return causeLeaves, reasonClusterLeaves
+	default:
+		return causePlacement, reasonNoLongerPlaced
+	}
 }
 
 // stays reports whether a copy that does not belong on the cluster any more is left to

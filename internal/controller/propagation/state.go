@@ -749,7 +749,11 @@ func (s *state) deleted(keys []Key) bool {
 	defer s.mu.Unlock()
 	for _, key := range keys {
 		e, departed := s.objects[key], s.gone.byKey[key]
-		if e == nil && !departed.asked || e != nil && !(e.desired.gone && e.desired.cause.asked()) {
+		asked := departed.asked
+		if e != nil {
+			asked = e.desired.gone && e.desired.cause.asked()
+		}
+		if !asked {
 			return false
 		}
 	}

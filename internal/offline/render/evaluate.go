@@ -325,11 +325,8 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 	case labelled || len(o.Follows) > 0:
 	case e.keepsWithdrawn(o, was, &keeping):
 		return
-	case len(was.placed.names) > 0 && (keeping.Keep || placement.IsVolume(e.followers.resource(o.ID.GroupKind))):
-		o.leave("has no propagation label any more: its copies hold data, and wait for refract approve CLUSTER --delete-volumes")
-		return
 	case len(was.placed.names) > 0:
-		o.leave("has no propagation label any more: its copies go")
+		o.leave("has no propagation label any more: " + e.leaves(o, &keeping))
 		return
 	case e.live:
 		o.leave("has no propagation label: it goes nowhere")
@@ -388,6 +385,14 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 			o.after.chosenBy = was.chosenBy
 		}
 	}
+}
+
+// leaves says what becomes of the copies of an object that asks for nothing any more.
+func (e *evaluator) leaves(o *Outcome, keeping *placement.Keeping) string {
+	if keeping.Keep || placement.IsVolume(e.followers.resource(o.ID.GroupKind)) {
+		return "its copies hold data, and wait for refract approve CLUSTER --delete-volumes"
+	}
+	return "its copies go"
 }
 
 // leave says that the object asks for nothing.
