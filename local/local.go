@@ -226,10 +226,10 @@ func pointersIn(record string, object map[string]any) []tree.Pointer {
 	return places
 }
 
-// removable orders places so that they can be removed one after the other: elements of an
-// array from the last to the first. A place inside another one is left out.
+// removable orders places by their keys, and elements of an array from the last to the first,
+// so that they can be removed one after the other. A place inside another one is left out.
 func removable(places []tree.Pointer) []tree.Pointer {
-	slices.SortFunc(places, func(a, b tree.Pointer) int { return compare(b.Keys(), a.Keys()) })
+	slices.SortFunc(places, func(a, b tree.Pointer) int { return compare(a.Keys(), b.Keys()) })
 	places = slices.CompactFunc(places, tree.Pointer.Equal)
 	return slices.DeleteFunc(slices.Clone(places), func(p tree.Pointer) bool {
 		return slices.ContainsFunc(places, func(q tree.Pointer) bool {
@@ -238,13 +238,13 @@ func removable(places []tree.Pointer) []tree.Pointer {
 	})
 }
 
-// compare orders places by their segments, and indexes by their number.
+// compare orders places by their segments, and indexes from the greatest down.
 func compare(a, b []string) int {
 	return slices.CompareFunc(a, b, func(a, b string) int {
 		i, err := strconv.Atoi(a)
 		j, err2 := strconv.Atoi(b)
 		if err == nil && err2 == nil {
-			return i - j
+			return j - i
 		}
 		return strings.Compare(a, b)
 	})

@@ -3,6 +3,7 @@ package local_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,6 +187,7 @@ spec:
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			obj, before := object(t, tc.object), object(t, tc.object)
+			slices.SortFunc(tc.want, byKeys)
 			if diff := cmp.Diff(tc.want, texts(local.Assigned(obj))); diff != "" {
 				t.Errorf("%s\nAssigned(): -want, +got:\n%s", tc.reason, diff)
 			}
@@ -201,6 +203,14 @@ spec:
 			}
 		})
 	}
+}
+
+// byKeys orders pointers as [local.Assigned] does: the later element of a list comes first.
+func byKeys(a, b string) int {
+	if x, y := strings.Split(a, "/"), strings.Split(b, "/"); len(x) > 3 && len(y) > 3 && x[2] == y[2] && x[3] != y[3] && x[3] < "9" && y[3] < "9" {
+		return strings.Compare(y[3], x[3])
+	}
+	return strings.Compare(a, b)
 }
 
 func texts(places []tree.Pointer) []string {

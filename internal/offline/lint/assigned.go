@@ -25,7 +25,7 @@ func checkAssigned(set *manifest.Set, out *report) {
 		}
 		paths := make([]string, len(places))
 		for j := range places {
-			paths[len(places)-1-j] = places[j].String()
+			paths[j] = places[j].String()
 		}
 		s := subjectOf(o)
 		out.add(s.finding(AssignedFields, "", "has fields that a cluster assigns, which are left to each cluster: %s", strings.Join(paths, ", ")).
