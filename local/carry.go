@@ -9,34 +9,29 @@ import (
 // Carry returns body, which a field manager is about to apply to have, with the fields that
 // are left to the cluster and that this manager still owns, at the value that they have: an
 // API server removes a field that its only owner stops applying. Fields that body has are
-// not touched, nor are fields of list elements that body does not have. It returns nil if
-// there is nothing to carry.
-func Carry(body, have map[string]any, applier string, left []tree.Pattern) (map[string]any, error) {
+// not touched, nor are fields of list elements that body does not have. Carries is whether there
+// is anything to carry.
+func Carry(body, have map[string]any, applier string, left []tree.Pattern) (carried map[string]any, carries bool, err error) {
 	metadata, _ := have["metadata"].(map[string]any)
 	managers := managersIn(metadata)
 	at := slices.IndexFunc(managers, func(m manager) bool { return m.name == applier && m.applies && m.subresource == "" })
 	if at < 0 {
-		return nil, nil
+		return body, false, nil
 	}
-	var doc *tree.Doc
+	doc := tree.Edit(body)
 	for _, pattern := range left {
 		for _, place := range pattern.Places(have) {
 			to, value, ok := managers[at].counterpart(have, body, place)
 			if !ok {
 				continue
 			}
-			if doc == nil {
-				doc = tree.Edit(body)
-			}
+			carries = true
 			if _, err := doc.Add(to, value); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
-	if doc == nil {
-		return nil, nil
-	}
-	return doc.Root(), nil
+	return doc.Root(), carries, nil
 }
 
 // counterpart returns where a place of have is missing in body, and its value, if the manager

@@ -249,11 +249,11 @@ func TestCarry(t *testing.T) {
 				left = append(left, tree.MustParsePattern(f))
 			}
 			body := object(t, tc.body)
-			got, err := local.Carry(body, object(t, have), "refract", left)
+			got, carries, err := local.Carry(body, object(t, have), "refract", left)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got == nil {
+			if !carries {
 				got = map[string]any{}
 			}
 			if diff := cmp.Diff(object(t, tc.want), got); diff != "" {

@@ -68,9 +68,9 @@ func (p Pattern) Places(value any) []Pointer {
 				walk(v[key], at.Member(key), rest)
 			}
 		case []any:
-			for i := len(v) - 1; i >= 0; i-- {
+			for i, element := range slices.Backward(v) {
 				if s.key == "*" || s.index == i {
-					walk(v[i], at.At(i), rest)
+					walk(element, at.At(i), rest)
 				}
 			}
 		}

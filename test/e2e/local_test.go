@@ -178,9 +178,9 @@ func TestAssignedFieldsAreReturned(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	service := there(t, member, "service", ns, "front").Object["spec"].(map[string]any) //nolint:forcetypeassert // An API server made it.
+	service := there(t, member, "service", ns, "front").Object["spec"].(map[string]any)
 	adopt("service", "front", service)
-	claim := there(t, member, "persistentvolumeclaim", ns, "data").Object["spec"].(map[string]any) //nolint:forcetypeassert // An API server made it.
+	claim := there(t, member, "persistentvolumeclaim", ns, "data").Object["spec"].(map[string]any)
 	claim["volumeName"] = "pv-of-" + ns
 	adopt("persistentvolumeclaim", "data", claim)
 	for kind, name := range map[string]string{"service": "front", "persistentvolumeclaim": "data"} {
@@ -193,7 +193,7 @@ func TestAssignedFieldsAreReturned(t *testing.T) {
 	}
 	rowSays(t, ns, "front.services", member, "Synced")
 	rowSays(t, ns, "data.persistentvolumeclaims", member, "Synced")
-	now := there(t, member, "service", ns, "front").Object["spec"].(map[string]any) //nolint:forcetypeassert // An API server made it.
+	now := there(t, member, "service", ns, "front").Object["spec"].(map[string]any)
 	for _, field := range []string{"clusterIP", "clusterIPs", "ports", "healthCheckNodePort", "ipFamilies"} {
 		if was, is := fmt.Sprint(service[field]), fmt.Sprint(now[field]); was != is {
 			t.Errorf("spec.%s: was %s, is %s", field, was, is)

@@ -74,11 +74,11 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 	if c.size > maxBody {
 		return nil, fmt.Errorf("the copy takes %d bytes as JSON, and API servers read %d", c.size, maxBody)
 	}
-	kept, err := withoutLeft(obj.Object, left)
+	kept, differs, err := withoutLeft(obj.Object, left)
 	if err != nil {
 		return nil, fmt.Errorf("leaving fields to the cluster: %w", err)
 	}
-	if kept != nil {
+	if differs {
 		if b.kept, err = marked(kept, source, keeping); err != nil {
 			return nil, err
 		}
@@ -136,28 +136,19 @@ func marked(object map[string]any, source string, keeping *placement.Keeping) (p
 	return pieces{head[1:], rest[1:]}, nil
 }
 
-// withoutLeft returns the object without the fields that are left to the cluster; nil if it has
-// none of them.
-func withoutLeft(object map[string]any, left []tree.Pattern) (map[string]any, error) {
-	var doc *tree.Doc
+// withoutLeft returns the object without the fields that are left to the cluster, and whether it
+// has any of them.
+func withoutLeft(object map[string]any, left []tree.Pattern) (kept map[string]any, differs bool, err error) {
+	doc := tree.Edit(object)
 	for _, pattern := range left {
-		from := object
-		if doc != nil {
-			from = doc.Root()
-		}
-		for _, place := range pattern.Places(from) {
-			if doc == nil {
-				doc = tree.Edit(object)
-			}
+		for _, place := range pattern.Places(doc.Root()) {
+			differs = true
 			if _, err := doc.Remove(place); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 	}
-	if doc == nil {
-		return nil, nil
-	}
-	return doc.Root(), nil
+	return doc.Root(), differs, nil
 }
 
 func with(m map[string]any, key, value string) map[string]any {

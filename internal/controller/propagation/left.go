@@ -63,8 +63,8 @@ func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have me
 		if err := utiljson.Unmarshal(text, &object); err != nil {
 			return nil, err
 		}
-		carried, err := local.Carry(object, obj.Object, member.FieldManager, v.carried)
-		if err != nil || carried == nil {
+		carried, carries, err := local.Carry(object, obj.Object, member.FieldManager, v.carried)
+		if err != nil || !carries {
 			return text, err
 		}
 		metadata, _ := carried["metadata"].(map[string]any)

@@ -45,5 +45,6 @@ func leavingRemedy(field string) string {
 	for key := range strings.SplitSeq(listIndex.ReplaceAllString(field, ".*"), ".") {
 		pointer.WriteString("/" + tree.Escape(key))
 	}
-	return fmt.Sprintf(`; if each cluster is to have its own value, annotate the object with %s: '["%s"]'`, refractv1alpha1.LeftToMembersAnnotation, pointer.String())
+	return fmt.Sprintf(`; if each cluster is to have its own value, annotate the object with %s: '["%s"]'`,
+		refractv1alpha1.LeftToMembersAnnotation, pointer.String())
 }
