@@ -38,13 +38,14 @@ type joinOptions struct {
 	taints     []string
 	role       string
 	asTheyAre  bool
+	replaces   string // The name that the cluster has.
 	timeout    time.Duration
 }
 
 func newJoinCommand(s *streams) *cobra.Command {
 	o := &joinOptions{}
 	cmd := &cobra.Command{
-		Use:   "join NAME --member-context CONTEXT",
+		Use:   "join NAME {--member-context CONTEXT | --replaces OLD}",
 		Short: "Make a cluster a member of the hub",
 		Long: `Make a cluster a member of the hub. On the member an account is made for Refract, with
 a role that says what it may do there, and a token of that account is stored in a Secret
@@ -57,10 +58,18 @@ role says. --role names a file with a ClusterRole of your own, for less. With
 it is, and nothing is made on the member. Nothing is written to the hub for a cluster
 that does not answer.
 
+A cluster has one name. --replaces gives it another one: the new name takes over the labels,
+the taints, the credentials and all copies of the old one, which is deleted. No copy is
+written or deleted. Policies that name the old name, and not the new one, are listed first and
+nothing is done: add the new name to them, and repeat the command. It can be repeated, too,
+if it was interrupted. With --replaces no context is needed; if one is given, it must lead to
+the same cluster.
+
 The hub is the cluster that kubectl would ask, or that the flags of kubectl name.
 The member is a context of the same kubeconfig, or of another file.`,
 		Example: `  refract join eu-1 --context hub --member-context eu-1 --label region=eu
-  refract join lab --kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule`,
+  refract join lab --kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule
+  refract join eu-west-1 --replaces eu-1`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return explainMembership(o.run(cmd.Context(), s, args[0]))
@@ -73,11 +82,13 @@ The member is a context of the same kubeconfig, or of another file.`,
 	f.StringArrayVar(&o.taints, "taint", nil, "`taint` of the cluster, key=value:Effect or key:Effect; may be repeated")
 	f.StringVar(&o.role, "role", "", "`file` with a ClusterRole that says what Refract may do on the member")
 	f.BoolVar(&o.asTheyAre, "existing-credentials", false, "store the credentials of the kubeconfig as they are")
+	f.StringVar(&o.replaces, "replaces", "", "`name` of a member that gets the new name")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to wait no longer for the cluster to be ready; 0 to not wait")
 	must(cmd.MarkFlagFilename("role", "yaml", "yml"))
 	must(cmd.RegisterFlagCompletionFunc("taint", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
-	cmd.MarkFlagsMutuallyExclusive("role", "existing-credentials")
+	must(cmd.RegisterFlagCompletionFunc("replaces", completeMember(&o.cluster)))
+	cmd.MarkFlagsMutuallyExclusive("role", "existing-credentials", "replaces")
 	return cmd
 }
 
@@ -96,7 +107,7 @@ func addMemberFlags(cmd *cobra.Command, hub *clusterFlags, kubeconfig, context *
 }
 
 func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
-	if o.kubeconfig == "" && o.context == "" {
+	if o.kubeconfig == "" && o.context == "" && o.replaces == "" {
 		return withHint(errors.New("no cluster is named that is to join"), "--member-context or --member-kubeconfig names it")
 	}
 	if o.timeout < 0 {
@@ -113,6 +124,9 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	hub, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
+	}
+	if o.replaces != "" {
+		return o.rename(ctx, s, hub, name, taints)
 	}
 	cfg, err := fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), o.context)
 	if err != nil {
@@ -297,6 +311,15 @@ func explainMembership(err error) error {
 	}
 	if errors.Is(err, member.ErrJoined) {
 		return withHint(err, "refract unjoin takes it out first, or choose another name")
+	}
+	if second, ok := errors.AsType[*member.SecondNameError](err); ok {
+		return withHint(err, fmt.Sprintf("refract join %s --replaces %s gives it the new name", second.Name, second.Served))
+	}
+	if errors.Is(err, member.ErrUnidentified) {
+		return withHint(err, "it does as soon as the cluster is ready: refract get clusters says why it is not")
+	}
+	if errors.Is(err, member.ErrAnotherCluster) {
+		return withHint(err, "--replaces gives one cluster another name; a new cluster joins without it")
 	}
 	if errors.Is(err, member.ErrNotJoined) {
 		return withHint(err, "refract get clusters lists the members")

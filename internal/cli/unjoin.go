@@ -53,10 +53,12 @@ Copies that hold data are left to the cluster and are no copies any more: those 
 volumes (PersistentVolumeClaims and PersistentVolumes), and those that the annotation
 refract.dev/keep or refract run --keep-kinds protects. They are deleted only after a
 question of their own, or with --delete-volumes.
+The Secret is deleted if refract join has created it for this cluster, and no other refers to it.
 
 With --force nothing is removed from the cluster, and nothing is waited for: it is
 for a cluster that will not come back, or that is to keep what it has. Copies that
-stay are taken up again if the cluster joins the same hub once more.`,
+stay are taken up again if the cluster joins the same hub once more. Of a cluster with two
+names only --force removes one: the copies belong to the cluster.`,
 		Example: `  refract unjoin eu-1
   refract unjoin eu-1 --yes --timeout 1h
   refract unjoin eu-1 --yes --delete-volumes
@@ -99,6 +101,11 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	}
 	copies := copiesOn(objects, name)
 	volumes := volumesAmong(copies)
+	if !o.force {
+		if err := onlyName(ctx, c, fc); err != nil {
+			return err
+		}
+	}
 	if o.force {
 		return release(ctx, s, c, fc, len(copies))
 	}
@@ -129,7 +136,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 		return err
 	}
 	o.dismiss(ctx, s, c, fc)
-	if err := member.Forget(context.WithoutCancel(ctx), c, fc); err != nil {
+	if err := forget(ctx, s, c, fc); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.err, "cluster %s left\n", name)
@@ -154,6 +161,32 @@ func (o *unjoinOptions) askAboutVolumes(s *streams, volumes int) error {
 	question := fmt.Sprintf("Delete %s with their data, too? They are left to the cluster otherwise.", output.Count(volumes, "volume", "volumes"))
 	yes, err := confirm(s, question)
 	o.deleteVolumes = yes
+	return err
+}
+
+// onlyName returns an error for one of several names of a cluster: its copies are not to be deleted as one name goes.
+func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCluster) error {
+	servedAs, second, err := member.OtherName(ctx, c, fc)
+	switch {
+	case err != nil:
+		return err
+	case servedAs != "":
+		return withHint(fmt.Errorf("cluster %q is another name of %q: nothing is deleted from the cluster through it", fc.Name, servedAs),
+			fmt.Sprintf("refract unjoin %s --force removes the name only; refract join %s --replaces %s keeps it in place of the other", fc.Name, fc.Name, servedAs))
+	case second != "":
+		return withHint(fmt.Errorf("cluster %q has another name, or may have one, %q: its copies would be deleted", fc.Name, second),
+			fmt.Sprintf("refract join %s --replaces %s gives it that name; refract unjoin %s --force removes that name first", second, fc.Name, second))
+	default:
+		return nil
+	}
+}
+
+// forget deletes the Secret of a cluster that has left, or says why it stays.
+func forget(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster) error {
+	stays, err := member.Forget(context.WithoutCancel(ctx), c, fc)
+	if stays != "" {
+		fmt.Fprintln(s.err, stays)
+	}
 	return err
 }
 
@@ -228,7 +261,7 @@ func release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.
 	if err := member.Release(ctx, c, fc); err != nil {
 		return err
 	}
-	if err := member.Forget(context.WithoutCancel(ctx), c, fc); err != nil {
+	if err := forget(ctx, s, c, fc); err != nil {
 		return err
 	}
 	switch copies {

@@ -198,6 +198,24 @@ func membershipsOf(ctx context.Context, c client.Reader) ([]string, error) {
 	return slices.DeleteFunc(strings.Split(account.Annotations[hubsAnnotation], ","), func(s string) bool { return s == "" }), nil
 }
 
+// Rename has the account on a member be for another membership in the place of one that it was made for. The client may be that of the
+// account itself.
+func Rename(ctx context.Context, c client.Client, from, to Membership) error {
+	all, err := membershipsOf(ctx, c)
+	at := slices.Index(all, from.String())
+	if err != nil || at < 0 {
+		return err
+	}
+	all[at] = to.String()
+	slices.Sort(all)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, hubsAnnotation, strings.Join(slices.Compact(all), ",")))
+	if err := c.Patch(ctx, account, patch, client.FieldOwner(FieldManager)); err != nil {
+		return fmt.Errorf("changing serviceaccount %s/%s: %w", account.Namespace, account.Name, err)
+	}
+	return nil
+}
+
 // Dismiss takes away what [Admit] has made on a member, and reports whether it did. It stays if
 // somebody has made it by hand, or if it is needed for another membership. The client may be that
 // of the account itself.

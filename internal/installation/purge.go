@@ -21,6 +21,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/config"
+	"refract.dev/internal/member"
 	"refract.dev/internal/revision"
 )
 
@@ -143,7 +144,7 @@ func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 	return append(all, named("", "Secret", r.Namespace, revision.KeySecret)), nil
 }
 
-// credentials returns the Secrets that FederatedClusters refer to.
+// credentials returns the Secrets that were created for FederatedClusters. Others stay.
 func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	members := &corev1alpha1.FederatedClusterList{}
 	if err := r.Client.List(ctx, members); err != nil {
@@ -154,8 +155,14 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	}
 	var secrets []client.Object
 	for i := range members.Items {
-		if name := members.Items[i].Spec.SecretRef.Name; name != "" {
-			secrets = append(secrets, named("", "Secret", r.Namespace, name))
+		own, stays, err := member.OwnSecret(ctx, r.Client, r.Namespace, &members.Items[i])
+		switch {
+		case err != nil:
+			return nil, err
+		case own != nil:
+			secrets = append(secrets, named("", "Secret", own.Namespace, own.Name))
+		case stays != "" && r.Tell != nil:
+			r.Tell(stays)
 		}
 	}
 	return secrets, nil

@@ -52,7 +52,8 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Host = address
-	if err := reach(ctx, name, cfg); err != nil {
+	uid, err := reach(ctx, name, cfg)
+	if err != nil {
 		return err
 	}
 	fc := &corev1alpha1.FederatedCluster{
@@ -71,12 +72,18 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	case !errors.Is(err, ErrNotJoined):
 		return err
 	}
+	if err := onlyName(ctx, hub, name, uid); err != nil {
+		return err
+	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
 	if err := hub.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %q: %w", ns.Name, err)
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name, Annotations: destination(address, cfg.Insecure)}, Data: data,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns.Name, Name: name, Annotations: destination(address, cfg.Insecure), Labels: map[string]string{refractv1alpha1.JoinedLabel: "true"},
+		},
+		Data: data,
 	}
 	switch err := hub.Create(ctx, secret); {
 	case apierrors.IsAlreadyExists(err):
@@ -88,7 +95,7 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 		// Leave nothing behind that a second try would stumble over.
 		return errors.Join(fmt.Errorf("creating cluster %q: %w", name, err), client.IgnoreNotFound(hub.Delete(context.WithoutCancel(ctx), secret)))
 	}
-	return nil
+	return own(ctx, hub, secret, fc)
 }
 
 // Joinable returns an error if a cluster cannot join the hub under the name: another has, or it does
@@ -103,7 +110,11 @@ func Joinable(ctx context.Context, hub client.Reader, name string, cfg *rest.Con
 	case !errors.Is(err, ErrNotJoined):
 		return err
 	}
-	return reach(ctx, name, cfg)
+	uid, err := reach(ctx, name, cfg)
+	if err != nil {
+		return err
+	}
+	return onlyName(ctx, hub, name, uid)
 }
 
 func validName(name string) error {
@@ -113,12 +124,13 @@ func validName(name string) error {
 	return nil
 }
 
-// reach returns an error unless the cluster answers to the credentials.
-func reach(ctx context.Context, name string, cfg *rest.Config) error {
-	if err := answers(ctx, name, cfg); err != nil {
-		return fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
+// reach returns the UID of the cluster, or an error unless the cluster answers to the credentials.
+func reach(ctx context.Context, name string, cfg *rest.Config) (types.UID, error) {
+	uid, err := answers(ctx, name, cfg)
+	if err != nil {
+		return "", fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
 	}
-	return nil
+	return uid, nil
 }
 
 // Find returns a member.
@@ -185,15 +197,6 @@ func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedC
 	})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("releasing cluster %q: %w", fc.Name, err)
-	}
-	return nil
-}
-
-// Forget deletes the credentials of a member that has left.
-func Forget(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: fc.Spec.SecretRef.Name}}
-	if err := hub.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	return nil
 }
@@ -312,19 +315,22 @@ func credentials(cfg *rest.Config) (map[string][]byte, error) {
 	return data, nil
 }
 
-// answers returns an error unless the cluster answers to the credentials.
-func answers(ctx context.Context, name string, cfg *rest.Config) error {
+// answers returns the UID of the cluster, or an error unless the cluster answers to the credentials.
+func answers(ctx context.Context, name string, cfg *rest.Config) (types.UID, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	web, closeIdle, err := httpClient(cfg, newLimits(name))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer closeIdle()
 	clientset, err := kubernetes.NewForConfigAndClient(cfg, web)
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	return err
+	ns, err := clientset.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return ns.UID, nil
 }

@@ -717,6 +717,7 @@ func TestSetOffersClustersToPlacement(t *testing.T) {
 		return c
 	}
 	nothing := func(*corev1alpha1.FederatedCluster) {}
+	joinedBefore := func(c *corev1alpha1.FederatedCluster) { c.Status.JoinPerformed = true }
 	now := metav1.Now()
 	steps := []struct {
 		reason  string
@@ -724,16 +725,16 @@ func TestSetOffersClustersToPlacement(t *testing.T) {
 		want    string
 		changes int
 	}{
-		{"Clusters are known before they were asked.", func() { s.introduce(fc("b", nothing)); s.introduce(fc("a", nothing)) }, "a false, b false", 2},
-		{"A cluster became ready.", func() { s.observe(fc("a", nothing), true) }, "a true, b false", 1},
-		{"Nothing is new.", func() { s.observe(fc("a", nothing), true); s.introduce(fc("a", nothing)) }, "a true, b false", 0},
+		{"Clusters are known before they were asked.", func() { s.introduce(fc("b", joinedBefore)); s.introduce(fc("a", joinedBefore)) }, "a false, b false", 2},
+		{"A cluster became ready.", func() { s.observe(fc("a", nothing), outlook{ready: true}) }, "a true, b false", 1},
+		{"Nothing is new.", func() { s.observe(fc("a", nothing), outlook{ready: true}); s.introduce(fc("a", nothing)) }, "a true, b false", 0},
 		{"Somebody approved deletions there.", func() {
 			s.observe(fc("a", func(c *corev1alpha1.FederatedCluster) {
 				c.Annotations = map[string]string{refractv1alpha1.ApproveAnnotation: "abc"}
-			}), true)
+			}), outlook{ready: true})
 		}, "a true, b false", 1},
 		{"Nothing is placed on a cluster that leaves.", func() {
-			s.observe(fc("b", func(c *corev1alpha1.FederatedCluster) { c.DeletionTimestamp = &now }), true)
+			s.observe(fc("b", func(c *corev1alpha1.FederatedCluster) { c.DeletionTimestamp = &now }), outlook{ready: true})
 		}, "a true", 1},
 		{"It has left.", func() { s.remove("b") }, "a true", 1},
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,6 +102,8 @@ func (r *Reconciler) concerns(e event.UpdateEvent) bool {
 	return before.Generation != after.Generation || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		!maps.Equal(before.Labels, after.Labels) || !slices.Equal(before.Finalizers, after.Finalizers) ||
 		before.Annotations[approval] != after.Annotations[approval] || before.Annotations[release] != after.Annotations[release] ||
+		replaces(before) != replaces(after) || shardOf(before) != shardOf(after) ||
+		before.Status.ClusterUID != after.Status.ClusterUID || before.Status.ClusterClaim != after.Status.ClusterClaim ||
 		(!r.owns(after.Name) && (isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady) ||
 			!slices.Equal(before.Status.APIResourceTypes, after.Status.APIResourceTypes)))
 }
@@ -134,6 +137,9 @@ func (r *Reconciler) Prime(ctx context.Context) error {
 		// Placement must know all of them, also those that take long to answer.
 		r.Set.introduce(&list.Items[i])
 	}
+	if err := r.followAll(ctx); err != nil {
+		return err
+	}
 	atMost := 2*probeTimeout + time.Duration(len(list.Items))*primePerCluster
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, atMost, true, func(context.Context) (bool, error) {
 		return !slices.ContainsFunc(list.Items, func(fc corev1alpha1.FederatedCluster) bool { return !r.Set.examined(fc.Name) }), nil
@@ -149,14 +155,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, fc); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Set.remove(req.Name)
-			return reconcile.Result{}, nil
+			return reconcile.Result{}, r.left(ctx, req.Name)
 		}
+		return reconcile.Result{}, err
+	}
+	r.Set.introduce(fc)
+	is, err := r.decide(ctx, fc)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !r.owns(fc.Name) {
 		r.Set.Disown(fc.Name)
-		r.Set.observe(fc, isTrue(&fc.Status, corev1alpha1.ClusterReady))
+		r.Set.observe(fc, outlook{ready: is.standing != renamed && isTrue(&fc.Status, corev1alpha1.ClusterReady), hidden: is.hidden(fc), stays: is.contested != ""})
 		r.Set.markExamined(fc.Name)
 		return reconcile.Result{RequeueAfter: jitter(foreignInterval)}, nil
 	}
@@ -166,15 +176,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return again(err)
 		}
 	}
+	if is.standing == renamed {
+		return r.retire(ctx, fc, is)
+	}
 	wasLeaving := r.Set.Leaving(fc.Name)
 	h, err := r.examine(ctx, fc)
-	if errors.Is(err, errLeft) {
+	switch {
+	case errors.Is(err, errLeft), errors.Is(err, errUnsettled):
 		return reconcile.Result{RequeueAfter: retryInterval}, nil
+	case err != nil:
+		return again(err)
+	}
+	if h.ready && fc.DeletionTimestamp.IsZero() {
+		is = outcome{decision: decision{standing: inService}}
+	} else if is, err = r.decide(ctx, fc); err != nil { // It may have turned out which cluster it is.
+		return reconcile.Result{}, err
 	}
 	before := fc.DeepCopy()
-	m := r.Set.Get(fc.Name)
-	retyped := m != nil && m.Copies.versions.writeTo(&fc.Status)
-	r.Set.observe(fc, h.ready)
+	if m := r.Set.Get(fc.Name); m != nil {
+		m.Copies.versions.writeTo(&fc.Status)
+	}
+	r.Set.observe(fc, outlook{ready: h.ready, hidden: is.hidden(fc), stays: is.contested != ""})
 	r.Set.markExamined(fc.Name)
 	meter(fc.Name).ready(h.ready)
 	next := jitter(probeInterval)
@@ -182,14 +204,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		next = leaveInterval
 		var free bool
 		// What was decided before it was known to leave must not come after it has left.
-		if h.leaving, free = r.release(fc, h); free && wasLeaving {
+		if h.leaving, free = r.release(fc, h, is); free && (wasLeaving || is.standing == duplicate) {
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}
 	}
 	if r.Pending != nil {
 		h.pending, h.hasPending = r.Pending(fc.Name)
 	}
-	if changed := setConditions(&fc.Status, h, metav1.Now()); !changed && !retyped || !r.owns(fc.Name) {
+	return r.report(ctx, before, fc, h, next)
+}
+
+// report writes what came of looking at a cluster into its status, if that is news.
+// Before is the FederatedCluster as it was.
+func (r *Reconciler) report(ctx context.Context, before, fc *corev1alpha1.FederatedCluster, h health, next time.Duration) (reconcile.Result, error) {
+	if setConditions(&fc.Status, h, metav1.Now()); equality.Semantic.DeepEqual(before.Status, fc.Status) || !r.owns(fc.Name) {
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	// Conditions are one list, of which others write some: theirs are not to be undone.
@@ -217,11 +245,17 @@ func (r *Reconciler) setFinalizer(ctx context.Context, fc *corev1alpha1.Federate
 
 // release reports whether nothing keeps a cluster from leaving, and else what
 // does.
-func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health) (why string, free bool) {
+func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health, is outcome) (why string, free bool) {
 	m := r.Set.Get(fc.Name)
 	switch {
+	case is.standing == duplicate:
+		return fmt.Sprintf("the cluster is served as %s: its copies stay as they are", is.other), true
 	case !h.ready && !fc.Status.JoinPerformed:
 		return "it was never ready: nothing was placed on it", true
+	case is.contested != "":
+		const format = "%s is another name of this cluster, or may be one, and nothing is deleted from the cluster while it is there: " +
+			"`refract join %s --replaces %s` has it take the place of this one; `refract unjoin %s --force` removes that name only"
+		return fmt.Sprintf(format, is.contested, is.contested, fc.Name, is.contested), false
 	case !h.ready || m == nil:
 		return fmt.Sprintf("the copies on it cannot be removed while it is not ready; `refract unjoin %s --force` leaves them where they are", fc.Name), false
 	}
@@ -309,7 +343,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	m.probes++
 	m.misses.Store(0)
 	if !m.Ready() {
-		if unwelcome, err := r.welcome(ctx, m); err != nil || unwelcome.reason != "" {
+		if unwelcome, err := r.welcome(ctx, m, fc); err != nil || unwelcome.reason != "" {
 			return unwelcome, err
 		}
 	}
@@ -324,20 +358,22 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 
 // welcome finds out who a member is that became ready. It returns a state of health
 // with a reason if the member is not welcome.
-func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
+func (r *Reconciler) welcome(ctx context.Context, m *Member, fc *corev1alpha1.FederatedCluster) (health, error) {
 	// Without the right to read it the condition Authorized says so.
-	switch err := m.identity.identify(ctx); {
+	err := m.identity.identify(ctx)
+	switch {
 	case errors.Is(err, errLeft):
 		return health{}, err
-	case err != nil && !apierrors.IsForbidden(err):
+	case err != nil && !apierrors.IsForbidden(err), err != nil && !fc.Status.JoinPerformed:
 		return health{joined: true, reason: "Unreadable", message: plain(err)}, nil
 	}
 	if r.Hub != "" && m.identity.uid() == r.Hub {
 		return health{reason: "IsTheHub", message: "this is the hub itself, which cannot be its own member"}, nil
 	}
-	if other := r.Set.duplicate(m); other != "" {
-		const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
-		return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, other)}, nil
+	if err == nil {
+		if other, err := r.claim(ctx, fc, m.identity.uid()); err != nil || other != "" {
+			return health{reason: corev1alpha1.ReasonDuplicateCluster, message: duplicateMessage(fc.Name, other)}, err
+		}
 	}
 	m.Copies.unwatched.askSweep()
 	return health{}, nil

@@ -343,7 +343,7 @@ func TestTwoNamesForOneCluster(t *testing.T) {
 	if err := f.Client.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
 		t.Fatal(err)
 	}
-	if got := messageOf(other, corev1alpha1.ClusterReady); !strings.HasPrefix(got, "False AlreadyJoined: this is the cluster that has joined as m") {
+	if got := messageOf(other, corev1alpha1.ClusterReady); !strings.HasPrefix(got, "False DuplicateCluster: this is the cluster that is served as m") {
 		t.Errorf("want it refused, got %q", got)
 	}
 }
@@ -381,7 +381,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 		t.Errorf("want %q, got %q", want, got)
 	}
 	cfg := &rest.Config{Host: front.URL, BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-	if err := answers(t.Context(), "eu-1", cfg); err == nil || !strings.Contains(err.Error(), "where the credentials are not sent") {
+	if _, err := answers(t.Context(), "eu-1", cfg); err == nil || !strings.Contains(err.Error(), "where the credentials are not sent") {
 		t.Errorf("answers(): want no redirect followed when a cluster joins, got %v", err)
 	}
 	attacker.set(func() {

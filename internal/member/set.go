@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -45,6 +46,11 @@ type Set struct {
 	// Emptied reports whether nothing is left to do on a cluster that leaves. It is
 	// asked when the member has no copies.
 	Emptied func(name string) bool
+	// OnRename is called when a cluster is served under another name than before; what is known of it under the first name is
+	// true of the other one now. All work on it under the first name has ended. It may block.
+	OnRename func(from, to string)
+	// Moved reports whether no Propagation has a row of the name any more, which another has taken the place of.
+	Moved func(name string) bool
 	// Served waits until it is known which types the hub has, and returns what says so, and which version of
 	// each the hub prefers. Nil means that it has all that any member has.
 	Served func(ctx context.Context) (hub func(schema.GroupResource) (version string, has bool), err error)
@@ -58,6 +64,7 @@ type Set struct {
 	again    chan event.GenericEvent // Clusters to look at without delay.
 	sweeps   sweeper
 	turns    *fair.Places // Of lists; nil before the first member.
+	names    names
 }
 
 type joined struct {
@@ -66,9 +73,11 @@ type joined struct {
 	config   *rest.Config
 	view     placement.Cluster
 	leaving  bool
+	hidden   bool // Whether nothing is placed on it, as it is another name of a cluster.
 	approved string
 	older    map[schema.GroupResource][]string // See [Set.Older].
 	releases bool
+	waiting  time.Time // Since when it waits for older names; the zero time if it does not.
 }
 
 // Get returns the member of this name, or nil.
@@ -89,7 +98,9 @@ func (s *Set) Known(name string) bool {
 }
 
 // introduce makes a cluster known, as not ready, before it was looked at.
-func (s *Set) introduce(fc *corev1alpha1.FederatedCluster) { s.look(fc, false, true) }
+func (s *Set) introduce(fc *corev1alpha1.FederatedCluster) {
+	s.look(fc, outlook{hidden: unserved(fc)}, true)
+}
 
 // examined reports whether the cluster was looked at, or is not known any more.
 func (s *Set) examined(name string) bool {
@@ -104,18 +115,6 @@ func (s *Set) markExamined(name string) {
 	if j := s.members[name]; j != nil {
 		j.examined = true
 	}
-}
-
-// duplicate returns the name of another member that is the same cluster, or "".
-func (s *Set) duplicate(m *Member) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, j := range s.members {
-		if j.member != nil && j.member != m && name != m.Name && m.identity.uid() != "" && j.member.identity.uid() == m.identity.uid() && j.member.Ready() {
-			return name
-		}
-	}
-	return ""
 }
 
 // All returns the members, by name.
@@ -286,19 +285,28 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 	return m, nil
 }
 
+// outlook is what is known of a cluster beside what its FederatedCluster says.
+type outlook struct {
+	ready  bool
+	hidden bool // See [joined].
+	stays  bool // Whether it does not leave yet, though its FederatedCluster is deleted.
+}
+
 // observe records how the cluster looks now.
-func (s *Set) observe(fc *corev1alpha1.FederatedCluster, ready bool) { s.look(fc, ready, false) }
+func (s *Set) observe(fc *corev1alpha1.FederatedCluster, is outlook) { s.look(fc, is, false) }
 
 // look records how the cluster looks, unless it is known and only a first look is
 // asked for.
-func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
+func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
+	ready := is.ready
 	after := joined{
 		view: placement.Cluster{
 			Cluster: match.Cluster{Name: fc.Name, Labels: maps.Clone(fc.Labels)},
 			Taints:  slices.Clone(fc.Spec.Taints),
 			Ready:   ready,
 		},
-		leaving:  !fc.DeletionTimestamp.IsZero(),
+		leaving:  !fc.DeletionTimestamp.IsZero() && !is.stays,
+		hidden:   is.hidden,
 		approved: fc.Annotations[refractv1alpha1.ApproveAnnotation],
 		older:    olderIn(&fc.Status),
 		releases: fc.Annotations[refractv1alpha1.ReleaseKeptAnnotation] == "true",
@@ -308,7 +316,11 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		s.members = map[string]*joined{}
 	}
 	j := s.members[fc.Name]
-	if j != nil && first {
+	if j == nil {
+		s.names.appear(fc.Name)
+	}
+	assigned := s.names.assign(fc.Name, shardOf(fc))
+	if j != nil && first && !assigned {
 		s.mu.Unlock()
 		return
 	}
@@ -316,8 +328,12 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		j = &joined{}
 		s.members[fc.Name] = j
 	}
-	changed := !j.looksLike(&after)
-	j.view, j.leaving, j.approved, j.releases, j.older = after.view, after.leaving, after.approved, after.releases, after.older
+	if first && assigned {
+		after.view.Ready, after.leaving, after.hidden = j.view.Ready, j.leaving, j.hidden
+	}
+	changed := assigned || !j.looksLike(&after)
+	j.view, j.leaving, j.hidden, j.approved = after.view, after.leaving, after.hidden, after.approved
+	j.releases, j.older = after.releases, after.older
 	if j.member != nil {
 		j.member.ready.Store(ready)
 	}
@@ -331,7 +347,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 }
 
 func (j *joined) looksLike(o *joined) bool {
-	return j.view.Name == o.view.Name && j.view.Ready == o.view.Ready && j.leaving == o.leaving && j.approved == o.approved &&
+	return j.view.Name == o.view.Name && j.view.Ready == o.view.Ready && j.leaving == o.leaving && j.hidden == o.hidden && j.approved == o.approved &&
 		j.releases == o.releases && equality.Semantic.DeepEqual(j.older, o.older) &&
 		maps.Equal(j.view.Labels, o.view.Labels) && equality.Semantic.DeepEqual(j.view.Taints, o.view.Taints)
 }
@@ -355,8 +371,9 @@ func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 		delete(s.members, name)
 	} else {
 		if before != nil {
-			j.view, j.examined, j.leaving, j.approved, j.older = before.view, before.examined, before.leaving, before.approved, before.older
-			j.releases = before.releases
+			j.view, j.examined, j.leaving, j.hidden, j.approved = before.view, before.examined, before.leaving, before.hidden, before.approved
+			j.waiting = before.waiting
+			j.releases, j.older = before.releases, before.older
 			j.view.Ready = false
 		}
 		s.members[name] = j
@@ -392,7 +409,7 @@ func (s *Set) publish() {
 	clusters := make([]placement.Cluster, 0, len(s.members))
 	older := map[schema.GroupResource]map[string][]string{}
 	for name, j := range s.members {
-		if j.view.Name != "" && !j.leaving {
+		if j.view.Name != "" && !j.leaving && !j.hidden && s.names.successor(name) == "" {
 			clusters = append(clusters, j.view)
 		}
 		for resource, versions := range j.older {

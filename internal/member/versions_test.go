@@ -87,14 +87,14 @@ func TestOlderVersionsOfAMember(t *testing.T) {
 	s := &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) { told++ }}
 	t.Cleanup(s.Close)
 	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
-	s.observe(fc, true)
+	s.observe(fc, outlook{ready: true})
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	if got := s.Older(widgets); got != nil {
 		t.Errorf("want none, got %v", got)
 	}
 	fc.Status.APIResourceTypes = []corev1alpha1.APIResource{{Group: "example.com", Version: "v1", Kind: "Widget", PluralName: "widgets", Scope: "Cluster"}}
-	s.observe(fc, true)
-	s.observe(fc, true)
+	s.observe(fc, outlook{ready: true})
+	s.observe(fc, outlook{ready: true})
 	if diff := cmp.Diff(map[string][]string{"m": {"v1"}}, s.Older(widgets)); diff != "" || told != 2 {
 		t.Errorf("Older(), told %d times: -want, +got:\n%s", told, diff)
 	}

@@ -53,7 +53,8 @@
 // the write sends the write when it is thawed, and a write can be under way in the
 // network: work is therefore bounded by a context that ends with the Lease, which
 // leaves such a write the last third to arrive. One that comes later is corrected
-// as drift. And a member that two replicas know under two names is two members.
+// as drift. And a member that two replicas know under two names is two members here: that
+// one of the names is served only is seen to by package member.
 //
 // # What happens when
 //

@@ -104,21 +104,35 @@ func TestJoinAndUnjoin(t *testing.T) {
 	}
 	fails(`reaching cluster "new" at https://127.0.0.1:1`, join("new", closed)...)
 
-	// The taint has the objects of other tests not go there.
-	if _, err := env.Refract(append(join("second-name", env.Kubeconfig("member-2")), "--label", "region=moon", "--taint", "second:NoExecute", "--timeout", "0")...); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "one cluster under two names", "AlreadyJoined", func() string {
+	fails("refract join second-name --replaces member-2 gives it the new name", join("second-name", env.Kubeconfig("member-2"))...)
+
+	// Somebody makes one by hand, with the same Secret.
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	uid := get(t, "member-2", "deployment", ns, "web").GetUID()
+	apply(t, fmt.Sprintf(`
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: FederatedCluster
+metadata: {name: second-name, labels: {region: moon}}
+spec: {apiEndpoint: %q, secretRef: {name: member-2}}
+`, there(t, "hub", "federatedcluster", "", "member-2").Object["spec"].(map[string]any)["apiEndpoint"]))
+	eventually(t, "one cluster under two names", "DuplicateCluster", func() string {
 		return condition(get(t, "hub", "federatedcluster", "", "second-name"), "Ready", "reason")
 	})
 	if got := there(t, "hub", "federatedcluster", "", "second-name").GetLabels()["region"]; got != "moon" {
 		t.Errorf("label region: want moon, got %q", got)
 	}
-	if _, err := env.Refract("unjoin", "second-name", "--kubeconfig", hub); err != nil {
+	fails(`cluster "second-name" is another name of "member-2"`, "unjoin", "second-name", "--yes", "--kubeconfig", hub)
+	fails(`cluster "member-2" has another name, or may have one, "second-name"`, "unjoin", "member-2", "--yes", "--kubeconfig", hub)
+	if _, err := env.Refract("unjoin", "second-name", "--force", "--kubeconfig", hub); err != nil {
 		t.Fatal(err)
 	}
-	if u := get(t, "hub", "secret", "kube-admiral-system", "second-name"); u != nil {
-		t.Errorf("the Secret of a cluster that left: want none, got %s", u.GetName())
+	if u := get(t, "hub", "secret", "kube-admiral-system", "member-2"); u == nil {
+		t.Error("want the Secret to stay that another cluster refers to")
+	}
+	if u := get(t, "member-2", "deployment", ns, "web"); u == nil || u.GetUID() != uid || u.GetDeletionTimestamp() != nil {
+		t.Errorf("want the copy to stay as it is, got %v", u)
 	}
 }
 

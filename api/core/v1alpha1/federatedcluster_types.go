@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // FederatedCluster is a member cluster.
@@ -107,6 +108,14 @@ const (
 // more: it stays a member until somebody takes it out.
 const ReasonGone = "Gone"
 
+// Reasons of the condition Ready of a FederatedCluster through which nothing is written or deleted.
+const (
+	// ReasonDuplicateCluster: another FederatedCluster, which the message names, is served for the same cluster.
+	ReasonDuplicateCluster = "DuplicateCluster"
+	// ReasonRenamed: another FederatedCluster has taken the place of this one.
+	ReasonRenamed = "Renamed"
+)
+
 // ClusterCondition is a condition of a cluster.
 type ClusterCondition struct {
 	// Type of the condition.
@@ -132,6 +141,17 @@ type FederatedClusterStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []ClusterCondition `json:"conditions,omitempty"`
+
+	// ClusterUID is the UID of the cluster's namespace kube-system. Two FederatedClusters with
+	// the same UID are two names for one cluster, of which one is served.
+	// +optional
+	ClusterUID types.UID `json:"clusterUID,omitempty"`
+
+	// ClusterClaim is the rank of this name among the names of the cluster: the lowest is
+	// served. It is 1 for a cluster with one name, and absent until the name has claimed the UID.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ClusterClaim int64 `json:"clusterClaim,omitempty"`
 
 	// Resources are sums over the cluster's nodes.
 	// +optional

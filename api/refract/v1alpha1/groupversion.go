@@ -74,6 +74,22 @@ const (
 	InsecureAnnotation = Prefix + "insecure"
 )
 
+// JoinedLabel is "true" on the Secret with the credentials of a member that `refract join` has created, and
+// JoinedAnnotation has the UID of the FederatedCluster that it was created for. No other Secret is deleted with a cluster.
+const (
+	JoinedLabel      = Prefix + "joined"
+	JoinedAnnotation = Prefix + "joined-as"
+)
+
+// Annotations on a FederatedCluster that takes the place of another one of the same cluster.
+const (
+	// ReplacesAnnotation names the FederatedCluster whose copies and rows in Propagations become those of this one.
+	ReplacesAnnotation = Prefix + "replaces"
+	// ShardAnnotation is the name by which the cluster is assigned to a replica of the controllers; without it, that
+	// is the name of the FederatedCluster. The old name and the new one have the same, so that one replica writes through both.
+	ShardAnnotation = Prefix + "shard"
+)
+
 // RevisionLabel is "true" on ControllerRevisions that keep a part of a revision.
 const RevisionLabel = Prefix + "revision"
 

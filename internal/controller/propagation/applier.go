@@ -43,6 +43,9 @@ const soonRetry = 5 * time.Second
 // may come to it or go, and each time the token changes, which somebody may just be reading.
 const pendingDelay = 1500 * time.Millisecond
 
+// unknownDelay is how long to wait for a decision that was made before a cluster was known under its name.
+const unknownDelay = 500 * time.Millisecond
+
 // notOurs is how long to wait while it is not certain that the member is this
 // replica's.
 const notOurs = 500 * time.Millisecond
@@ -199,6 +202,9 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		r.state, r.reason = refractv1alpha1.StateFailed, reasonUnreadable
 		r.message = "what the cluster answers about the object cannot be read, and it is left as it is: " + have.Fault
 		return a.failed(key, r)
+	case t == nil && !leaving && !p.considers(a.member.Name):
+		a.stations.decide(key, priorityDependency)
+		return reconcile.Result{RequeueAfter: unknownDelay}, nil
 	case p.dryRun && !leaving:
 		return a.dryRun(key, p, t, have, found)
 	case t == nil || leaving:

@@ -142,9 +142,11 @@ type hubAccess struct {
 func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	log := hub.log.WithName("propagation")
 	members := &member.Set{Log: hub.log.WithName("member")}
+	assigned := o.Shards
+	o.Shards = &namedShards{assigned, members}
 	policies, state := newPolicies(log), newState()
 	state.owns = o.Shards.Owns
-	records := &records{log: log, live: hub.live, items: map[Key]*known{}}
+	records := &records{log: log, live: hub.live, successor: members.Successor, items: map[Key]*known{}}
 
 	revisions, err := newRevisions(&revisions{
 		client: hub.client, live: hub.live, records: func() map[types.NamespacedName]bool { return records.parts(o.SystemNamespace) },
@@ -165,13 +167,14 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	dispatcher, err := newDispatcher(&dispatcher{log: log, shards: o.Shards, members: members, state: state, reporter: reporter})
+	dispatcher, err := newDispatcher(&dispatcher{log: log, shards: o.Shards, members: members, state: state, records: records, reporter: reporter})
 	if err != nil {
 		return nil, err
 	}
 	decider, err := newDecider(&decider{
 		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
 		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions, unguarded: o.Guard == unguarded, keptKinds: o.KeptKinds,
+		ahead: &ahead{now: time.Now, idle: map[string]time.Time{}},
 	})
 	if err != nil {
 		return nil, err
@@ -206,14 +209,17 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}
 	members.Health = state.health
 	members.OnChange = dispatcher.clusterChanged
+	members.OnRename, members.Moved = dispatcher.renamed, records.moved
 	members.Emptied = dispatcher.emptied
 	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
+	clusters := &member.Reconciler{
+		Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
+		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
+		Pending: dispatcher.pendingDeletions,
+	}
+	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
 	return &Controller{
-		log: log, members: members, state: state,
-		clusters: &member.Reconciler{
-			Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
-			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions,
-		},
+		log: log, members: members, state: state, clusters: clusters,
 		spare: spare, decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
 		inventory: &inventory{client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state},
 	}, nil

@@ -32,6 +32,9 @@ const (
 	mostClusterDelay = 10 * time.Second
 )
 
+// aheadDelay is how long to wait for the FederatedCluster that a record names.
+const aheadDelay = 200 * time.Millisecond
+
 // decider is the first station. It takes the key of an object, gathers what the hub and the
 // state say of it, has [decideSafely] decide what should be true on every cluster, records that
 // in the state, and dispatches it. It reads caches of the hub, and writes nowhere but into the
@@ -51,6 +54,7 @@ type decider struct {
 	// known is false until they are.
 	revisions *revisions
 	keptKinds KeptKinds
+	ahead     *ahead
 	floor     func(namespace string) (labels map[string]string, known bool)
 	charges   fair.Charges // What the decisions on a namespace's objects have taken.
 
@@ -148,7 +152,7 @@ func priorityOf(key Key, p priority) priority {
 // decision had: what somebody has just changed overtakes on every member what is looked at once more.
 func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
 	defer func(began time.Time) { d.spent.Add(int64(time.Since(began))) }(time.Now())
-	at := d.now()
+	at, naming := d.now(), d.state.names()
 	told := d.sources.deletion(key)
 	was, seen := d.state.previous(key)
 	if !seen {
@@ -163,7 +167,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
-	found, again, err := d.lookAgain(ctx, key, &src, seen)
+	why, again, err := d.lookAgain(ctx, key, &src, seen)
 	if err != nil || again > 0 {
 		return reconcile.Result{RequeueAfter: again}, err
 	}
@@ -196,8 +200,13 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if k, found := d.records.get(key); found {
 		in.approved = k.steering.placement
 	}
+	k, found := d.records.get(key)
+	if !seen || !d.shards.Leads() {
+		if knows, err := d.ahead.knows(ctx, d.members, k.placed); err != nil || !knows {
+			return reconcile.Result{RequeueAfter: aheadDelay}, err
+		}
+	}
 	if !d.shards.Leads() {
-		k, found := d.records.get(key)
 		in.recorded = &previous{placed: k.placed, hash: k.hash, chosenBy: k.chosenBy}
 		if src.object != nil && (!found || k.source != src.object.GetUID()) {
 			d.state.none(key)
@@ -207,14 +216,14 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	}
 	began := time.Now()
 	p := decideSafely(key, src, was, in, d.log)
-	p.made, p.conversions = time.Now(), read
+	p.made, p.conversions, p.naming = time.Now(), read, naming
 	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)
 	if p.gone && !seen && len(was.placed) == 0 && d.neverWas(key) {
 		d.sources.noted(key, told)
 		return reconcile.Result{}, nil
 	}
 	if p.gone {
-		if p.cause, err = d.whyGone(ctx, key, src.object, found, told, &was, seen); err != nil {
+		if p.cause, err = d.whyGone(ctx, key, src.object, why, told, &was, seen); err != nil {
 			return reconcile.Result{}, err
 		}
 		d.watchKept(key, src.object, p)
@@ -263,6 +272,10 @@ func (d *decider) outdated(at begun, first bool) bool {
 // this one, and the policies that it names.
 func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
 	clusters, policies, followers := d.state.setDesired(key, p, was, names)
+	if d.state.desired(key) != p {
+		d.queue.add(key, priorityDependency)
+		return
+	}
 	if !seen {
 		d.records.taken(key)
 	}

@@ -74,6 +74,10 @@ type desiredState struct {
 	// cause is why.
 	gone  bool
 	cause cause
+	// among are the clusters that it was decided for, by name; nil for all. From others nothing is removed because it is not placed there.
+	among []placement.Cluster
+	// naming is how often clusters had got other names when the decision began.
+	naming int64
 	// blocked says why nothing may be written or removed for now; empty if it may.
 	blocked, blockedMessage string
 	// dryRun: nothing is written or removed; what would be is reported.
@@ -111,6 +115,15 @@ type desiredState struct {
 	rollout  *rolloutPlan
 	// conversions are the object in other versions, for clusters that do not serve the one that the hub prefers.
 	conversions *conversions
+}
+
+// considers reports whether it was decided whether the object is placed on a cluster.
+func (p *desiredState) considers(name string) bool {
+	if p.gone || p.among == nil {
+		return true
+	}
+	_, found := slices.BinarySearchFunc(p.among, name, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
+	return found
 }
 
 // target is what should be true on one cluster.
@@ -236,7 +249,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 // decide makes the desired state of one object. It is pure, but for what the inputs read.
 func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
-	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}}
+	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters}
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		p.gone = true
 		return p

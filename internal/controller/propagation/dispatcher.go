@@ -20,6 +20,7 @@ type dispatcher struct {
 	shards  Shards
 	members *member.Set
 	state   *state
+	records *records
 	// newApplier makes the applier of a member.
 	newApplier func(*member.Member) (*applier, error)
 
@@ -228,6 +229,7 @@ func (d *dispatcher) inLine(name string) bool {
 // clusterChanged keeps the appliers in line with the members, and has
 // everything decided anew, soon.
 func (d *dispatcher) clusterChanged(name string) {
+	d.decider.ahead.forget(name)
 	d.state.epoch.Add(1)
 	d.mu.Lock()
 	if d.ctx == nil || d.ctx.Err() != nil {
@@ -256,7 +258,7 @@ func (d *dispatcher) clusterChanged(name string) {
 			d.log.Error(err, "Cannot begin to write to cluster", "cluster", name)
 		}
 	}
-	if !d.members.Known(name) {
+	if !d.members.Known(name) || d.members.Hidden(name) {
 		for _, key := range d.state.leave(name) {
 			d.reporter.later(key)
 		}

@@ -111,6 +111,8 @@ type known struct {
 	rollout *refractv1alpha1.RolloutStatus
 	// readBack is a digest of what else is read of it after a restart.
 	readBack uint64
+	// stale are names of clusters that the hub has in it, and that were given up.
+	stale []string
 	// steering are the annotations by which people steer it.
 	steering steering
 }
@@ -147,6 +149,8 @@ type records struct {
 	changed        func(key Key, status *refractv1alpha1.PropagationStatus, guides bool)
 	live           client.Reader // Reads from the hub.
 	log            logr.Logger
+	// successor returns the name that a cluster has whose name was given up; empty for others. It may be nil.
+	successor func(name string) string
 
 	mu    sync.RWMutex
 	items map[Key]*known
@@ -278,8 +282,10 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
 	key, sum := rec.key(), digest(rec.status)
 	rec.status.Expand()
+	stale := r.translate(rec.status)
 	k := &known{
-		uid: rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
+		stale: stale,
+		uid:   rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
 		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
 		conditions: rec.status.Conditions, digest: sum,
 		placed: placedIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,

@@ -306,8 +306,10 @@ func (rep *reporter) reportOwn(
 	}
 	before, read := digest(r.status), r.GetResourceVersion()
 	r.status.Expand()
+	stale := rep.records.translate(r.status)
 	r.status.Clusters = rep.withOwn(key, p, statuses, r.status.Clusters)
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	rep.records.translateBack(r.status, stale)
 	r.status.Compact()
 	if digest(r.status) == before {
 		return reconcile.Result{}, nil

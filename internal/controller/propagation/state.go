@@ -34,7 +34,8 @@ type state struct {
 	nothing map[Key]bool                 // Of what there is nothing to decide; nil once nobody asks.
 	copies  copyCounts
 	seq     int64
-	bodies  int // Bytes of those that are kept.
+	naming  int64 // How often clusters got other names.
+	bodies  int   // Bytes of those that are kept.
 }
 
 type objectState struct {
@@ -132,12 +133,15 @@ func (s *state) previous(key Key) (previous, bool) {
 	return e.previous, true
 }
 
-// setDesired records a desired state. It returns the clusters to dispatch it to, which are to
+// setDesired records a desired state, unless clusters got other names since it was begun. It returns the clusters to dispatch it to, which are to
 // have a copy or may have one; the policies whose users have changed; and the followers for
 // which something has changed, to decide about them again.
 func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.naming != s.naming {
+		return nil, nil, nil // It was decided with names that clusters have no more: it is to be decided again.
+	}
 	e := s.objects[key]
 	if e == nil {
 		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,6 +108,9 @@ func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, c
 	if err != nil {
 		return nil, fmt.Errorf("the hub's objects are not known: %w", err)
 	}
+	if cause := secondName(w, objects); cause != nil && !v.Lenient {
+		return &answer{causes: []metav1.StatusCause{*cause}}, nil
+	}
 	base, problems, err := v.known.parse(ctx, objects, v.Namespaced)
 	if err != nil {
 		return nil, err
@@ -135,6 +139,30 @@ func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, c
 	}
 	a.references = known.references
 	return a, nil
+}
+
+// secondName returns why a cluster is refused whose API server has the address of one that is served: it can only be the same. That two
+// addresses lead to one cluster is found out when it is connected to.
+func secondName(w *write, objects []*unstructured.Unstructured) *metav1.StatusCause {
+	endpoint := func(u *unstructured.Unstructured) string {
+		text, _, _ := unstructured.NestedString(u.Object, "spec", "apiEndpoint") // Another type has no address.
+		return strings.TrimSuffix(text, "/")
+	}
+	if !w.cluster() || endpoint(w.now) == "" || w.was != nil && endpoint(w.was) == endpoint(w.now) {
+		return nil
+	}
+	for _, o := range objects {
+		served, _, _ := unstructured.NestedString(o.Object, "status", "clusterUID")
+		switch {
+		case o.GetKind() != corev1alpha1.KindFederatedCluster, o.GetName() == w.ref.Name, served == "", endpoint(o) != endpoint(w.now),
+			w.now.GetAnnotations()[refractv1alpha1.ReplacesAnnotation] == o.GetName():
+		default:
+			is := cause("spec.apiEndpoint", fmt.Sprintf("cluster %s has this address: a cluster has one name; refract join %s --replaces %s gives it another one",
+				o.GetName(), w.ref.Name, o.GetName()))
+			return &is
+		}
+	}
+	return nil
 }
 
 // advise says what the write does to the fleet, and what of that is wrong.

@@ -78,7 +78,7 @@ func objects(tb testing.TB, text []byte, there bool) []*unstructured.Unstructure
 		}
 		u.SetUID(types.UID(u.GetKind() + u.GetNamespace() + u.GetName()))
 		if there && u.GetKind() == "FederatedCluster" {
-			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
+			u.Object["status"] = map[string]any{"clusterUID": "of " + u.GetName(), "conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
 		}
 		all = append(all, u)
 	}
