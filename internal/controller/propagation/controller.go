@@ -215,7 +215,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	clusters := &member.Reconciler{
 		Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
-		Pending: dispatcher.pendingDeletions,
+		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval,
 	}
 	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
 	return &Controller{
