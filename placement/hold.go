@@ -34,6 +34,9 @@ type Hold struct {
 	// Unnamed is whether clusters are joined because the policy names and selects none any more.
 	Unnamed bool
 
+	// Together is what the objects of the namespace would leave together, if that is why this waits.
+	Together *Loss
+
 	approved Decision
 }
 
@@ -45,6 +48,9 @@ func (h *Hold) String() string {
 	text := ""
 	if len(h.Leaves) > 0 {
 		text = fmt.Sprintf("would leave %d of %d clusters (%s)", len(h.Leaves), h.Of, list(h.Leaves))
+	}
+	if l := h.Together; l != nil {
+		text += fmt.Sprintf(", of the %d of %d that all objects of the namespace would leave", len(l.Leaves), l.Of)
 	}
 	if len(h.Joins) == 0 {
 		return text
@@ -82,7 +88,7 @@ func Withdrawal(uid types.UID, placed []Target) *Hold {
 // The decision may be a mistake in these cases, of which no other part of Refract knows: a typo
 // in a selector, an affinity or a list; a list that is empty by mistake; labels that many
 // clusters have lost; a taint on many clusters; a name of another policy.
-func (p *Policy) hold(r *Request, d *Decision, hash string) *Hold {
+func (p *Policy) hold(r *Request, d *Decision) *Hold {
 	empties := r.Narrowed && !p.narrows()
 	if len(r.Previous) == 0 || (!empties && slices.EqualFunc(r.Previous, d.Targets, func(a, b Target) bool { return a.Cluster == b.Cluster })) {
 		return nil
@@ -94,8 +100,12 @@ func (p *Policy) hold(r *Request, d *Decision, hash string) *Hold {
 			h.Joins, h.Unnamed = open, true
 		}
 	}
-	if !h.Unnamed && (!LosesMuch(len(h.Leaves), h.Of) || p.scaledDown(r, there, hash)) {
+	alone, together := LosesMuch(len(h.Leaves), h.Of), r.Together.takes(h.Leaves)
+	if !h.Unnamed && (!alone && !together || p.scaledDown(r, there)) {
 		return nil
+	}
+	if together && !alone {
+		h.Together = r.Together
 	}
 	h.Number = p.number(r)
 	if h.Number == p.approved || h.Number == r.Approved {
@@ -117,7 +127,7 @@ func (p *Policy) waits(r *Request, h *Hold) Decision {
 
 // scaledDown reports whether the object only leaves so many clusters because it has fewer
 // replicas than before, which its users asked for.
-func (p *Policy) scaledDown(r *Request, there []Target, hash string) bool {
+func (p *Policy) scaledDown(r *Request, there []Target) bool {
 	total := p.total(r)
 	before, known := sumOf(there)
 	if total == nil || !known || *total >= before {
@@ -125,8 +135,9 @@ func (p *Policy) scaledDown(r *Request, there []Target, hash string) bool {
 	}
 	same := *r
 	same.Replicas = &before
-	anew := p.decide(&same, hash)
-	return !LosesMuch(len(r.alone(missing(there, anew.Targets))), len(there))
+	anew := p.decide(&same, p.hash(&same))
+	leaves := r.alone(missing(there, anew.Targets))
+	return !LosesMuch(len(leaves), len(there)) && !r.Together.takes(leaves)
 }
 
 // narrows reports whether the policy names or selects clusters, so that it does not choose all.

@@ -298,3 +298,52 @@ func TestWithdrawal(t *testing.T) {
 		t.Error("the number depends on how many copies are left")
 	}
 }
+
+// TestTogether: what the objects of a namespace would leave together, each of which is on two clusters.
+func TestTogether(t *testing.T) {
+	compiled := func(spec corev1alpha1.PropagationPolicySpec) *placement.Policy {
+		spec.SchedulingMode = corev1alpha1.SchedulingModeDuplicate
+		p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec})
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		return p
+	}
+	typo := compiled(corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "ue"}})
+	at := func(policy *placement.Policy, from, to int) placement.Asked {
+		return placement.Asked{Policy: policy, Request: &placement.Request{Clusters: members(30), Previous: placedOn(to, false)[from:]}}
+	}
+	cases := map[string]struct {
+		reason string
+		asked  []placement.Asked
+		want   *placement.Loss
+	}{
+		"Nothing": {reason: "A namespace without objects leaves nothing."},
+		"Two":     {reason: "Two clusters are no loss.", asked: []placement.Asked{at(typo, 0, 2)}},
+		"Many": {
+			reason: "The losses of all objects are counted together.",
+			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 4)},
+			want:   &placement.Loss{Leaves: []string{"m-01", "m-02", "m-03", "m-04"}, Of: 4},
+		},
+		"Held": {
+			reason: "What waits by itself is counted as well.",
+			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 6)},
+			want:   &placement.Loss{Leaves: []string{"m-01", "m-02", "m-03", "m-04", "m-05", "m-06"}, Of: 6},
+		},
+		"OthersStay": {
+			reason: "A cluster is left when no object of the namespace is there any more.",
+			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 4), at(nil, 0, 3)},
+		},
+		"FewOfMany": {
+			reason: "30 % are no loss.",
+			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 3), at(nil, 3, 10)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, placement.Together(tc.asked)); diff != "" {
+				t.Errorf("%s\nTogether(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

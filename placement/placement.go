@@ -73,6 +73,8 @@ type Request struct {
 	// Besides are clusters that the object keeps, or gets, whatever the policy chooses, as it
 	// travels with others.
 	Besides []string
+	// Together is what the objects of the namespace would leave together; nil if they may.
+	Together *Loss
 	// Approved is the number of what was approved for the object alone; empty if nothing was.
 	// What was approved for all objects of the policy is in the policy.
 	Approved string
@@ -126,7 +128,8 @@ type Decision struct {
 // A decision by which the object loses more than 30 % and more than two of the clusters that it is
 // on, or comes to further clusters because the policy names and selects none any more, waits for
 // approval: the object stays where it is, with the shares that it has ([Decision.Held]). Fewer clusters
-// because of fewer replicas are no loss.
+// because of fewer replicas are no loss. So does a decision by which the object leaves clusters that too many of the
+// objects of its namespace would leave together.
 //
 // The answer is a fixed point: placing with the decision as Previous decides the
 // same. Place returns an error, and no placement, for a policy with mistakes; the
@@ -142,7 +145,7 @@ func (p *Policy) Place(r *Request) (Decision, error) {
 	if r.Frozen {
 		d.Hash = r.Hash // What is decided when the object is free again is not this.
 	}
-	if held := p.hold(r, &d, hash); held != nil {
+	if held := p.hold(r, &d); held != nil {
 		d = p.waits(r, held)
 	}
 	if p.Divides && r.Replicas == nil {

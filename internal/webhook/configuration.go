@@ -78,7 +78,7 @@ const (
 	// PoliciesPath is where it asks.
 	PoliciesPath = "/validate/policies"
 
-	policiesWebhook = "policies.refract.dev"
+	policiesWebhook  = "policies.refract.dev"
 	deletionsWebhook = "deletions.policies.refract.dev"
 	// timeout is how long the API server waits, in seconds; deletionTimeout how long if it only wants to know what a deletion does.
 	timeout         = 10

@@ -153,7 +153,7 @@ func TestWebhooksComeAndGo(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("A configuration that asks about nothing is deleted: got %v", err)
 	}
-	if len(registered(t, c).Webhooks) != 1 {
+	if len(registered(t, c).Webhooks) != 2 {
 		t.Error("The hub's own has nothing to do with it.")
 	}
 }

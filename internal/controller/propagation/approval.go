@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/placement"
 )
@@ -36,22 +38,25 @@ func approvalOf(kind, namespace, name string) string {
 	return strings.ToLower(kind) + "/" + namespace + "/" + name
 }
 
-// withdrawn returns what waits for approval of an object that is there and does not ask to be propagated any more;
-// nil if its copies may go. Followers that are not referred to any more go: a new reference to another object is
+// staysWithdrawn reports whether the copies stay, until that is approved, of an object that is there and does not ask
+// to be propagated any more. Followers that are not referred to any more go: a new reference to another object is
 // no mistake, and each member counts what goes with it.
 //
 // The label may be missing by mistake: a tool wrote the object without it, or took it from many objects at once.
-func withdrawn(src source, was previous, keeping *placement.Keeping, s *inputs) *heldPlacement {
-	obj := src.object
+func (p *desiredState) staysWithdrawn(obj *unstructured.Unstructured, src source, was previous, s *inputs) bool {
+	keeping, _ := placement.KeepingOf(obj.GetAnnotations())
 	switch {
 	case s.unguarded, was.uid != obj.GetUID(), was.cause != "", len(was.follows) > 0, keeping.Orphan == placement.OrphanAll:
-		return nil
+		return false
 	case placement.Native(src.gvr.GroupResource(), obj) != "":
-		return nil
+		return false
 	}
-	held := placement.Withdrawal(obj.GetUID(), present(was.placed, s.clusters))
-	if held == nil || held.Number == s.approved {
-		return nil
+	hold := placement.Withdrawal(obj.GetUID(), present(was.placed, s.clusters))
+	if hold == nil || hold.Number == s.approved {
+		return false
 	}
-	return &heldPlacement{held, approvalOf(src.kind, obj.GetNamespace(), obj.GetName())}
+	p.held = &heldPlacement{hold, approvalOf(src.kind, obj.GetNamespace(), obj.GetName())}
+	p.uid, p.generation, p.keeping, p.previous, p.governed = obj.GetUID(), obj.GetGeneration(), keeping, was, s.governed
+	p.block(reasonAwaitingApproval, p.held.message())
+	return true
 }

@@ -137,6 +137,9 @@ func TestPlacementWaits(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			src := source{gvr: deployments, kind: "Deployment", object: deployment(tc.labels, tc.annotations, false)}
+			if tc.labels == nil { // As it is found when no watch by label has it any more.
+				src.object, src.withdrawn = nil, src.object
+			}
 			s := placedBy(t, tc.spec, "")
 			s.followed = tc.leaders
 			p := decide(src, tc.was, s)

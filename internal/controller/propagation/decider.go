@@ -63,6 +63,7 @@ type decider struct {
 	reviewer   *reviewer
 
 	queue      *workQueue[Key]
+	losses     losses
 	everything *workQueue[struct{}] // To be decided anew, as clusters have changed.
 	edited     atomic.Int64         // How often policies have changed,
 	rounds     atomic.Int64         // and how often everything was decided anew.
@@ -216,6 +217,14 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	}
 	began := time.Now()
 	p := decideSafely(key, src, was, in, d.log)
+	if p.leaves(was, in) {
+		if in.together, known = d.together(key.Namespace); !known {
+			return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+		}
+		if in.together != nil {
+			p = decideSafely(key, src, was, in, d.log)
+		}
+	}
 	p.made, p.conversions, p.naming = time.Now(), read, naming
 	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)
 	if p.gone && !seen && len(was.placed) == 0 && d.neverWas(key) {
@@ -328,8 +337,14 @@ func (d *decider) reported(key Key) previous {
 // for. It returns why nothing is asked for it, or in which time that may be known.
 func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool) (found cause, again time.Duration, err error) {
 	if src.object == nil {
-		if src.object, found, err = d.sources.look(ctx, key, *src); err != nil {
+		var live *unstructured.Unstructured
+		if live, found, err = d.sources.look(ctx, key, *src); err != nil {
 			return "", 0, err
+		}
+		if found == "" {
+			src.object = live
+		} else {
+			src.withdrawn = live
 		}
 		if src.object == nil && found == "" {
 			if !seen {

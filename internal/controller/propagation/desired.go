@@ -217,6 +217,8 @@ type inputs struct {
 	versions []string
 	older    map[string][]string
 	convert  func(version string) (*unstructured.Unstructured, error)
+	// together is what the objects of the namespace would leave together; nil if they may.
+	together *placement.Loss
 	// unguarded is whether no change of a placement waits for approval.
 	unguarded bool
 }
@@ -250,6 +252,9 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
 	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters}
+	if src.withdrawn != nil && p.staysWithdrawn(src.withdrawn, src, was, s) {
+		return p
+	}
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		p.gone = true
 		return p
@@ -262,12 +267,10 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	}
 	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
 	if !asks && len(leaders.by)+len(leaders.unknown) == 0 {
-		if p.held = withdrawn(src, was, &keeping, s); p.held == nil {
+		if !p.staysWithdrawn(obj, src, was, s) {
 			p.gone, p.keeping.Keep = true, keeping.Keep
-			return p
 		}
-		p.uid, p.generation, p.keeping, p.previous, p.governed = obj.GetUID(), obj.GetGeneration(), keeping, was, s.governed
-		return p.block(reasonAwaitingApproval, p.held.message())
+		return p
 	}
 	p.uid, p.generation, p.keeping, p.follows = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(leaders.by, leaders.unknown)
 	p.dryRun = keeping.DryRun
@@ -372,7 +375,7 @@ func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, as
 	by := policyReference(ref)
 	decision, err := policy.Place(&placement.Request{
 		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
-		Narrowed: was.chosenBy != nil && *was.chosenBy == *by, Besides: s.followed.on(was.placed), Approved: s.approved,
+		Narrowed: was.chosenBy != nil && *was.chosenBy == *by, Besides: s.followed.on(was.placed), Together: s.together, Approved: s.approved,
 	})
 	if err != nil {
 		p.block(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))

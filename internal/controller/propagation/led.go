@@ -188,8 +188,12 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 	case !known:
 		return nil, true, nil // When something is known of it, it is decided about, and then about this key.
 	case src.object == nil && recorded:
-		if src.object, _, err = d.sources.look(ctx, follower, src); err != nil {
+		live, gone, err := d.sources.look(ctx, follower, src)
+		if err != nil {
 			return nil, false, err
+		}
+		if gone == "" {
+			src.object = live
 		}
 	}
 	if src.object == nil || src.object.GetDeletionTimestamp() != nil {

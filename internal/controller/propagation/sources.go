@@ -466,8 +466,10 @@ func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, in
 // source is what is known of a key on the hub.
 type source struct {
 	object *unstructured.Unstructured // Nil when there is none; shared, not to be modified.
-	gvr    schema.GroupVersionResource
-	kind   string
+	// withdrawn is the object if it is there, and neither asks to be propagated nor travels with others.
+	withdrawn *unstructured.Unstructured
+	gvr       schema.GroupVersionResource
+	kind      string
 	// versions are those in which the hub serves the type, the preferred one first.
 	versions []string
 }
@@ -505,7 +507,7 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 }
 
 // look asks the hub for an object that no cache has. It returns the object if it travels with
-// others, or else why its copies are to be deleted: Missing, TypeDeleted if the hub does not serve the
+// others or is withdrawn, and unless it travels, why its copies are to be deleted: Missing, TypeDeleted if the hub does not serve the
 // type any more, Deleted if it is being deleted, or Withdrawn if it does not ask to be
 // propagated. It returns neither if the copies are to stay.
 //
@@ -520,6 +522,8 @@ func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructu
 		switch {
 		case err == nil && s.keep(key, live):
 			return live, "", nil
+		case err == nil && asksNothing(live) == causeWithdrawn:
+			return live, causeWithdrawn, nil
 		case err == nil:
 			return nil, asksNothing(live), nil
 		case notFound(err):

@@ -112,7 +112,7 @@ func TestLook(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if !strings.Contains(got, tc.want) || obj != nil {
+			if !strings.Contains(got, tc.want) || (obj != nil) != (gone == causeWithdrawn) {
 				t.Errorf("%s\nlook(): got %v, %s, want %s", tc.reason, obj, got, tc.want)
 			}
 			var asked []string

@@ -69,7 +69,7 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 
 // evaluate evaluates one side. Without FederatedClusters it has those named.
 func evaluate(set *manifest.Set, o *Options, before *render.Evaluation, compared func(*manifest.Object) bool) (*render.Evaluation, error) {
-	options := render.Options{Before: before, Select: compared, Each: o.Each, Approved: before != nil}
+	options := render.Options{Before: before, Select: compared, Each: o.Each, Approved: before != nil, Whole: o.Each == nil && o.Select == nil}
 	if len(set.Clusters) == 0 {
 		options.Clusters = o.Clusters
 	}

@@ -34,8 +34,9 @@ type Options struct {
 	// where maxClusters leaves a choice, and the overrides of a policy that is no
 	// longer there are taken back rather than waited for.
 	Before *Evaluation
-	// Approved has changes of placements that wait for approval take place, as after the approval.
-	Approved bool
+	// Approved has changes of placements that wait for approval take place, as after the approval. Whole is whether
+	// the set then has all objects of its namespaces, so that it is known what these leave together.
+	Approved, Whole bool
 	// Each is told what becomes of each object as soon as that is known, and may end the
 	// evaluation by an error, as when nobody waits for it any more or it grows too large; an
 	// object that others follow may come twice. Nil lets all go on.
@@ -207,6 +208,9 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 	e.unready()
 	if err := e.objects(set, options.Select); err != nil {
 		return nil, err
+	}
+	if options.Approved && options.Whole {
+		e.out.together()
 	}
 	return e.out, nil
 }

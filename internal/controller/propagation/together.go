@@ -1,0 +1,76 @@
+package propagation
+
+import (
+	"sync"
+
+	variants "refract.dev/internal/variant"
+	"refract.dev/placement"
+)
+
+// losses are what the objects of namespaces would leave together. They are counted once for each change of policies
+// or clusters, before the first of the objects leaves a cluster, so that all are told the same.
+type losses struct {
+	mu   sync.Mutex
+	at   begun
+	seen map[string]*placement.Loss // By namespace; nil if its objects may leave.
+}
+
+// leaves reports whether the policy of an object has it leave a cluster, of those that there are.
+func (p *desiredState) leaves(was previous, s *inputs) bool {
+	if p.gone || p.blocked != "" || p.held != nil || p.propagation == nil || s.recorded != nil || s.unguarded || was.uid != p.uid {
+		return false
+	}
+	for _, t := range present(was.placed, s.clusters) {
+		if _, stays := find(p.placed, t.Cluster); !stays {
+			return true
+		}
+	}
+	return false
+}
+
+// together returns what the objects of a namespace would leave together; nil if they may. Known is false while it is
+// not known of all of them whether they are there. What was carried out already is not counted again.
+func (d *decider) together(namespace string) (loss *placement.Loss, known bool) {
+	d.losses.mu.Lock()
+	defer d.losses.mu.Unlock()
+	if now := d.now(); d.losses.seen == nil || d.losses.at != now {
+		d.losses.at, d.losses.seen = now, map[string]*placement.Loss{}
+	}
+	if loss, known = d.losses.seen[namespace]; known {
+		return loss, true
+	}
+	keys := map[Key]bool{}
+	for _, key := range append(d.records.keys(), d.state.keys()...) { // What was placed before a restart, and what is new.
+		if key.Namespace == namespace {
+			keys[key] = true
+		}
+	}
+	clusters := d.members.Clusters()
+	var all []placement.Asked
+	for key := range keys {
+		src, known := d.sources.get(key)
+		if !known {
+			return nil, false
+		}
+		was, seen := d.state.previous(key)
+		if !seen {
+			was = d.reported(key)
+		}
+		if src.object == nil || src.object.GetDeletionTimestamp() != nil || was.uid != src.object.GetUID() {
+			continue // It goes as a whole, or was placed nowhere.
+		}
+		ref, asks, _, err := placement.Named(src.object.GetLabels(), namespace)
+		if !asks || err != nil {
+			continue // It is where its leaders are.
+		}
+		keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
+		leaders := d.state.followed(key, was.follows)
+		all = append(all, placement.Asked{Policy: d.policies.propagation(ref), Request: &placement.Request{
+			Clusters: clusters, Previous: was.placed, Replicas: variants.Replicas(src.object), Hash: was.hash, Frozen: keeping.Frozen,
+			Narrowed: was.chosenBy != nil && *was.chosenBy == *policyReference(ref), Besides: leaders.on(was.placed),
+		}})
+	}
+	loss = placement.Together(all)
+	d.losses.seen[namespace] = loss
+	return loss, true
+}
