@@ -97,7 +97,7 @@ var controllers = []string{
 // Native returns why an object of a type is one that each cluster makes for itself,
 // as a sentence without an end mark; empty if it is not. Nothing of another cluster
 // belongs in its place: it is not created, adopted, changed or deleted. It is found by
-// its name, or by how Kubernetes marks it, on the hub as on members; what else is in a
+// its name, by how Kubernetes marks it, or by its [Parent], on the hub as on members; what else is in a
 // system namespace is not native. Native keeps and changes nothing of the object.
 func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 	const keeps = "each cluster makes this object for itself, and keeps its own"
@@ -113,6 +113,9 @@ func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 		case n.annotation != "" && o.GetAnnotations()[n.annotation] == "true":
 			return fmt.Sprintf("%s, as annotation %s says; one of your own is to have another name, and not the annotation", keeps, n.annotation)
 		}
+	}
+	if owner := Parent(resource, o); owner != "" {
+		return fmt.Sprintf("the controller of %s made this object, and each cluster makes its own; propagate %s instead", owner, owner)
 	}
 	return ""
 }

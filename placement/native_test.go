@@ -59,6 +59,20 @@ func TestNative(t *testing.T) {
 		"ExemptPriority": {"But not this.", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", metav1.ObjectMeta{Name: "exempt"}, true, ""},
 		"TrustOfCluster": {"Each cluster publishes its own certificates.", "clustertrustbundles.certificates.k8s.io", metav1.ObjectMeta{Name: "kubernetes.io:kube-apiserver-serving:abc"}, true, ""},
 		"TrustOfCompany": {"A company publishes its own, too.", "clustertrustbundles.certificates.k8s.io", metav1.ObjectMeta{Name: "example.com:ca:abc"}, false, ""},
+
+		"JobOfCronJob":       {"The CronJob on each cluster makes its own.", "jobs.batch", metav1.ObjectMeta{Namespace: "shop", Name: "backup-29", OwnerReferences: controlledBy("batch/v1", "CronJob", "backup")}, true, "CronJob backup"},
+		"Job":                {"A user made it.", "jobs.batch", metav1.ObjectMeta{Namespace: "shop", Name: "migrate"}, false, ""},
+		"JobOfOperator":      {"Another controller made it, perhaps on the hub alone.", "jobs.batch", metav1.ObjectMeta{Namespace: "shop", Name: "a", OwnerReferences: controlledBy("example.com/v1", "CronJob", "a")}, false, ""},
+		"JobOwned":           {"An owner that is no controller is one that a user has set.", "jobs.batch", metav1.ObjectMeta{Namespace: "shop", Name: "a", OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "CronJob", Name: "a"}}}, false, ""},
+		"Pod":                {"Pod templates often carry the labels of the workload.", "pods", metav1.ObjectMeta{Namespace: "shop", Name: "a", OwnerReferences: controlledBy("apps/v1", "ReplicaSet", "web-1")}, true, "ReplicaSet web-1"},
+		"StaticPod":          {"The kubelet of one cluster mirrors it.", "pods", metav1.ObjectMeta{Namespace: "kube-system", Name: "a", OwnerReferences: controlledBy("v1", "Node", "n")}, true, "Node n"},
+		"ReplicaSet":         {"It is made for a Deployment.", "replicasets.apps", metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: controlledBy("apps/v1", "Deployment", "web")}, true, "Deployment web"},
+		"Revision":           {"It is made for a StatefulSet.", "controllerrevisions.apps", metav1.ObjectMeta{Namespace: "shop", Name: "a", OwnerReferences: controlledBy("apps/v1", "StatefulSet", "db")}, true, "StatefulSet db"},
+		"SliceOfService":     {"It has the labels of the Service.", "endpointslices.discovery.k8s.io", metav1.ObjectMeta{Namespace: "shop", Name: "web-x", OwnerReferences: controlledBy("v1", "Service", "web")}, true, "Service web"},
+		"EndpointsOfService": {"They have the labels of the Service, and no owner.", "endpoints", metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"endpoints.kubernetes.io/managed-by": "endpoint-controller"}}, true, "Service web"},
+		"Endpoints":          {"A user wrote them.", "endpoints", metav1.ObjectMeta{Namespace: "shop", Name: "web"}, false, ""},
+		"MadeForWorkload":    {"Not Kubernetes made it.", "configmaps", metav1.ObjectMeta{Namespace: "shop", Name: "a", OwnerReferences: controlledBy("apps/v1", "Deployment", "web")}, false, ""},
+		"ClaimOfTemplate":    {"The StatefulSet on each cluster makes its own.", "persistentvolumeclaims", metav1.ObjectMeta{Namespace: "shop", Name: "data-db-0", OwnerReferences: controlledBy("apps/v1", "StatefulSet", "db")}, true, "StatefulSet db"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -68,4 +82,8 @@ func TestNative(t *testing.T) {
 			}
 		})
 	}
+}
+
+func controlledBy(apiVersion, kind, name string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, Controller: new(true)}}
 }

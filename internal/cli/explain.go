@@ -12,6 +12,7 @@ import (
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
 	"refract.dev/internal/ui"
+	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -123,7 +124,9 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	}
 	evaluation, err := render.Evaluate(set, render.Options{
 		Clusters: o.clusters,
-		Select:   func(m *manifest.Object) bool { return m == found },
+		Select: func(m *manifest.Object) bool {
+			return m == found || placement.IsAutoscaler(m.Identity().GroupKind) && m.Content.GetNamespace() == found.Content.GetNamespace()
+		},
 	})
 	if err != nil {
 		return explainClusters(err)

@@ -39,6 +39,11 @@ type Copy struct {
 	Readiness refractv1alpha1.Readiness
 	// ReadinessMessage says why it is not ready.
 	ReadinessMessage string
+	// ScaledBy is the field manager of the controller that has set spec.replicas last through the subresource
+	// scale; empty if none has.
+	ScaledBy string
+	// Ended is how and when a Job ended; zero if it has not.
+	Ended Ended
 	// Judged is the version of the [Health] that Readiness takes into account; zero if none was asked.
 	Judged uint32
 	// Fault says why what the member answers about the object cannot be read; "" if it can.

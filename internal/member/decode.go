@@ -3,6 +3,7 @@ package member
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,7 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 		if s.Fault == "" {
 			defer d.account.decoding(o)()
 			s.Readiness, s.ReadinessMessage = d.readinessOf(o)
+			s.Ended = d.endOf(o, resource)
 			d.judge(s, Key{resource, s.name}, o)
 		}
 	default:
@@ -126,12 +128,16 @@ func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Co
 		Orphan:     annotations[refractv1alpha1.OrphanAnnotation],
 		Keep:       annotations[refractv1alpha1.KeepAnnotation] == "true",
 		Adopted:    annotations[refractv1alpha1.AdoptedAnnotation] == "true",
-		Native:     placement.Native(resource, o) != "",
 		Deleting:   o.GetDeletionTimestamp() != nil,
 		Owned:      ours(o.GetManagedFields(), account),
+		ScaledBy:   output.Cut(scalerOf(o.GetManagedFields()), mostMessage),
 		generation: o.GetGeneration(),
 		version:    number(o.GetResourceVersion()),
 	}
+	// A controller of the member may have taken a copy for its own, as a ReplicaSet does with Pods: it
+	// is a copy nevertheless, by the annotation that ends with its own name.
+	isCopy := strings.HasSuffix(c.Source, ending(Key{resource, nameOf(o)}))
+	c.Native = placement.Native(resource, o) != "" && !(isCopy && placement.Parent(resource, o) != "")
 	switch {
 	case c.Deleting:
 		c.Readiness, c.ReadinessMessage = refractv1alpha1.ReadinessInProgress, isGoing

@@ -21,6 +21,8 @@ type Member struct {
 	Copies     *Copies
 	Objects    *Objects
 	Namespaces *Namespaces
+	// Autoscalers are those of its workloads.
+	Autoscalers *Autoscalers
 
 	api      *connection
 	sweep    *sweep
@@ -67,11 +69,12 @@ func newMember(name string, cfg *rest.Config, o observer, served hubTypes, log l
 func memberBy(api *connection, name string, o observer, served hubTypes, log logr.Logger) *Member {
 	decode := decoder{api.limits.account, log, o.health}
 	m := &Member{
-		Name:       name,
-		Copies:     newCopies(name, api, decode, o),
-		Objects:    &Objects{api, decode},
-		Namespaces: &Namespaces{api, decode},
-		api:        api,
+		Name:        name,
+		Copies:      newCopies(name, api, decode, o),
+		Objects:     &Objects{api, decode},
+		Namespaces:  &Namespaces{api, decode},
+		Autoscalers: &Autoscalers{api: api, now: time.Now},
+		api:         api,
 	}
 	m.sweep = &sweep{api, m.Copies, served, log}
 	m.identity.api, m.identity.newest = api, m.Copies.newest

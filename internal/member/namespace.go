@@ -247,5 +247,5 @@ func isNative(r schema.GroupResource, o metav1.Object) bool {
 	if r.Resource == "secrets" { // Of Kubernetes before 1.24.
 		return o.GetAnnotations()[corev1.ServiceAccountNameKey] == "default"
 	}
-	return placement.Native(r, o) != ""
+	return placement.Native(r, o) != "" && placement.Parent(r, o) == "" // What a workload has made counts.
 }

@@ -96,6 +96,19 @@ func (o Ownership) MayHave(field tree.Pattern) bool {
 	return err != nil || strings.Contains(*text, string(key[:len(key)-1]))
 }
 
+// Has reports whether a field of the pattern, which has no *, is in the set. Of a set of which only the digest is kept it says no.
+func (o Ownership) Has(field tree.Pattern) bool {
+	if !o.MayHave(field) || !o.named() {
+		return false
+	}
+	keys := field.Keys()
+	path := make(fieldpath.Path, len(keys))
+	for i := range keys {
+		path[i].FieldName = &keys[i]
+	}
+	return o.set().Has(path)
+}
+
 // LostWithin reports whether all fields that are in o and not in now are among the fields of
 // the patterns. Of sets that differ and of which only digests are kept it says no.
 func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
@@ -105,12 +118,15 @@ func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
 	case !o.named() || !now.named():
 		return false
 	}
-	within := true
-	o.without(now).Leaves().Iterate(func(p fieldpath.Path) {
-		keys := keysOf(p)
-		within = within && slices.ContainsFunc(fields, func(f tree.Pattern) bool { return f.Covers(keys) })
-	})
-	return within
+	all := true
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) { all = all && within(p, fields) })
+	return all
+}
+
+// within reports whether a field is among those of the patterns.
+func within(p fieldpath.Path, fields []tree.Pattern) bool {
+	keys := keysOf(p)
+	return slices.ContainsFunc(fields, func(f tree.Pattern) bool { return f.Covers(keys) })
 }
 
 // keysOf returns the segments of the JSON pointer of a field, with * for an element of a list.
@@ -132,8 +148,8 @@ const unnamed = "fields whose names are not kept"
 // Lost returns the fields that are in o and not in now, as
 // .spec.template.spec.containers[name="web"].image, sorted. Of a field and what
 // is in it, the latter is returned alone. If the two differ, and one of them is too long to
-// be kept, it returns words that say so.
-func (o Ownership) Lost(now Ownership) []string {
+// be kept, it returns words that say so. Fields of the patterns are left out.
+func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
 		return nil
@@ -141,7 +157,11 @@ func (o Ownership) Lost(now Ownership) []string {
 		return []string{unnamed}
 	}
 	var lost []string
-	o.without(now).Leaves().Iterate(func(p fieldpath.Path) { lost = append(lost, p.String()) })
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) {
+		if !within(p, but) {
+			lost = append(lost, p.String())
+		}
+	})
 	slices.Sort(lost)
 	return lost
 }

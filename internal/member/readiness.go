@@ -56,38 +56,41 @@ func (d decoder) readinessOf(r *received) (refractv1alpha1.Readiness, string) {
 	if r.DeletionTimestamp != nil {
 		return refractv1alpha1.ReadinessInProgress, isGoing
 	}
-	result, err := d.compute(r)
+	result, u, err := d.compute(r)
 	switch {
 	case err != nil && (rescue.Is(err) || r.builtin()):
 		return refractv1alpha1.ReadinessFailed, output.Cut("its status on the cluster cannot be read: "+err.Error(), mostMessage)
 	case err != nil:
 		return refractv1alpha1.ReadinessUnknown, output.Cut(err.Error(), mostMessage)
 	}
+	readiness, message := refractv1alpha1.ReadinessUnknown, result.Message
 	switch result.Status {
 	case status.CurrentStatus:
-		return refractv1alpha1.ReadinessReady, ""
+		readiness, message = refractv1alpha1.ReadinessReady, ""
 	case status.InProgressStatus, status.TerminatingStatus:
-		return refractv1alpha1.ReadinessInProgress, output.Cut(result.Message, mostMessage)
+		readiness = refractv1alpha1.ReadinessInProgress
 	case status.FailedStatus:
-		return refractv1alpha1.ReadinessFailed, output.Cut(result.Message, mostMessage)
-	default:
-		return refractv1alpha1.ReadinessUnknown, output.Cut(result.Message, mostMessage)
+		readiness = refractv1alpha1.ReadinessFailed
 	}
+	if r.GroupVersionKind().GroupKind() == (schema.GroupKind{Group: Jobs.Group, Kind: "Job"}) {
+		readiness, message = jobReadiness(u.Object, readiness, result.Message)
+	}
+	return readiness, output.Cut(message, mostMessage)
 }
 
-// compute has the library read a status that it can read.
-func (d decoder) compute(r *received) (result *status.Result, err error) {
+// compute has the library read a status that it can read, and returns what was read of the object, too.
+func (d decoder) compute(r *received) (result *status.Result, u *unstructured.Unstructured, err error) {
 	defer rescue.To(&err, d.log, "reading the status of a copy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
-	u, err := r.withStatus()
-	if err != nil {
-		return nil, err
+	if u, err = r.withStatus(); err != nil {
+		return nil, nil, err
 	}
 	if r.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
 		if err := checkContainers(u.Object); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return status.Compute(u)
+	result, err = status.Compute(u)
+	return result, u, err
 }
 
 // mostContainers is how many containers a Pod may have: the library copies what it says

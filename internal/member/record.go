@@ -19,7 +19,9 @@ type record struct {
 	orphan     text
 	message    text
 	fault      text
+	scaledBy   text
 	owned      Ownership
+	ended      Ended
 	generation int64
 	version    uint64
 	round      uint32 // Of the last list that has shown it.
@@ -42,7 +44,7 @@ const (
 // bytes is what the record takes, as if no other had the same strings.
 func (r *record) bytes() int {
 	return recordBytes + r.uid.other.bytes() + r.source.bytes() +
-		r.madeFor.bytes() + r.hash.bytes() + r.orphan.bytes() + r.message.bytes() + r.fault.bytes()
+		r.madeFor.bytes() + r.hash.bytes() + r.orphan.bytes() + r.message.bytes() + r.fault.bytes() + r.scaledBy.bytes()
 }
 
 var readinesses = [...]refractv1alpha1.Readiness{
@@ -69,7 +71,9 @@ func recordOf(key Key, c *Copy) *record {
 		hash:       intern(c.Hash),
 		orphan:     intern(c.Orphan),
 		fault:      intern(c.Fault),
+		scaledBy:   intern(c.ScaledBy),
 		owned:      c.Owned,
+		ended:      c.Ended,
 		generation: c.generation,
 		version:    c.version,
 		keep:       c.Keep,
@@ -91,11 +95,13 @@ func (r *record) copy(key Key) Copy {
 		Orphan:           r.orphan.String(),
 		Fault:            r.fault.String(),
 		Keep:             r.keep,
+		ScaledBy:         r.scaledBy.String(),
 		Adopted:          r.adopted,
 		Native:           r.native,
 		Deleting:         r.deleting,
 		Owned:            r.owned,
 		Doubted:          r.doubted,
+		Ended:            r.ended,
 		Readiness:        readinesses[r.readiness],
 		ReadinessMessage: r.message.String(),
 		Judged:           r.judged,
@@ -186,7 +192,7 @@ func (r *record) differs(before *record) difference {
 	return difference{
 		content: before.uid != r.uid || before.source != r.source || before.hash != r.hash || before.owned != r.owned ||
 			before.orphan != r.orphan || before.keep != r.keep || before.adopted != r.adopted || before.native != r.native || before.deleting != r.deleting ||
-			before.fault != r.fault || before.doubted != r.doubted,
-		readiness: before.readiness != r.readiness || before.message != r.message || before.judged != r.judged,
+			before.fault != r.fault || before.scaledBy != r.scaledBy || before.doubted != r.doubted,
+		readiness: before.ended != r.ended || before.readiness != r.readiness || before.message != r.message || before.judged != r.judged,
 	}
 }

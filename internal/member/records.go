@@ -50,6 +50,9 @@ func (r *records) key(name types.NamespacedName) Key {
 func (r *records) put(name types.NamespacedName, item *Copy, before *record, round uint32) (difference, error) {
 	after := recordOf(r.key(name), item)
 	after.round = round
+	if after.ended == 0 && before != nil && before.uid == after.uid {
+		after.ended = before.ended // What has ended stays so, and metadata does not say it.
+	}
 	if item.Readiness == "" {
 		if before != nil && before.uid == after.uid && before.generation == after.generation {
 			after.readiness, after.message = before.readiness, before.message
@@ -92,8 +95,12 @@ func (r *records) replace(name types.NamespacedName, after, before *record) erro
 // error if there is no room.
 func (r *records) setReadiness(of *record, c *Copy) (changed bool, err error) {
 	size := of.bytes()
+	ends := c.Ended != 0 && c.Ended != of.ended
+	if ends {
+		of.ended = c.Ended
+	}
 	if !of.ready(c.Readiness, c.ReadinessMessage, c.Judged) {
-		return false, nil
+		return ends, nil
 	}
 	return true, r.keep(0, of.bytes()-size)
 }

@@ -39,7 +39,7 @@ func (r *reflected) Update(obj any) error { return r.Add(obj) }
 
 // Delete is called by the reflector, also for a copy that lost its label.
 func (r *reflected) Delete(obj any) error {
-	if e := r.event(obj); e != nil && r.store.onDeleted(e.name, e.UID) {
+	if e := r.event(obj); e != nil && r.store.onDeleted(e) {
 		r.tell(e, difference{content: true})
 	}
 	return nil

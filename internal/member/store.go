@@ -27,6 +27,8 @@ type store struct {
 	err     error  // Of the last list or watch.
 	missed  bool   // Whether it was said that the member does not serve the type.
 	halted  halted
+	// vanished are Jobs that are not there any more.
+	vanished vanished
 }
 
 // latch is a channel that is closed once. Who closes it must have the lock of what it is in.
@@ -207,6 +209,7 @@ func (s *store) listError() error {
 func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	before := s.records.get(e.name)
 	if before == nil {
+		delete(s.vanished, e.name)
 		return s.records.put(e.name, &e.Copy, nil, round)
 	}
 	if round == s.listing.round {
@@ -260,6 +263,7 @@ func (s *store) remember(name types.NamespacedName, item Copy, written bool) {
 	if before != nil && before.round == s.listing.round {
 		round = before.round
 	}
+	delete(s.vanished, name)
 	if _, err := s.records.put(name, &item, before, round); err != nil {
 		s.giveUp(err)
 	}
@@ -269,20 +273,37 @@ func (s *store) remember(name types.NamespacedName, item Copy, written bool) {
 func (s *store) forget(name types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.records.get(name) != nil {
-		s.records.remove(name)
+	if before := s.records.get(name); before != nil {
+		s.vanish(name, before)
 	}
 }
 
-// onDeleted forgets the copy with this UID, and reports whether it was there: a deletion that is told late is that of
-// the object before.
-func (s *store) onDeleted(name types.NamespacedName, id types.UID) bool {
+// vanish forgets a copy that is not there, and whose deletion was not seen. The lock must be held.
+func (s *store) vanish(name types.NamespacedName, before *record) {
+	s.vanished.note(s.gvr.GroupResource(), name, before.vanishedJob())
+	s.records.remove(name)
+}
+
+// onDeleted forgets the copy that a watch says was deleted, and reports whether that is news: a deletion that is told late
+// may be that of the object before.
+func (s *store) onDeleted(e *copyEvent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before := s.records.get(name); before == nil || before.uid != uidOf(id) {
+	before := s.records.get(e.name)
+	last, gone := s.vanished[e.name]
+	switch {
+	case before != nil && before.uid == uidOf(e.UID):
+		last = before.vanishedJob()
+		s.records.remove(e.name)
+	case before == nil && gone && last.uid == uidOf(e.UID) && !last.seen:
+	default:
 		return false
 	}
-	s.records.remove(name)
+	last.seen = true
+	if e.Ended != 0 {
+		last.ended = e.Ended // The event has the object as it was last.
+	}
+	s.vanished.note(s.gvr.GroupResource(), e.name, last)
 	return true
 }
 
@@ -434,7 +455,7 @@ func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64
 	}
 	s.records.each(func(name types.NamespacedName, r *record) {
 		if r.round != s.listing.round && r.version <= listedAt {
-			s.records.remove(name)
+			s.vanish(name, r)
 			s.listing.add(name, difference{content: true})
 		}
 	})

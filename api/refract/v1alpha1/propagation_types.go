@@ -336,6 +336,11 @@ type ClusterStatus struct {
 	// +optional
 	ReadySince *metav1.MicroTime `json:"readySince,omitempty"`
 
+	// Run is the run of a Job on the cluster; only for Jobs, and once it has begun. A Job runs
+	// once on each cluster for each UID on the hub.
+	// +optional
+	Run *RunStatus `json:"run,omitempty"`
+
 	// Drift is what was changed on the cluster, and corrected, the last time.
 	// +optional
 	Drift *DriftStatus `json:"drift,omitempty"`
@@ -376,6 +381,36 @@ const (
 	ReadinessFailed Readiness = "Failed"
 	// ReadinessUnknown: it cannot be told.
 	ReadinessUnknown Readiness = "Unknown"
+)
+
+// RunStatus is the run of a Job on a cluster.
+type RunStatus struct {
+	// Source is the UID of the Job on the hub.
+	Source types.UID `json:"source"`
+
+	// Outcome is Complete or Failed when the run is over. It is Unknown when the Job is no longer
+	// on the cluster and its end was not seen: Refract does not run it again. Empty while it runs.
+	// +optional
+	Outcome RunOutcome `json:"outcome,omitempty"`
+
+	// Time at which the run ended, as the cluster says; empty if that is not known.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// RunOutcome says how the run of a Job ended.
+//
+// +kubebuilder:validation:Enum=Complete;Failed;Unknown
+type RunOutcome string
+
+// Outcomes of a run.
+const (
+	// OutcomeComplete: the Job has the condition Complete.
+	OutcomeComplete RunOutcome = "Complete"
+	// OutcomeFailed: the Job has the condition Failed.
+	OutcomeFailed RunOutcome = "Failed"
+	// OutcomeUnknown: the Job vanished, and its end was not seen.
+	OutcomeUnknown RunOutcome = "Unknown"
 )
 
 // DriftStatus is a change of a copy on its cluster that was corrected.

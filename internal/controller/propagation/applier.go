@@ -214,6 +214,8 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOf(t.err), t.err.Error()
 		r.hash = have.Hash
 		return a.done(key, r, 0)
+	case found == member.Present && a.isRunBefore(key, p, have):
+		return a.rerun(ctx, key, p, have)
 	default:
 		return a.applyInTurn(ctx, key, p, t, have, found)
 	}
@@ -279,15 +281,18 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		}
 		r.adopted = true
 		known = true
+	case found == member.Present && have.Deleting && have.Ended != 0:
+		return a.synced(key, p, r, t) // A Job that has ended; it is not to run again.
 	case found == member.Present && have.Deleting:
 		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
 		return a.done(key, r, 0) // Its going is an event.
 	case found == member.Present && have.Hash == t.variant.hash && have.Source == a.sourceOf(key, p):
-		if a.whole(key, p, r, t, have) {
+		left := a.leftOf(ctx, key, p, t, &r, have, !r.asWritten(have))
+		if a.whole(key, p, r, t, have, left) {
 			return a.judged(ctx, key, p, r, t, have)
 		}
-		drift := a.drift(key, &r, t, have)
+		drift := a.drift(key, &r, have, left)
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.judged(ctx, key, p, r, t, have)
 		}
@@ -298,6 +303,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		known = true
 	case found == member.Present:
 		known = true
+	case a.hasRun(key, p, t, &r):
+		return a.ran(key, r, t)
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
@@ -317,7 +324,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	with := func(b *body) ([]byte, error) { return b.forNew(), nil }
 	if known {
 		var err error
-		if with, err = a.bodyForKnown(ctx, key, t.variant, have, r.adopted); err != nil {
+		if with, err = a.bodyForKnown(ctx, key, t.variant, have, r.adopted, a.leftOf(ctx, key, p, t, &r, have, true)); err != nil {
 			return a.refused(ctx, key, p, t, r, fmt.Errorf("reading the fields that are left to the cluster: %w", err))
 		}
 	}
@@ -330,7 +337,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
 		a.state.correct(key, a.member.Name+": "+describeDrift(r.drift))
 	}
-	return a.synced(key, r, t)
+	return a.synced(key, p, r, t)
 }
 
 // applyInTurn is apply, for a large copy when a worker may see to one.
@@ -487,7 +494,10 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 		// A namespace that copies needed before its own copy came, or what the object
 		// asks to take over.
 		r.adopted = have.MadeFor != a.hub
-		err = a.write(ctx, key, p, t, func(b *body) ([]byte, error) { return b.forKnown(have.UID, r.adopted), nil })
+		with, err := a.bodyForKnown(ctx, key, t.variant, have, r.adopted, a.leftOf(ctx, key, p, t, &r, have, true))
+		if err == nil {
+			err = a.write(ctx, key, p, t, with)
+		}
 		if errors.Is(err, errOutdated) {
 			return reconcile.Result{RequeueAfter: outdatedDelay}, nil
 		}
@@ -495,7 +505,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 			return a.writeFailed(key, t, r, err)
 		}
 		a.gates.passed(key, t.variant.hash)
-		return a.synced(key, r, t)
+		return a.synced(key, p, r, t)
 	case !a.ours(key, have) && !r.stripped(have):
 		return a.exists(key, r, have)
 	}
@@ -554,14 +564,20 @@ func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcil
 	return a.done(key, r, left)
 }
 
-func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result, error) {
-	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
+func (a *applier) synced(key Key, p *desiredState, r clusterStatus, t *target) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateSynced, ""
+	if !strings.HasPrefix(r.message, replicasLeft) {
+		r.message = ""
+	}
 	if r.hash != t.variant.hash {
 		r.readySince = time.Time{} // It was ready with something else.
 	}
 	r.generation, r.hash = t.generation, t.variant.hash
 	if have, found := a.member.Copies.Get(key); found == member.Present {
 		r.owned, r.fields, r.uid = have.Owned, "", have.UID
+		if key.GroupResource == member.Jobs {
+			r.run = runOf(p.uid, have.Ended)
+		}
 	}
 	return a.done(key, r, 0)
 }
@@ -594,7 +610,7 @@ func (a *applier) waits(
 // judged finds out whether a copy, which is as it should be, is healthy, if that is asked and nobody has.
 func (a *applier) judged(ctx context.Context, key Key, p *desiredState, r clusterStatus, t *target, have member.Copy) (reconcile.Result, error) {
 	if !unjudged(p.governed.healthOn(a.member.Name), &have) {
-		return a.synced(key, r, t)
+		return a.synced(key, p, r, t)
 	}
 	if left := a.held.pause(key, a.member.Pause); left > 0 {
 		return a.paused(key, r, left)
@@ -604,7 +620,7 @@ func (a *applier) judged(ctx context.Context, key Key, p *desiredState, r cluste
 		r.message = fmt.Sprintf("reading the copy, which its rollout policy's health.cel is about: %v", err)
 		return a.failed(key, r)
 	}
-	return a.synced(key, r, t)
+	return a.synced(key, p, r, t)
 }
 
 // statusFor begins the status of the member with what it is known to hold.
@@ -631,7 +647,7 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 	r.message = output.Cut(r.message, maxMessage)
 	before, reported := a.state.clusterStatus(key, a.member.Name)
 	same := reported && before.state == r.state && before.reason == r.reason
-	if same && before.seq == r.seq {
+	if same && before.seq == r.seq && r.state != refractv1alpha1.StateSynced {
 		r.message = before.message // A port or a pointer in it may be another each time.
 	}
 	settled, due, ok := a.stations.record(a, key, r)

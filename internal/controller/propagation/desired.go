@@ -59,6 +59,7 @@ const (
 	reasonWaitsForFollower  = "WaitsForFollower"
 	reasonBackingOff        = "BackingOff"
 	reasonUnconverted       = "Unconverted"
+	reasonOutcomeUnknown    = "OutcomeUnknown"
 )
 
 // desiredState is what should be true of one object on all clusters.
@@ -103,6 +104,8 @@ type desiredState struct {
 	held *heldPlacement
 	// follows are what the object travels with.
 	follows []Key
+	// scales is the workload that it scales; zero if it is no autoscaler.
+	scales Key
 	// followers are what travels with the object, and to which clusters.
 	followers map[Key][]string
 	// withheld are what would travel with the object to these clusters, were it known
@@ -308,6 +311,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 		return p
 	}
 	own := p.placed
+	p.scales = scaledKey(obj, s)
 	if s.recorded == nil { // They are among those that were recorded.
 		p.addFollowed(leaders.on(was.placed))
 	}

@@ -14,6 +14,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/tree"
 )
 
 // How often a copy that somebody else changes again and again is corrected.
@@ -87,7 +88,7 @@ func (r *clusterStatus) asWritten(have member.Copy) bool {
 // whole reports whether a copy, of which nobody has reported that it was written, has all that it was
 // written with, as it says itself. After a restart in the wrong moment that is all that is known; to
 // write every such copy once more would cost as much as to write it at first.
-func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, have member.Copy) bool {
+func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, have member.Copy, left []tree.Pattern) bool {
 	if r.hash == have.Hash || have.Doubted {
 		return false
 	}
@@ -102,6 +103,11 @@ func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, ha
 	if err := utiljson.Unmarshal(b.forKnown(have.UID, have.Adopted), &object); err != nil {
 		return false
 	}
+	if without, err := withoutLeft(object, left); err != nil {
+		return false
+	} else if without != nil {
+		object = without
+	}
 	kind := t.variant.gvr.GroupVersion().WithKind(p.kind)
 	// What a ControllerRevision has as data is of any type, as all of a custom resource may be.
 	builtin := scheme.Scheme.Recognizes(kind) && kind.Kind != "ControllerRevision"
@@ -114,7 +120,7 @@ func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, ha
 
 // drift returns what somebody changed of a copy that has the right hash; nil if
 // nobody did, or if it cannot be told.
-func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
+func (a *applier) drift(key Key, r *clusterStatus, have member.Copy, left []tree.Pattern) *refractv1alpha1.DriftStatus {
 	switch {
 	case r.baseline() == "":
 		return nil
@@ -123,11 +129,11 @@ func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) 
 	case r.asWritten(have):
 		return nil
 	}
-	lost := r.owned.Lost(have.Owned)
-	if len(t.variant.left) > 0 && r.owned == (member.Ownership{}) {
+	lost := r.owned.Lost(have.Owned, left...)
+	if len(left) > 0 && r.owned == (member.Ownership{}) {
 		return nil // After a restart the lost fields are unknown: the copy is written once more, without those that are left.
 	}
-	if len(t.variant.left) > 0 && have.Owned.AppliedWith(r.owned) && r.owned.LostWithin(have.Owned, t.variant.left) {
+	if len(left) > 0 && have.Owned.AppliedWith(r.owned) && r.owned.LostWithin(have.Owned, left) {
 		r.owned = have.Owned // The fields belong to the cluster now.
 		return nil
 	}

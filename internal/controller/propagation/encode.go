@@ -36,6 +36,10 @@ type content struct {
 	// carried are the fields that a copy which exists keeps if Refract owns them: see
 	// [applier.bodyForKnown].
 	carried []tree.Pattern
+	// off is whether it asks for no replicas.
+	off bool
+	// expires is whether the cluster removes the copy by itself: a Job with ttlSecondsAfterFinished.
+	expires bool
 	// size is that of the body in bytes.
 	size int
 	// body is nil while nobody is about to write the copy, and where there is no room
@@ -64,7 +68,7 @@ var unhashed = bytes.Repeat([]byte{'0'}, hashLength)
 // all clusters. Left are the fields that a copy that exists is written without; the content
 // hash does not depend on them.
 func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string, keeping *placement.Keeping, left []tree.Pattern) (*content, error) {
-	b, c := &body{}, &content{left: left, carried: slices.Concat(left, local.Assignable(obj.Object))}
+	b, c := &body{}, &content{left: left, carried: slices.Concat(left, local.Assignable(obj.Object)), expires: expires(obj), off: isOff(obj)}
 	var err error
 	if b.created, err = marked(obj.Object, source, keeping); err != nil {
 		return nil, err

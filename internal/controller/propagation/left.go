@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"refract.dev/internal/member"
@@ -41,6 +42,23 @@ func overridden(field tree.Pattern, changes []tree.Change) bool {
 	})
 }
 
+// without is [body.forKnown] without some more fields.
+func (b *body) without(fields []tree.Pattern, uid types.UID, adopted bool) ([]byte, error) {
+	text := b.forKnown(uid, adopted)
+	if len(fields) == 0 {
+		return text, nil
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(text, &object); err != nil {
+		return nil, err
+	}
+	kept, err := withoutLeft(object, fields)
+	if err != nil || kept == nil {
+		return text, err
+	}
+	return json.Marshal(kept)
+}
+
 // writing makes of a body what is sent for one copy.
 type writing func(*body) ([]byte, error)
 
@@ -48,8 +66,8 @@ type writing func(*body) ([]byte, error)
 // and that Refract still owns there is sent with the value that it has on the cluster: an API
 // server removes a field that its only owner stops sending. This takes one more request, for
 // such copies alone. Refract owns such a field until somebody on the cluster changes it.
-func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have member.Copy, adopted bool) (writing, error) {
-	plain := func(b *body) ([]byte, error) { return b.forKnown(have.UID, adopted), nil }
+func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have member.Copy, adopted bool, left []tree.Pattern) (writing, error) {
+	plain := func(b *body) ([]byte, error) { return b.without(left[len(v.left):], have.UID, adopted) }
 	if !slices.ContainsFunc(v.carried, have.Owned.MayHave) {
 		return plain, nil
 	}
@@ -58,7 +76,10 @@ func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have me
 		return nil, err
 	}
 	return func(b *body) ([]byte, error) {
-		text := b.forKnown(have.UID, adopted)
+		text, err := plain(b)
+		if err != nil {
+			return nil, err
+		}
 		var object map[string]any
 		if err := utiljson.Unmarshal(text, &object); err != nil {
 			return nil, err

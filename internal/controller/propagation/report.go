@@ -446,6 +446,7 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 	if reported {
 		s.State, s.Reason, s.Message = r.state, r.reason, r.message
 		s.Generation, s.Hash, s.Fields, s.Drift, s.Adopted = r.generation, r.hash, r.baseline(), r.drift, r.adopted
+		s.Run = r.run
 		if p.governed.awaits(name) {
 			s.ReadySince = microTime(r.readySince)
 		}
@@ -457,6 +458,7 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 	if p.blocked == "" && s.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.hash) {
 		s.State = refractv1alpha1.StatePending
 	}
+	rep.state.sayScaler(key, &s)
 	if m := rep.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
 		rep.sayReadiness(key, p, m, &s)
 	}
@@ -491,6 +493,7 @@ func elsewhere(p *desiredState, s refractv1alpha1.ClusterStatus) refractv1alpha1
 
 // sayReadiness says of a copy on a member of this replica whether it is ready.
 func (rep *reporter) sayReadiness(key Key, p *desiredState, m *member.Member, s *refractv1alpha1.ClusterStatus) {
+	sayRun(s, p.uid, m.Copies, key)
 	if have, found := m.Copies.Get(key); found == member.Present {
 		s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
 		if s.Readiness == "" {

@@ -148,7 +148,8 @@ func (rep *reporter) readied(m *member.Member, key Key) (since time.Time, awaite
 	if unknown {
 		return r.readySince, p != nil && p.governed.awaits(m.Name) // Nobody knows yet, and what was written down holds.
 	}
-	return rep.state.readied(key, m.Name, found == member.Present && r.hash != "" && have.Hash == r.hash && isReady(have), rep.now())
+	ready := found == member.Present && r.hash != "" && have.Hash == r.hash && isReady(have) || found == member.Absent && r.completed()
+	return rep.state.readied(key, m.Name, ready, rep.now())
 }
 
 func isReady(have member.Copy) bool {

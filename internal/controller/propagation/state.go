@@ -31,6 +31,7 @@ type state struct {
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
 	gone    departures                   // The objects that are gone and that others may have travelled with.
+	scalers map[Key]map[Key]bool         // The autoscalers of the hub that scale another.
 	nothing map[Key]bool                 // Of what there is nothing to decide; nil once nobody asks.
 	copies  copyCounts
 	seq     int64
@@ -44,6 +45,7 @@ type objectState struct {
 	previous  previous
 	names     []tree.Policy    // Policies that the object names.
 	followers map[Key][]string // What travels with the object, and to which clusters.
+	scales    Key              // The workload that it scales; zero if none.
 	// withheld is what would, were it known that it may.
 	withheld map[Key][]string
 	warned   []string // Warnings that were reported.
@@ -76,6 +78,8 @@ type clusterStatus struct {
 	fields string
 	drift  *refractv1alpha1.DriftStatus
 	uid    types.UID // Of the copy that was last written; empty after a restart.
+	// run is the run of a Job; nil for all else. It is not to be modified.
+	run *refractv1alpha1.RunStatus
 	// adopted is whether the object was there before it became a copy.
 	adopted bool
 	// absent is whether the cluster holds no copy and is to hold none.
@@ -98,7 +102,7 @@ func (r *clusterStatus) baseline() string {
 
 func newState() *state {
 	return &state{
-		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{},
+		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
 		nothing: map[Key]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
 		gone: newDepartures(time.Now),
 	}
@@ -160,6 +164,10 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	}
 	s.copies.retarget(key.Namespace, e, p.targets)
 	s.depart(key, e, p)
+	var scaled []Key
+	if p.blocked == "" {
+		scaled = s.setScaled(key, e, p)
+	}
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
@@ -177,7 +185,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	if p.blocked == "" && !p.dryRun {
 		followers = slices.Concat(s.setFollowers(key, e, p.followers), e.withhold(p.withheld))
 	}
-	return clusters, policies, followers
+	return clusters, policies, append(followers, scaled...)
 }
 
 // depart records whether the key is gone, and what it was before, if something may have travelled with it.
@@ -257,7 +265,7 @@ func (e *objectState) credit(r *clusterStatus) {
 func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
 	r := clusterStatus{
 		state: s.State, reason: s.Reason, message: s.Message,
-		generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted,
+		generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted, run: s.Run,
 	}
 	if s.ReadySince != nil {
 		r.readySince = s.ReadySince.Time
@@ -690,7 +698,7 @@ func (s *state) forget(key Key, p *desiredState) (followers []Key) {
 	s.dropBodies(e)
 	s.copies.retarget(key.Namespace, e, nil)
 	s.copies.add(key.Namespace, e.statuses, copyCount{reported: -1})
-	followers = s.setFollowers(key, e, nil)
+	followers = append(s.setFollowers(key, e, nil), s.setScaled(key, e, &desiredState{})...)
 	s.index(key, e, nil)
 	delete(s.objects, key)
 	if s.nothing != nil {

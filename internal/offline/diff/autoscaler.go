@@ -1,13 +1,12 @@
 package diff
 
 import (
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
+	"refract.dev/placement"
 )
-
-var autoscaler = schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
 
 // notScaled is the fewest pods where no autoscaler decides on them.
 const notScaled = -1
@@ -18,7 +17,7 @@ func (c *comparison) autoscalers(subjects map[manifest.Identity]*subject, before
 	c.least = map[manifest.Identity][]int64{}
 	for id, s := range subjects {
 		was, is := s.sides(before, after)
-		if id.GroupKind != autoscaler || is == nil {
+		if !placement.IsAutoscaler(id.GroupKind) || is == nil {
 			continue
 		}
 		c.spread(was, c.was)
@@ -29,19 +28,19 @@ func (c *comparison) autoscalers(subjects map[manifest.Identity]*subject, before
 				content = contentOf(was, c.was[i]) // The cluster keeps it.
 			}
 			if content != nil {
-				c.scales(i, id.Namespace, content)
+				c.scales(i, id, content)
 			}
 		}
 	}
 }
 
 // scales notes an autoscaler on a cluster.
-func (c *comparison) scales(cluster int, namespace string, content map[string]any) {
-	group := schema.FromAPIVersionAndKind(textAt(content, "/spec/scaleTargetRef/apiVersion"), "").Group
-	id := manifest.Identity{
-		GroupKind: schema.GroupKind{Group: group, Kind: textAt(content, "/spec/scaleTargetRef/kind")},
-		Namespace: namespace, Name: textAt(content, "/spec/scaleTargetRef/name"),
+func (c *comparison) scales(cluster int, by manifest.Identity, content map[string]any) {
+	target, ok := placement.Scales(&unstructured.Unstructured{Object: content})
+	if !ok {
+		return
 	}
+	id := manifest.Identity{GroupKind: target.GroupKind, Namespace: by.Namespace, Name: target.Name}
 	least := c.least[id]
 	if least == nil {
 		least = make([]int64, len(c.clusters))
@@ -50,9 +49,11 @@ func (c *comparison) scales(cluster int, namespace string, content map[string]an
 		}
 		c.least[id] = least
 	}
-	pods, ok := valueAt(content, "/spec/minReplicas").(int64)
-	if !ok {
-		pods = 1
+	pods := int64(1)
+	for _, path := range []string{"/spec/minReplicas", "/spec/minReplicaCount"} {
+		if n, set := valueAt(content, path).(int64); set {
+			pods = n
+		}
 	}
 	least[cluster] = max(least[cluster], pods)
 }

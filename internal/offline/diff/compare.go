@@ -102,7 +102,7 @@ func (s *subject) sides(before, after *render.Evaluation) (was, is *render.Outco
 }
 
 // needed reports whether the object is selected, or says something of others.
-func (s *subject) needed() bool { return s.selected || s.id.GroupKind == autoscaler }
+func (s *subject) needed() bool { return s.selected || placement.IsAutoscaler(s.id.GroupKind) }
 
 func subjectsOf(from, to *manifest.Set, chosen func(*manifest.Object) bool) map[manifest.Identity]*subject {
 	subjects := make(map[manifest.Identity]*subject, len(to.Objects))

@@ -26,6 +26,7 @@ func Explain(e *render.Evaluation, o *render.Outcome, at tree.Pointer) (*Explana
 		Path:      at.String(),
 		Held:      o.Held,
 		Follows:   o.Follows,
+		Left:      render.ScalersIn(e.Outcomes).Left(o),
 		Groups:    []Group{},
 		Elsewhere: elsewhere(e, o),
 		Errors:    append([]render.Finding{}, o.Errors()...),

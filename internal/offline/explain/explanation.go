@@ -34,6 +34,8 @@ type Explanation struct {
 	Held string `json:"held,omitempty"`
 	// Follows are the objects that the object travels with.
 	Follows []refractv1alpha1.FollowedObject `json:"follows,omitempty"`
+	// Left are the fields that are left to clusters once the copy exists.
+	Left []render.Left `json:"left,omitempty"`
 	// Groups are the clusters that the object is placed on, by the rules that hold
 	// for them, in the order of their first cluster.
 	Groups []Group `json:"groups"`

@@ -59,6 +59,9 @@ func writeHead(out io.Writer, x *Explanation) {
 	fmt.Fprintln(out)
 	writeFindings(out, "✗", x.Errors)
 	writeFindings(out, "~", x.Warnings)
+	for i := range x.Left {
+		fmt.Fprintf(out, "  · %s\n", &x.Left[i])
+	}
 	for i := range x.Elsewhere {
 		r := &x.Elsewhere[i]
 		if i == few && len(x.Elsewhere) > few+1 {

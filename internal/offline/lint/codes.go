@@ -48,6 +48,7 @@ const (
 	DivideWithoutReplicas       Code = "divide-without-replicas"
 	MinReplicasTooGreat         Code = "min-replicas-too-great"
 	ReplicasWithoutRoom         Code = "replicas-without-room"
+	DividedAndScaled            Code = "divided-and-autoscaled"
 	InertField                  Code = "inert-field"
 	WaveTakesNoCluster          Code = "wave-takes-no-cluster"
 )

@@ -161,6 +161,11 @@ var Codes = []Explanation{
 		"The clusters that are chosen are full: maxReplicas, weights of 0, or clusters that get nothing new leave no room.",
 	},
 	{
+		DividedAndScaled, Warning, "An autoscaler scales a workload whose replicas are divided",
+		"On each cluster the autoscaler decides on the replicas once the copy is there, so that they do not add up to what was divided. " +
+			"Set schedulingMode to Duplicate, and minReplicas and maxReplicas of the autoscaler for each cluster by an override policy; or remove the autoscaler.",
+	},
+	{
 		InertField, Warning, "A field is accepted and not acted on",
 		"It is there for manifests written for KubeAdmiral, or another field of the same item leaves it without a meaning.",
 	},

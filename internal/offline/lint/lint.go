@@ -152,6 +152,7 @@ func (f *fleet) checks(out *report) []func() {
 		func() { checkPlacing(placing, clusters, lost, out) },
 		func() { checkTaints(set.Clusters, placing, clusters, lost, out) },
 		func() { checkDivided(outcomes, policies.placingBy, clusters, types, out) },
+		func() { checkScaled(outcomes, policies.placingBy, out) },
 		func() { checkInert(placing, out) },
 		func() { checkIgnored(overriding, out) },
 		func() { checkTargets(overriding, clusters, lost, out) },
