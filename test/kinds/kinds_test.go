@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 // reference is the page that the test keeps.
 const reference = "../../docs/reference/kinds.md"
 
-// Hubs are the two kinds of hub, in the order of the page.
+// hubs are the two kinds of hub, in the order of the page.
 var hubs = []struct {
 	name, title string
 	ordinary    bool
@@ -36,7 +36,7 @@ var hubs = []struct {
 	{"OrdinaryHub", "An ordinary cluster as the hub", true},
 }
 
-// local are the kinds whose objects must be Ready on every cluster, with each kind of hub: this is not for -update to change.
+// required are the kinds whose objects must be Ready on every cluster, with each kind of hub: this is not for -update to change.
 var required = []string{
 	"cronjob", "deployment", "deployment-with-autoscaler", "deployment-with-claim", "job", "pod", "service", "service-dual-stack",
 	"service-headless", "service-loadbalancer", "service-nodeport", "statefulset",
@@ -213,6 +213,8 @@ same clusters, and prints how they differ):
 - **re-create**: the object is deleted on the hub and created again at once. Every member has it, and it is Ready.
 - **delete**: the object is deleted on the hub. Every member loses it.
 - **adopt**: a member has the object before the hub does. The object on the hub asks for it to be adopted.
+
+A field that the hub does not set belongs to the member, and so does an element that somebody adds to a set: these are no drift.
 
 ✔ stands for success on every cluster that has the object. Otherwise the cell has the reason, and the operations after it are tried on the other
 clusters.

@@ -457,7 +457,7 @@ func (t *trial) isAdopted(ctx context.Context, member string) error {
 	}
 	r, err := t.report(ctx, member)
 	if err == nil && r.Adopted != (member == adopting) {
-		err = fmt.Errorf("adopted: %t", r.Adopted)
+		err = errors.New("it has what belongs there, but no row says that it was adopted")
 	}
 	return err
 }
@@ -473,7 +473,7 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 		now := map[string]string{}
 		for _, m := range t.members {
 			if err := is(ctx, m); err != nil {
-				now[m] = t.plain(err.Error())
+				now[m] = plain(err.Error())
 			}
 		}
 		if ctx.Err() == nil || len(failed) == 0 { // Or else it has failed because its time was over.
@@ -517,16 +517,11 @@ var varying = []struct {
 	{regexp.MustCompile(`\|`), "/"},
 }
 
-// longest is the length of a reason in the page.
-const longest = 220
-
-// plain returns a reason without what differs from one run to the next.
-func (t *trial) plain(text string) string {
+// plain returns the first sentence of a reason, without what differs from one run to the next.
+func plain(text string) string {
 	for _, v := range varying {
 		text = v.what.ReplaceAllString(text, v.by)
 	}
-	if runes := []rune(text); len(runes) > longest {
-		text = string(runes[:longest]) + " …"
-	}
-	return strings.TrimSpace(text)
+	first, _, _ := strings.Cut(text, ". ")
+	return strings.TrimSpace(first)
 }
