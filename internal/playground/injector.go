@@ -115,7 +115,7 @@ func serveReview(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Response = mutate(review.Request)
 	review.Request = nil
-	answer, err := json.Marshal(review) //nolint:errchkjson // The error is handled.
+	answer, err := json.Marshal(review)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

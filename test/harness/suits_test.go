@@ -1,0 +1,32 @@
+package harness
+
+import (
+	"testing"
+
+	"refract.dev/internal/playground"
+)
+
+func TestSuits(t *testing.T) {
+	three := make([]playground.Cluster, 3)
+	cases := map[string]struct {
+		reason  string
+		of      Topology
+		running playground.State
+		want    bool
+	}{
+		"Fewer":        {"Members that are not asked for do no harm.", Topology{Members: 2}, playground.State{Bare: true, Members: three}, true},
+		"Hub":          {"A hub alone leaves members to others.", Topology{}, playground.State{Bare: true, Members: three}, false},
+		"Nodes":        {"Members without Nodes run nothing.", Topology{Members: 3, Nodes: true}, playground.State{Bare: true, Members: three}, false},
+		"Alike":        {"Who asks for clusters that are alike must get these.", Topology{Members: 3, Alike: true}, playground.State{Bare: true, Members: three}, false},
+		"Differing":    {"Clusters that are alike show nothing of what differs.", Topology{Members: 3}, playground.State{Bare: true, Alike: true, Members: three}, false},
+		"OrdinaryHub":  {"A hub without controllers assigns less.", Topology{OrdinaryHub: true}, playground.State{Bare: true}, false},
+		"HubThatWorks": {"A hub with all controllers acts on what tests write.", Topology{}, playground.State{Bare: true, OrdinaryHub: true}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := suits(tc.of, &tc.running); got != tc.want {
+				t.Errorf("%s\nsuits(): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
