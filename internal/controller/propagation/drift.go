@@ -103,10 +103,9 @@ func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, ha
 	if err := utiljson.Unmarshal(b.forKnown(have.UID, have.Adopted), &object); err != nil {
 		return false
 	}
-	if without, err := withoutLeft(object, left); err != nil {
+	object, _, err := withoutLeft(object, left)
+	if err != nil {
 		return false
-	} else if without != nil {
-		object = without
 	}
 	kind := t.variant.gvr.GroupVersion().WithKind(p.kind)
 	// What a ControllerRevision has as data is of any type, as all of a custom resource may be.

@@ -52,8 +52,8 @@ func (b *body) without(fields []tree.Pattern, uid types.UID, adopted bool) ([]by
 	if err := utiljson.Unmarshal(text, &object); err != nil {
 		return nil, err
 	}
-	kept, err := withoutLeft(object, fields)
-	if err != nil || kept == nil {
+	kept, differs, err := withoutLeft(object, fields)
+	if err != nil || !differs {
 		return text, err
 	}
 	return json.Marshal(kept)
@@ -67,8 +67,10 @@ type writing func(*body) ([]byte, error)
 // server removes a field that its only owner stops sending. This takes one more request, for
 // such copies alone. Refract owns such a field until somebody on the cluster changes it.
 func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have member.Copy, adopted bool, left []tree.Pattern) (writing, error) {
-	plain := func(b *body) ([]byte, error) { return b.without(left[len(v.left):], have.UID, adopted) }
-	if !slices.ContainsFunc(v.carried, have.Owned.MayHave) {
+	more := left[len(v.left):] // What is left to this cluster alone, as by an autoscaler there.
+	plain := func(b *body) ([]byte, error) { return b.without(more, have.UID, adopted) }
+	carriable := slices.Concat(v.carried, more)
+	if !slices.ContainsFunc(carriable, have.Owned.MayHave) {
 		return plain, nil
 	}
 	obj, err := a.member.Objects.ReadWhole(ctx, v.gvr, key.NamespacedName)
@@ -84,7 +86,7 @@ func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have me
 		if err := utiljson.Unmarshal(text, &object); err != nil {
 			return nil, err
 		}
-		carried, carries, err := local.Carry(object, obj.Object, member.FieldManager, v.carried)
+		carried, carries, err := local.Carry(object, obj.Object, member.FieldManager, carriable)
 		if err != nil || !carries {
 			return text, err
 		}
