@@ -75,6 +75,9 @@ type Reconciler struct {
 	// Pending reports whether deletions on a cluster wait for approval, and says which. It
 	// is asked at each look. It may be nil.
 	Pending func(name string) (message string, held bool)
+	// Used returns the token of the deletions on a cluster that were approved last, if it stands for nothing any more. It
+	// may be nil.
+	Used func(name string) string
 	// Now tells the time by which credentials are renewed; time.Now if nil.
 	Now func() time.Time
 }
@@ -186,6 +189,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}
 	}
+	if r.isUsed(fc) {
+		// The change has the cluster looked at again.
+		return again(r.takeBack(ctx, fc))
+	}
 	if r.Pending != nil {
 		h.pending, h.hasPending = r.Pending(fc.Name)
 	}
@@ -197,6 +204,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return again(err)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// isUsed reports whether the approval of deletions that the cluster has was used.
+func (r *Reconciler) isUsed(fc *corev1alpha1.FederatedCluster) bool {
+	token := fc.Annotations[refractv1alpha1.ApproveAnnotation]
+	return token != "" && r.Used != nil && r.owns(fc.Name) && r.Used(fc.Name) == token
+}
+
+// takeBack removes an approval that was used, so that it approves nothing at another time.
+func (r *Reconciler) takeBack(ctx context.Context, fc *corev1alpha1.FederatedCluster) error {
+	before := fc.DeepCopy()
+	delete(fc.Annotations, refractv1alpha1.ApproveAnnotation)
+	return r.Client.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // again has a conflict tried again, silently, and an object that is gone not.

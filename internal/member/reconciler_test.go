@@ -319,6 +319,29 @@ func TestHeldDeletionsAreReported(t *testing.T) {
 	}
 }
 
+// TestUsedApprovalsAreTakenBack: an approval is for what waited when it was given, and for once.
+func TestUsedApprovalsAreTakenBack(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	used := ""
+	f.Used = func(string) string { return used }
+	fc := f.look()
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ApproveAnnotation, "0af3")
+	if err := f.Client.Update(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ reason, used, want string }{
+		{"It was not used yet.", "", "0af3"},
+		{"Another one was used before.", "0af2", "0af3"},
+		{"It was used.", "0af3", ""},
+	} {
+		used = step.used
+		if got := f.look().Annotations[refractv1alpha1.ApproveAnnotation]; got != step.want {
+			t.Errorf("%s\nannotation: want %q, got %q", step.reason, step.want, got)
+		}
+	}
+}
+
 func TestStatusIsWrittenWhenSomethingChanged(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)

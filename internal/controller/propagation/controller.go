@@ -212,7 +212,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		log: log, members: members, state: state,
 		clusters: &member.Reconciler{
 			Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
-			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions,
+			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval,
 		},
 		spare: spare, decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
 		inventory: &inventory{client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state},

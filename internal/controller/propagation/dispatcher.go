@@ -312,6 +312,14 @@ func (d *dispatcher) pendingDeletions(name string) (message string, pending bool
 	return message, message != ""
 }
 
+// usedApproval returns the token of the deletions on a cluster that were approved last, if it stands for nothing any more.
+func (d *dispatcher) usedApproval(name string) string {
+	if a := d.applier(name); a != nil {
+		return a.guard.usedToken()
+	}
+	return ""
+}
+
 // emptied reports whether nothing is left on a cluster that is leaving.
 func (d *dispatcher) emptied(name string) bool {
 	return d.state.complete.Load() && d.applier(name) != nil && len(d.state.on(name)) == 0

@@ -57,6 +57,7 @@ type guard struct {
 	pending   pendingRemovals   // To be deleted, and more than may be unasked.
 	shown     [4]uint64         // The digests of what was pending when that was shown last.
 	recast    bool              // Whether one of them is pending for another cause since.
+	used      string            // The token that was approved last.
 	issued    []issue           // What tokens were given for, the newest last.
 	allowed   map[Key]removal   // May be deleted unasked.
 	approved  map[Key]types.UID // May be deleted, as somebody said so.
@@ -226,6 +227,18 @@ func (g *guard) approve(token string) {
 		}
 	}
 	g.issued = slices.Delete(g.issued, 0, at+1)
+	g.used = token
+}
+
+// usedToken returns the token that was approved last, if it stands for nothing any more: what came back to the hub before it was
+// deleted must not be deleted by the same token at another time.
+func (g *guard) usedToken() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.used == g.pending.token() || g.used == g.pending.others() {
+		return ""
+	}
+	return g.used
 }
 
 // judge sorts what was collected, and what is pending, into what may be deleted and what may not.

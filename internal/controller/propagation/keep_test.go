@@ -120,4 +120,14 @@ func TestGuardOfKept(t *testing.T) {
 	if got, _ := g.ask(kept, of(40), token(t, g)); got != allow {
 		t.Errorf("ask() of the claim when it is approved: want allow, got %v", got)
 	}
+	if got := g.usedToken(); got == "" || got == others {
+		t.Errorf("usedToken() = %q: want that of the claim, so that it is taken back", got)
+	}
+	g.stays(kept.Key) // It came back to the hub before it was deleted.
+	if got, _ := g.ask(kept, of(40), ""); got != deny {
+		t.Errorf("ask() of the claim at another time: want deny, got %v", got)
+	}
+	if got := g.usedToken(); got != "" {
+		t.Errorf("usedToken() = %q while the token stands for what waits: want none", got)
+	}
 }
