@@ -17,6 +17,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/playground"
 )
 
 // Wrong returns what is not as it should be when nothing is going on: copies that a
@@ -97,6 +98,9 @@ func differs(want, have *unstructured.Unstructured) string {
 	delete(labels, corev1alpha1.ManagedLabel)
 	asked := want.GetLabels()
 	delete(asked, corev1alpha1.ManagedLabel)
+	if _, ok := asked[playground.TeamLabel]; !ok {
+		delete(labels, playground.TeamLabel) // The webhook of member-2 adds it.
+	}
 	if !maps.Equal(labels, asked) {
 		return fmt.Sprintf("labels: want %v, got %v", asked, labels)
 	}
