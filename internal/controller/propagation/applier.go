@@ -331,13 +331,18 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	if err := a.write(ctx, key, p, t, with); err != nil {
 		return a.refused(ctx, key, p, t, r, err)
 	}
+	a.applied(key, p, t, &r)
+	return a.synced(key, p, r, t)
+}
+
+// applied notes that a copy was written.
+func (a *applier) applied(key Key, p *desiredState, t *target, r *clusterStatus) {
 	a.gates.passed(key, t.variant.hash)
 	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
 	if before, _ := a.state.clusterStatus(key, a.member.Name); r.drift != nil && r.drift != before.drift {
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
 		a.state.correct(key, a.member.Name+": "+describeDrift(r.drift))
 	}
-	return a.synced(key, p, r, t)
 }
 
 // applyInTurn is apply, for a large copy when a worker may see to one.

@@ -244,15 +244,15 @@ func owning(o *metav1.PartialObjectMetadata, fields string) *metav1.PartialObjec
 }
 
 // wanted is the desired state of a ConfigMap on clusters.
-func wanted(t testing.TB, name string, clusters ...string) *desiredState {
-	t.Helper()
-	return wantedWith(t, name, "y", clusters...)
+func wanted(tb testing.TB, name string, clusters ...string) *desiredState {
+	tb.Helper()
+	return wantedWith(tb, name, "y", clusters...)
 }
 
 // wantedWith is wanted of one with a value.
-func wantedWith(t testing.TB, name, value string, clusters ...string) *desiredState {
-	t.Helper()
-	s := around(t, "", false, nil)
+func wantedWith(tb testing.TB, name, value string, clusters ...string) *desiredState {
+	tb.Helper()
+	s := around(tb, "", false, nil)
 	s.hub, s.clusters = theHub, nil
 	for _, cluster := range clusters {
 		s.clusters = append(s.clusters, placement.Cluster{Cluster: match.Cluster{Name: cluster}, Ready: true})

@@ -553,14 +553,9 @@ func (p *desiredState) renderVersion(m *material, e *versioned, by tree.Policy, 
 		// Clusters of one variant have one share.
 		t.replicas = targets[v.Clusters[0]].Replicas
 		for _, i := range v.Clusters {
-			p.targets[clusters[i].Name] = &t
-			if t.variant != nil {
-				if err := s.servedOn(clusters[i].Name, t.variant.gvr); err != nil {
-					p.targets[clusters[i].Name] = &target{err: err, generation: m.generation, replicas: t.replicas}
-					continue
-				}
-			}
-			if v.Err == nil {
+			to := t.on(clusters[i].Name, s)
+			p.targets[clusters[i].Name] = to
+			if v.Err == nil && to == &t {
 				last := &rendered[len(rendered)-1]
 				last.clusters = append(last.clusters, clusters[i].Name)
 			}

@@ -447,8 +447,8 @@ func TestRecordName(t *testing.T) {
 	}
 }
 
-func around(t testing.TB, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *inputs {
-	t.Helper()
+func around(tb testing.TB, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *inputs {
+	tb.Helper()
 	if mode == "" {
 		mode = corev1alpha1.SchedulingModeDuplicate
 	}
@@ -457,7 +457,7 @@ func around(t testing.TB, mode corev1alpha1.SchedulingMode, noPolicy bool, overr
 		Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: mode},
 	})
 	if len(errs) > 0 {
-		t.Fatal(errs.ToAggregate())
+		tb.Fatal(errs.ToAggregate())
 	}
 	return &inputs{
 		hub: "hub", may: nobodyMay,

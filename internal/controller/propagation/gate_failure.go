@@ -62,7 +62,8 @@ func sharedFailure(key Key, gvr schema.GroupVersionResource, creates bool, err e
 func unservedFailure(gvr schema.GroupVersionResource) *failure {
 	return &failure{
 		gateID{reason: reasonTypeNotServed, gateScope: gateScope{resource: gvr}},
-		fmt.Sprintf("the cluster does not serve %s in version %s", gvr.GroupResource(), gvr.Version), "Install the type on the cluster, or place the objects elsewhere",
+		fmt.Sprintf("the cluster does not serve %s in version %s", gvr.GroupResource(), gvr.Version),
+		"Install the type on the cluster, or place the objects elsewhere",
 	}
 }
 

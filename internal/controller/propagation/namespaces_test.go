@@ -200,26 +200,26 @@ func (*all) Begin(ctx context.Context, _ string) (context.Context, func(), bool)
 }
 
 // shopkeeper is what writes to the member, with these objects on the hub.
-func shopkeeper(t testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
-	t.Helper()
-	c, m := joined(t, s, emptyAfter, objects...)
+func shopkeeper(tb testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
+	tb.Helper()
+	c, m := joined(tb, s, emptyAfter, objects...)
 	a, err := c.dispatcher.newApplier(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return a
 }
 
 // joined is a controller whose stations do not run, of a hub with these objects and one member,
 // which is ready and was looked through.
-func joined(t testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) (*Controller, *member.Member) {
-	t.Helper()
+func joined(tb testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) (*Controller, *member.Member) {
+	tb.Helper()
 	server := httptest.NewTLSServer(s)
-	t.Cleanup(server.Close)
+	tb.Cleanup(server.Close)
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
@@ -231,18 +231,18 @@ func joined(t testing.TB, s http.Handler, emptyAfter time.Duration, objects ...c
 		Data: map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")},
 	}
 	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, fc, secret)...).WithStatusSubresource(fc).Build()
-	c := connected(t, hub, nil, Options{Shards: &all{}, SystemNamespace: "sys", EmptyAfter: emptyAfter})
+	c := connected(tb, hub, nil, Options{Shards: &all{}, SystemNamespace: "sys", EmptyAfter: emptyAfter})
 	c.members.Served = nil // Nobody looks for the hub's types.
-	if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
-		t.Fatal(err)
+	if _, err := c.clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
+		tb.Fatal(err)
 	}
 	m := c.members.Get("m")
 	if m == nil || !m.Ready() {
-		t.Fatal("want a member that is ready")
+		tb.Fatal("want a member that is ready")
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return m.Copies.Swept(), nil })
+	err := wait.PollUntilContextTimeout(tb.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return m.Copies.Swept(), nil })
 	if err != nil {
-		t.Fatalf("looking for copies on the member: %v", err)
+		tb.Fatalf("looking for copies on the member: %v", err)
 	}
 	c.state.setComplete()
 	return c, m

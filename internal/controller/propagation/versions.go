@@ -79,13 +79,13 @@ func common(hub, cluster []string) string {
 	return hub[at]
 }
 
-// notServed is the error for a copy in a version that its cluster does not serve.
-type notServed struct {
+// notServedError is the error for a copy in a version that its cluster does not serve.
+type notServedError struct {
 	gvr          schema.GroupVersionResource
 	hub, cluster []string
 }
 
-func (e *notServed) Error() string {
+func (e *notServedError) Error() string {
 	return fmt.Sprintf("the cluster serves %s in version %s, the hub has it in version %s, and the copy would have version %s. "+
 		"Install a version of the hub on the cluster, or place the object elsewhere",
 		e.gvr.GroupResource(), joinedVersions(e.cluster), joinedVersions(e.hub), e.gvr.Version)
@@ -99,34 +99,45 @@ func joinedVersions(versions []string) string {
 // servedOn returns an error if a cluster does not serve the version that its copy has in the end, after the overrides.
 func (s *inputs) servedOn(cluster string, gvr schema.GroupVersionResource) error {
 	if older, is := s.older[cluster]; is && !slices.Contains(older, gvr.Version) {
-		return &notServed{gvr, s.versions, older}
+		return &notServedError{gvr, s.versions, older}
 	}
 	return nil
+}
+
+// on returns the target for one of its clusters: another one if the cluster does not serve the version of the copy.
+func (t *target) on(cluster string, s *inputs) *target {
+	if t.variant == nil {
+		return t
+	}
+	if err := s.servedOn(cluster, t.variant.gvr); err != nil {
+		return &target{err: err, generation: t.generation, replicas: t.replicas}
+	}
+	return t
 }
 
 // reasonOf is the reason in the row of a cluster for which a copy cannot be made.
 func reasonOf(err error) string {
 	switch {
-	case errors.As(err, new(*notServed)):
+	case errors.As(err, new(*notServedError)):
 		return reasonTypeNotServed
-	case errors.As(err, new(*unconverted)):
+	case errors.As(err, new(*unconvertedError)):
 		return reasonUnconverted
 	default:
 		return reasonOverrideFailed
 	}
 }
 
-// unconverted is the error for an object that cannot be read in another version.
-type unconverted struct {
+// unconvertedError is the error for an object that cannot be read in another version.
+type unconvertedError struct {
 	version string
 	err     error
 }
 
-func (e *unconverted) Error() string {
+func (e *unconvertedError) Error() string {
 	return fmt.Sprintf("the cluster needs the object in version %s, which cannot be read from the hub: %v", e.version, e.err)
 }
 
-func (e *unconverted) Unwrap() error { return e.err }
+func (e *unconvertedError) Unwrap() error { return e.err }
 
 const (
 	// convertTimeout bounds a request for an object in another version, and convertRetry is when it is made again after a failure.
@@ -145,7 +156,9 @@ type conversions struct {
 
 // converter has an object read in other versions for one decision. What was read for the decision before is used again as long as the object
 // is the same: else it is a request to the hub for each version that a cluster needs.
-func (d *decider) converter(ctx context.Context, key Key, obj *unstructured.Unstructured) (*conversions, func(version string) (*unstructured.Unstructured, error)) {
+func (d *decider) converter(
+	ctx context.Context, key Key, obj *unstructured.Unstructured,
+) (*conversions, func(version string) (*unstructured.Unstructured, error)) {
 	c := &conversions{of: obj, done: map[string]*unstructured.Unstructured{}}
 	if p := d.state.desired(key); p != nil && p.conversions.holds(obj) {
 		maps.Copy(c.done, p.conversions.done)
@@ -160,7 +173,7 @@ func (d *decider) converter(ctx context.Context, key Key, obj *unstructured.Unst
 		}
 		if err != nil {
 			c.failed = true
-			return nil, &unconverted{version, err}
+			return nil, &unconvertedError{version, err}
 		}
 		c.done[version] = converted
 		return converted, nil

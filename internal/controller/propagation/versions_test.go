@@ -79,7 +79,7 @@ func TestVersions(t *testing.T) {
 			s.convert = func(version string) (*unstructured.Unstructured, error) {
 				reads = append(reads, version)
 				if tc.fails != nil {
-					return nil, &unconverted{version, tc.fails}
+					return nil, &unconvertedError{version, tc.fails}
 				}
 				return in(version), nil
 			}
