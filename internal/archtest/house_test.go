@@ -23,7 +23,7 @@ var layers = []Layer{
 	{
 		Name:     "test",
 		Packages: []string{"refract.dev/test/..."},
-		Imports:  []string{"cli", "controller", "support", "kit", "example", "files", "core", "api"},
+		Imports:  []string{"cli", "controller", "support", "kit", "example", "files", "core", "api", "golden"},
 	},
 	{
 		Name:     "show", // Has an example run on local control planes.
