@@ -217,7 +217,7 @@ same clusters, and prints how they differ):
 A field that the hub does not set belongs to the member, and so does an element that somebody adds to a set: these are no drift.
 
 ✔ stands for success on every cluster that has the object. Otherwise the cell has the reason, and the operations after it are tried on the other
-clusters.
+clusters, if there are any.
 `
 
 // table returns the results as a table.

@@ -164,7 +164,7 @@ func (f *fleet) life(ctx context.Context, k *kind, before map[string]string) (ma
 		{adopt, t.adopt, t.isAdopted},
 	} {
 		if len(t.members) == 0 {
-			results[op.name] = "no member has it"
+			results[op.name] = "—"
 			continue
 		}
 		if err := op.do(ctx); err != nil {
@@ -494,7 +494,11 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(by)) {
-		trouble = append(trouble, strings.Join(by[why], ", ")+": "+why)
+		where := strings.Join(by[why], ", ")
+		if len(by[why]) == len(t.env.Members) {
+			where = "every member"
+		}
+		trouble = append(trouble, where+": "+why)
 	}
 	if op == create {
 		t.members = slices.DeleteFunc(t.members, func(m string) bool { return failed[m] != "" })
