@@ -119,8 +119,8 @@ func (p *Policy) hold(r *Request, d *Decision) *Hold {
 func (p *Policy) waits(r *Request, h *Hold) Decision {
 	d := Decision{Targets: r.there(), Hash: r.Hash, Narrowed: r.Narrowed, Held: h}
 	if sum, known := sumOf(d.Targets); known && p.total(r) != nil && sum != *r.Replicas {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("the shares stay as they are until the change of the placement is approved: they add up to %d, and the object has %s",
-			sum, replicas(r.Replicas)))
+		d.Warnings = append(d.Warnings, fmt.Sprintf(
+			"the shares stay as they are until the change of the placement is approved: they add up to %d, and the object has %s", sum, replicas(r.Replicas)))
 	}
 	return d
 }

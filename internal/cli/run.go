@@ -123,7 +123,8 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
 	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
-		"`percent` of a namespace's copies on a member that may go at once without refract approve, unless somebody deleted their objects; 100 for all, and then no change of a placement waits either")
+		"`percent` of a namespace's copies on a member that may go at once without refract approve, unless somebody deleted their objects; "+
+			"100 for all, and then no change of a placement waits either")
 	f.BoolVar(&c.guardAll, "deletion-guard-all", false,
 		"have --deletion-guard ask about copies, too, whose objects somebody deleted on the hub by a call")
 	f.StringSliceVar(&c.keepKinds, "keep-kinds", nil,

@@ -198,10 +198,8 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if len(in.older) > 0 && src.object != nil {
 		read, in.convert = d.converter(ctx, key, src.object)
 	}
-	if k, found := d.records.get(key); found {
-		in.approved = k.steering.placement
-	}
-	k, found := d.records.get(key)
+	k, isRecorded := d.records.get(key)
+	in.approved = k.steering.placement
 	if !seen || !d.shards.Leads() {
 		if knows, err := d.ahead.knows(ctx, d.members, k.placed); err != nil || !knows {
 			return reconcile.Result{RequeueAfter: aheadDelay}, err
@@ -209,21 +207,16 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	}
 	if !d.shards.Leads() {
 		in.recorded = &previous{placed: k.placed, hash: k.hash, chosenBy: k.chosenBy}
-		if src.object != nil && (!found || k.source != src.object.GetUID()) {
+		if src.object != nil && (!isRecorded || k.source != src.object.GetUID()) {
 			d.state.none(key)
 			d.sources.noted(key, told)
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
 	}
 	began := time.Now()
-	p := decideSafely(key, src, was, in, d.log)
-	if p.leaves(was, in) {
-		if in.together, known = d.together(key.Namespace); !known {
-			return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
-		}
-		if in.together != nil {
-			p = decideSafely(key, src, was, in, d.log)
-		}
+	p, known := d.decideTogether(key, src, was, in)
+	if !known {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
 	p.made, p.conversions, p.naming = time.Now(), read, naming
 	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)

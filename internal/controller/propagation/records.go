@@ -121,8 +121,8 @@ type known struct {
 // is placed, and by how its rollout stands, and not by what is said of its copies.
 func (k *known) guidesAs(before *known) bool {
 	return k.uid == before.uid && k.source == before.source && k.deleting == before.deleting && k.hash == before.hash &&
-		equality.Semantic.DeepEqual(k.chosenBy, before.chosenBy) && k.rollout == before.rollout && k.steering == before.steering && causeIn(k.conditions) == causeIn(before.conditions) &&
-		equality.Semantic.DeepEqual(k.placed, before.placed)
+		k.rollout == before.rollout && k.steering == before.steering && causeIn(k.conditions) == causeIn(before.conditions) &&
+		equality.Semantic.DeepEqual(k.chosenBy, before.chosenBy) && equality.Semantic.DeepEqual(k.placed, before.placed)
 }
 
 // steering is what people say about a rollout, or about a change of the placement, by annotations of the record.

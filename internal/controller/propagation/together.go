@@ -28,6 +28,19 @@ func (p *desiredState) leaves(was previous, s *inputs) bool {
 	return false
 }
 
+// decideTogether decides about an object; if that has it leave a cluster, with what the objects of its namespace would leave
+// together. Known is false while that is not known.
+func (d *decider) decideTogether(key Key, src source, was previous, in *inputs) (p *desiredState, known bool) {
+	p = decideSafely(key, src, was, in, d.log)
+	if !p.leaves(was, in) {
+		return p, true
+	}
+	if in.together, known = d.together(key.Namespace); in.together == nil {
+		return p, known
+	}
+	return decideSafely(key, src, was, in, d.log), true
+}
+
 // together returns what the objects of a namespace would leave together; nil if they may. Known is false while it is
 // not known of all of them whether they are there. What was carried out already is not counted again.
 func (d *decider) together(namespace string) (loss *placement.Loss, known bool) {

@@ -631,7 +631,10 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 		if r == nil || another(r.UID, o.Content.GetUID()) {
 			return previous{placed: nowhere}
 		}
-		return previous{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows, chosenBy: r.ChosenBy, approved: r.Approved, waiting: r.Waiting}
+		return previous{
+			known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows,
+			chosenBy: r.ChosenBy, approved: r.Approved, waiting: r.Waiting,
+		}
 	}
 }
 

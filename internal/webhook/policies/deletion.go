@@ -69,14 +69,15 @@ func (v *validator) adviseDeletion(ctx context.Context, w *write, before, after 
 
 // approval says how the changes of placements are approved that a write brings about; empty if none waits.
 func (w *write) approval(waits bool) string {
+	const stay = "objects that wait for approval stay where they are"
 	switch {
 	case !waits:
 		return ""
 	case w.ref.Kind == corev1alpha1.KindPropagationPolicy:
-		return fmt.Sprintf("objects that wait for approval stay where they are until somebody runs: refract approve propagationpolicy/%s/%s", w.ref.Namespace, w.ref.Name)
+		return fmt.Sprintf("%s until somebody runs: refract approve propagationpolicy/%s/%s", stay, w.ref.Namespace, w.ref.Name)
 	case w.ref.Kind == corev1alpha1.KindClusterPropagationPolicy:
-		return "objects that wait for approval stay where they are until somebody runs: refract approve clusterpropagationpolicy/" + w.ref.Name
+		return stay + " until somebody runs: refract approve clusterpropagationpolicy/" + w.ref.Name
 	default:
-		return "objects that wait for approval stay where they are; refract get names them, and what approves them"
+		return stay + "; refract get names them, and what approves them"
 	}
 }
