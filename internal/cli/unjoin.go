@@ -172,7 +172,8 @@ func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCl
 		return err
 	case servedAs != "":
 		return withHint(fmt.Errorf("cluster %q is another name of %q: nothing is deleted from the cluster through it", fc.Name, servedAs),
-			fmt.Sprintf("refract unjoin %s --force removes the name only; refract join %s --replaces %s keeps it in place of the other", fc.Name, fc.Name, servedAs))
+			fmt.Sprintf("refract unjoin %s --force removes the name only; refract join %s --replaces %s keeps it in place of the other",
+				fc.Name, fc.Name, servedAs))
 	case second != "":
 		return withHint(fmt.Errorf("cluster %q has another name, or may have one, %q: its copies would be deleted", fc.Name, second),
 			fmt.Sprintf("refract join %s --replaces %s gives it that name; refract unjoin %s --force removes that name first", second, fc.Name, second))

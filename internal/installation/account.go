@@ -209,7 +209,8 @@ func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 	all[at] = to.String()
 	slices.Sort(all)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, hubsAnnotation, strings.Join(slices.Compact(all), ",")))
+	hubs := strings.Join(slices.Compact(all), ",")
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, hubsAnnotation, hubs))
 	if err := c.Patch(ctx, account, patch, client.FieldOwner(FieldManager)); err != nil {
 		return fmt.Errorf("changing serviceaccount %s/%s: %w", account.Namespace, account.Name, err)
 	}

@@ -137,7 +137,7 @@ func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Co
 	// A controller of the member may have taken a copy for its own, as a ReplicaSet does with Pods: it
 	// is a copy nevertheless, by the annotation that ends with its own name.
 	isCopy := strings.HasSuffix(c.Source, ending(Key{resource, nameOf(o)}))
-	c.Native = placement.Native(resource, o) != "" && !(isCopy && placement.Parent(resource, o) != "")
+	c.Native = placement.Native(resource, o) != "" && (!isCopy || placement.Parent(resource, o) == "")
 	switch {
 	case c.Deleting:
 		c.Readiness, c.ReadinessMessage = refractv1alpha1.ReadinessInProgress, isGoing

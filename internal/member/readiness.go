@@ -71,6 +71,7 @@ func (d decoder) readinessOf(r *received) (refractv1alpha1.Readiness, string) {
 		readiness = refractv1alpha1.ReadinessInProgress
 	case status.FailedStatus:
 		readiness = refractv1alpha1.ReadinessFailed
+	case status.NotFoundStatus, status.UnknownStatus:
 	}
 	if r.GroupVersionKind().GroupKind() == (schema.GroupKind{Group: Jobs.Group, Kind: "Job"}) {
 		readiness, message = jobReadiness(u.Object, readiness, result.Message)

@@ -169,7 +169,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if !r.owns(fc.Name) {
 		r.Set.Disown(fc.Name)
-		r.Set.observe(fc, outlook{ready: is.standing != renamed && isTrue(&fc.Status, corev1alpha1.ClusterReady), hidden: is.hidden(fc), stays: is.contested != ""})
+		ready := is.standing != renamed && isTrue(&fc.Status, corev1alpha1.ClusterReady)
+		r.Set.observe(fc, outlook{ready: ready, hidden: is.hidden(fc), stays: is.contested != ""})
 		r.Set.markExamined(fc.Name)
 		return reconcile.Result{RequeueAfter: jitter(foreignInterval)}, nil
 	}

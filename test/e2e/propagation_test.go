@@ -358,10 +358,11 @@ spec:
   names: {kind: Widget, plural: widgets, singular: widget}
   scope: Namespaced
   versions:` + strings.NewReplacer("VERSION", stored, "STORED", "true").Replace(version)
+		texts := []string{text}
 		for _, other := range others {
-			text += strings.NewReplacer("VERSION", other, "STORED", "false").Replace(version)
+			texts = append(texts, strings.NewReplacer("VERSION", other, "STORED", "false").Replace(version))
 		}
-		return text
+		return strings.Join(texts, "")
 	}
 	for cluster, version := range map[string]string{"hub": "v1", "member-1": "v1", "member-2": "v1", "member-3": "v0"} {
 		define(t, cluster, crd(version), name)

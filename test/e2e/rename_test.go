@@ -149,7 +149,7 @@ func TestRename(t *testing.T) {
 	if len(after) != len(before) {
 		t.Errorf("want the copies where they were, got %d of %d", len(after), len(before))
 	}
-	harness.Eventually(t, "no row has another name", func(ctx context.Context) error {
+	harness.Eventually(t, "no row has another name", func(context.Context) error {
 		for _, name := range names {
 			rows, _ := there(t, "hub", "propagations.refract.dev", ns, name+".configmaps").Object["status"].(map[string]any)["clusters"].([]any)
 			for _, r := range rows {

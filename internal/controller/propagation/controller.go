@@ -201,8 +201,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	policies.changed, policies.deleted = decider.policyChanged, reporter.policyDeleted
 	records.found, records.changed, records.deleted = reporter.recordFound, reporter.recordChanged, reporter.recordDeleted
 	members.Served = sources.served
-	members.OnCopy = dispatcher.copyChanged
-	members.OnListed = dispatcher.listed
+	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed
 	members.OnReadiness = func(m *member.Member, key Key) {
 		dispatcher.defined(m, key)
 		reporter.readinessChanged(m, key)

@@ -194,10 +194,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		versions:    src.versions,
 		older:       d.members.Older(key.GroupResource),
 	}
-	var read *conversions
-	if len(in.older) > 0 && src.object != nil {
-		read, in.convert = d.converter(ctx, key, src.object)
-	}
+	read := d.convertible(ctx, key, src.object, in)
 	k, isRecorded := d.records.get(key)
 	in.approved = k.steering.placement
 	if !seen || !d.shards.Leads() {
@@ -224,16 +221,34 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		d.sources.noted(key, told)
 		return reconcile.Result{}, nil
 	}
-	if p.gone {
-		if p.cause, err = d.whyGone(ctx, key, src.object, why, told, &was, seen); err != nil {
-			return reconcile.Result{}, err
-		}
-		d.watchKept(key, src.object, p)
+	if err := d.goes(ctx, key, src.object, p, why, told, &was, seen); err != nil {
+		return reconcile.Result{}, err
 	}
 	d.sources.noted(key, told)
 	d.record(key, at, p, was, seen, names, u)
 	d.followOn(ctx, key, p)
 	return reconcile.Result{RequeueAfter: leaders.again(read != nil && read.failed)}, nil
+}
+
+// convertible has an object be read in other versions if a cluster needs one; nil if none does.
+func (d *decider) convertible(ctx context.Context, key Key, obj *unstructured.Unstructured, in *inputs) (read *conversions) {
+	if len(in.older) > 0 && obj != nil {
+		read, in.convert = d.converter(ctx, key, obj)
+	}
+	return read
+}
+
+// goes finds out why an object goes, if it does.
+func (d *decider) goes(
+	ctx context.Context, key Key, obj *unstructured.Unstructured, p *desiredState, why cause, told *deletion, was *previous, seen bool,
+) (err error) {
+	if !p.gone {
+		return nil
+	}
+	if p.cause, err = d.whyGone(ctx, key, obj, why, told, was, seen); err == nil {
+		d.watchKept(key, obj, p)
+	}
+	return err
 }
 
 // again returns in which time what travels with others is to be decided about again, or what could not be converted;

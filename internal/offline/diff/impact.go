@@ -101,7 +101,8 @@ func (e *edit) scaling() (Impact, bool) {
 	if e.least != notScaled && is > 0 { // None asked for switches the autoscaler off.
 		return Impact{
 			Effect: Autoscaling, Path: replicas.String(),
-			Message: fmt.Sprintf("asks for %d → %d replicas; copies that exist keep theirs: %s is left to the cluster, as an autoscaler scales it", was, is, replicas),
+			Message: fmt.Sprintf("asks for %d → %d replicas; copies that exist keep theirs: %s is left to the cluster, as an autoscaler scales it",
+				was, is, replicas),
 		}, true
 	}
 	effect := ScalingUp

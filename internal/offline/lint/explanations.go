@@ -163,7 +163,8 @@ var Codes = []Explanation{
 	{
 		DividedAndScaled, Warning, "An autoscaler scales a workload whose replicas are divided",
 		"On each cluster the autoscaler decides on the replicas once the copy is there, so that they do not add up to what was divided. " +
-			"Set schedulingMode to Duplicate, and minReplicas and maxReplicas of the autoscaler for each cluster by an override policy; or remove the autoscaler.",
+			"Set schedulingMode to Duplicate, and minReplicas and maxReplicas of the autoscaler for each cluster by an override policy; " +
+			"or remove the autoscaler.",
 	},
 	{
 		InertField, Warning, "A field is accepted and not acted on",

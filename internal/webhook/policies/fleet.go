@@ -157,8 +157,9 @@ func secondName(w *write, objects []*unstructured.Unstructured) *metav1.StatusCa
 		case o.GetKind() != corev1alpha1.KindFederatedCluster, o.GetName() == w.ref.Name, served == "", endpoint(o) != endpoint(w.now),
 			w.now.GetAnnotations()[refractv1alpha1.ReplacesAnnotation] == o.GetName():
 		default:
-			is := cause("spec.apiEndpoint", fmt.Sprintf("cluster %s has this address: a cluster has one name; refract join %s --replaces %s gives it another one",
-				o.GetName(), w.ref.Name, o.GetName()))
+			is := cause("spec.apiEndpoint", fmt.Sprintf(
+				"cluster %s has this address: a cluster has one name; refract join %s --replaces %s gives it another one", o.GetName(), w.ref.Name, o.GetName(),
+			))
 			return &is
 		}
 	}
