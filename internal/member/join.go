@@ -1,6 +1,7 @@
 package member
 
 import (
+	"time"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -179,7 +181,9 @@ func ReleaseKept(ctx context.Context, hub client.Client, fc *corev1alpha1.Federa
 // Release takes the member out of the fleet at once. Its copies stay where they
 // are. It modifies fc.
 func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	// The controllers put the finalizer back within milliseconds.
+	often := wait.Backoff{Steps: 20, Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 0.5}
+	err := retry.RetryOnConflict(often, func() error {
 		if err := hub.Get(ctx, client.ObjectKeyFromObject(fc), fc); err != nil {
 			return err
 		}

@@ -88,15 +88,15 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, code := w.refract("join", "eu-2", "--kubeconfig", config, "--member-context", member, "--role", role)
-	if code != 2 || !strings.Contains(out, "clusterrole refract-member is in use by other memberships") {
-		t.Errorf("want the role of another hub to stay, got exit code %d\n%s", code, out)
-	}
 	if _, err := w.Kubectl(member, "", "patch", "clusterrole", "refract-member", "--type=json",
 		`-p=[{"op":"add","path":"/rules/-","value":{"apiGroups":["example.com"],"resources":["widgets"],"verbs":["get"]}}]`); err != nil {
 		t.Fatal(err)
 	}
 	w.must("unjoin", "eu-1", "--kubeconfig", config, "--yes")
+	out, code := w.refract("join", "eu-2", "--kubeconfig", config, "--member-context", member, "--role", role)
+	if code != 2 || !strings.Contains(out, "clusterrole refract-member is in use by other memberships") {
+		t.Errorf("want the role of another hub to stay, got exit code %d\n%s", code, out)
+	}
 	w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member)
 	got, err = w.Kubectl(member, "", "get", "clusterrole", "refract-member", "-o", "yaml")
 	if err != nil || !strings.Contains(got, "widgets") {
