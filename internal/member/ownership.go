@@ -166,6 +166,27 @@ func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	return lost
 }
 
+// LostPointers returns the fields that are in o and not in now as JSON pointers, with * for an element of a list: sorted, and
+// each once. Fields of the patterns are left out. Of sets of which only digests are kept it returns nothing.
+func (o Ownership) LostPointers(now Ownership, but ...tree.Pattern) []string {
+	if o.fields == nil || o.fields == now.fields || !o.named() || !now.named() {
+		return nil
+	}
+	var lost []string
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) {
+		if within(p, but) {
+			return
+		}
+		var at tree.Pointer
+		for _, key := range keysOf(p) {
+			at = at.Member(key)
+		}
+		lost = append(lost, at.String())
+	})
+	slices.Sort(lost)
+	return slices.Compact(lost)
+}
+
 // named reports whether it is known which fields are in the set.
 func (o Ownership) named() bool { return o.fields == nil || o.fields.json.Load() != nil }
 

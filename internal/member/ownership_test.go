@@ -130,6 +130,33 @@ func TestLostWithin(t *testing.T) {
 	}
 }
 
+// TestLostPointers: the pointers can be copied into the annotation that leaves fields to members.
+func TestLostPointers(t *testing.T) {
+	before := ours(managersOf(t, applied), roomy)
+	cases := map[string]struct {
+		reason string
+		now    string
+		but    []string
+		want   []string
+	}{
+		"Same":     {"Nothing is lost.", applied, nil, nil},
+		"Scaled":   {"A field is named by its pointer.", scaled, nil, []string{"/spec/replicas"}},
+		"Elements": {"* stands for an element of a list.", set, nil, []string{"/spec/replicas", "/spec/template/spec/containers/*/image"}},
+		"But":      {"What is left to the cluster is not in the way.", set, []string{"/spec/replicas"}, []string{"/spec/template/spec/containers/*/image"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var but []tree.Pattern
+			for _, f := range tc.but {
+				but = append(but, tree.MustParsePattern(f))
+			}
+			if diff := cmp.Diff(tc.want, before.LostPointers(ours(managersOf(t, tc.now), roomy), but...)); diff != "" {
+				t.Errorf("%s\nLostPointers(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestNoOwnership(t *testing.T) {
 	var none Ownership
 	if none.Hash() != "" || none.MayHave(replicas) || none.Lost(none) != nil {

@@ -158,7 +158,7 @@ func TestTugOfWar(t *testing.T) {
 		scale(t, "member-2", ns, 9)
 		return fmt.Sprint(row(t, ns, "web.deployments.apps", "member-2")["state"])
 	})
-	rowSays(t, ns, "web.deployments.apps", "member-2", "ChangedAgainAndAgain", "kubeadmiral.io/retain-replicas")
+	rowSays(t, ns, "web.deployments.apps", "member-2", "ChangedAgainAndAgain", `refract.dev/left-to-members='["/spec/replicas"]'`)
 	everywhere(t, "corrected in the end", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 

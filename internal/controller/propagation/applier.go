@@ -296,8 +296,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.judged(ctx, key, p, r, t, have)
 		}
-		if left := a.corrections.wait(key, drift); left > 0 {
-			return a.leaveDrifted(key, r, drift, left)
+		if wait := a.corrections.wait(key, drift); wait > 0 {
+			return a.leaveDrifted(key, r, drift, r.owned.LostPointers(have.Owned, left...), wait)
 		}
 		r.drift = cmp.Or(drift, r.drift)
 		known = true
@@ -308,8 +308,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
-		if left := a.corrections.wait(key, drift); left > 0 {
-			return a.leaveDrifted(key, r, drift, left)
+		if wait := a.corrections.wait(key, drift); wait > 0 {
+			return a.leaveDrifted(key, r, drift, nil, wait)
 		}
 		r.drift = drift
 	}

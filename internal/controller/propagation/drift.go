@@ -2,16 +2,17 @@ package propagation
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/tree"
@@ -174,10 +175,33 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 	}
 }
 
-// leaveDrifted leaves the copy for a while to who keeps changing it.
-func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
+// leaveDrifted leaves the copy for a while to who keeps changing it. Lost are the JSON pointers of the fields, if they are known.
+func (a *applier) leaveDrifted(
+	key Key, r clusterStatus, drift *refractv1alpha1.DriftStatus, lost []string, left time.Duration,
+) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateDrifted, reasonChangedAgain
 	r.message = strings.Replace(describeDrift(drift), "; it was corrected", "", 1) +
-		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
+		", again and again: it is corrected less often now. " + remedyOf(key, lost)
 	return a.done(key, r, left)
+}
+
+// remedyOf says what ends a conflict between two writers of a copy about fields, given by their JSON pointers. Values of
+// Secrets cannot sensibly be left to a cluster, and what is not to be left by placement.KeepingOf is not named.
+func remedyOf(key Key, lost []string) string {
+	const most = 8
+	var fields []string
+	for _, pointer := range lost {
+		head, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+		label := strings.HasPrefix(pointer, "/metadata/labels/") || strings.HasPrefix(pointer, "/metadata/annotations/")
+		secret := key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && (head == "data" || head == "stringData")
+		if secret || head == "metadata" && !label || head == "status" || len(fields) == most {
+			continue
+		}
+		fields = append(fields, strconv.Quote(pointer))
+	}
+	if len(fields) == 0 {
+		return "Stop one of the two writers"
+	}
+	return fmt.Sprintf("Stop the other writer, or leave the fields to the members: annotate the object on the hub with %s='[%s]'",
+		refractv1alpha1.LeftToMembersAnnotation, strings.Join(fields, ","))
 }
