@@ -45,7 +45,7 @@ func Assigned(object map[string]any) []tree.Pointer {
 		return nil
 	}
 	uid, _ := metadata["uid"].(string)
-	origin := origin{object: object, managers: managers, stored: uid != "" || recorded}
+	origin := origin{object: object, managers: managers, stored: uid != "" || recorded, byUser: slices.ContainsFunc(managers, manager.requests)}
 	var places []tree.Pointer
 	if recorded && len(managers) == 0 {
 		origin.recorded = true
@@ -143,6 +143,7 @@ func Assignable(object map[string]any) []tree.Pattern {
 type origin struct {
 	object   map[string]any
 	managers []manager
+	byUser   bool // Whether a user's manager owns anything; else controllers have made the object.
 	recorded bool // By an annotation.
 	stored   bool // By an API server.
 }
@@ -154,7 +155,7 @@ func (o *origin) assigned(r *rule) []tree.Pointer {
 	}
 	owned := r.when == unowned || r.when == unownedOnly
 	switch {
-	case r.when == stored && !o.stored, owned && o.recorded, owned && !o.stored && len(o.managers) == 0, r.when == unownedOnly && len(o.managers) == 0:
+	case r.when == stored && !o.stored, owned && o.recorded, owned && !o.stored && len(o.managers) == 0, r.when == unownedOnly && !o.byUser:
 		return nil
 	}
 	places := r.pattern.Places(o.object)
@@ -173,13 +174,15 @@ func (o *origin) assigned(r *rule) []tree.Pointer {
 
 // requested reports whether a user's manager owns a place.
 func (o *origin) requested(place tree.Pointer) bool {
-	return slices.ContainsFunc(o.managers, func(m manager) bool {
-		return m.subresource == "" && !m.controls() && m.owns(o.object, place)
-	})
+	return slices.ContainsFunc(o.managers, func(m manager) bool { return m.requests() && m.owns(o.object, place) })
 }
 
-// setByControllers returns the fields that only controllers of the hub's control plane own.
+// setByControllers returns the fields that only controllers of the hub's control plane own. Of an object
+// that they have made, as a StatefulSet's claim, these fields are what is asked for.
 func (o *origin) setByControllers() []tree.Pointer {
+	if !o.byUser {
+		return nil
+	}
 	var places []tree.Pointer
 	for _, m := range o.managers {
 		if !m.controls() {

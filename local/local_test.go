@@ -171,6 +171,11 @@ spec:
 			object: `{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, uid: u, annotations: {a: b, note: x}, managedFields: [{manager: kubectl, operation: Update, fieldsV1: {"f:metadata": {"f:annotations": {"f:note": {}}}}}, {manager: kube-controller-manager, operation: Update, subresource: status, fieldsV1: {"f:metadata": {"f:annotations": {"f:a": {}, "f:note": {}}}, "f:status": {"f:x": {}}}}]}, status: {x: 1}}`,
 			want:   []string{"/metadata/annotations/a"},
 		},
+		"MadeByController": {
+			reason: "What a controller has made asks for all of its fields, but for what the cluster assigned.",
+			object: `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data-db-0, uid: u, managedFields: [{manager: kube-controller-manager, operation: Update, fieldsV1: {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:accessModes": {}, "f:storageClassName": {}, "f:volumeName": {}}}}]}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, volumeName: pv-1}}`,
+			want:   []string{"/spec/volumeName"},
+		},
 		"BeforeFirstApply": {
 			reason: "The manager that an API server makes up says nothing of who has set a field.",
 			object: of(`, uid: u, managedFields: [{manager: before-first-apply, operation: Update, fieldsV1: {"f:spec": {"f:clusterIP": {}, "f:type": {}}}}]`),

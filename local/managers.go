@@ -52,6 +52,9 @@ func (m manager) controls() bool {
 		strings.HasSuffix(m.name, "cainjector") || onlyAuthorities(m.fields)
 }
 
+// requests reports whether the manager writes the object itself for a user.
+func (m manager) requests() bool { return m.subresource == "" && !m.controls() }
+
 // onlyAuthorities reports whether all fields of a set are called caBundle.
 func onlyAuthorities(fields map[string]any) bool {
 	found := false

@@ -146,7 +146,7 @@ func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set
 			}
 		}
 	}
-	before, after, held := copiesOf(t, from, to)
+	before, after, unapproved, held := copiesOf(t, from, to)
 	places := map[place]bool{}
 	for _, side := range []map[place]copyAt{before, after} {
 		for at := range side {
@@ -173,10 +173,18 @@ func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set
 			t.Errorf("%s: %v is %q, want %q", name, at, got, want)
 		}
 		seen[got]++
+		if _, without := unapproved[at]; (got == diff.Created || got == diff.Deleted) && without != has && !announced(grouped[at]) {
+			t.Errorf("%s: %v is %s after an approval only, and that is not announced", name, at, got)
+		}
 		if got == diff.Changed {
 			checkChanges(t, name, at, grouped[at], was.object, is.object)
 		}
 	}
+}
+
+// announced reports whether a group says that it waits for approval.
+func announced(g *diff.Group) bool {
+	return slices.ContainsFunc(g.Impacts, func(i diff.Impact) bool { return i.Effect == diff.Approving })
 }
 
 func statusOf(t *testing.T, was, is copyAt, had, has bool) diff.Status {
@@ -230,9 +238,9 @@ func checkChanges(t *testing.T, name string, at place, g *diff.Group, was, is ma
 	}
 }
 
-// copiesOf returns what clusters that stay, or come, hold and get, and which
-// objects nothing is written of.
-func copiesOf(t *testing.T, from, to *manifest.Set) (before, after map[place]copyAt, held map[manifest.Identity]bool) {
+// copiesOf returns what clusters that stay, or come, hold and get after all approvals, what they get without one, and
+// which objects nothing is written of.
+func copiesOf(t *testing.T, from, to *manifest.Set) (before, after, unapproved map[place]copyAt, held map[manifest.Identity]bool) {
 	t.Helper()
 	// Where an object has a label on one side only, it is nowhere on the other.
 	from, to = without(from, to), without(to, from)
@@ -240,7 +248,11 @@ func copiesOf(t *testing.T, from, to *manifest.Set) (before, after map[place]cop
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := render.Evaluate(to, render.Options{Before: was})
+	is, err := render.Evaluate(to, render.Options{Before: was, Approved: true, Whole: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits, err := render.Evaluate(to, render.Options{Before: was})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,16 +260,17 @@ func copiesOf(t *testing.T, from, to *manifest.Set) (before, after map[place]cop
 	for i := range is.Clusters {
 		stays[is.Clusters[i].Name] = true
 	}
-	before, after, held = map[place]copyAt{}, map[place]copyAt{}, map[manifest.Identity]bool{}
+	before, after, unapproved, held = map[place]copyAt{}, map[place]copyAt{}, map[place]copyAt{}, map[manifest.Identity]bool{}
 	addCopies(before, was, stays)
 	addCopies(after, is, stays)
+	addCopies(unapproved, waits, stays)
 	for i := range is.Outcomes {
 		held[is.Outcomes[i].ID] = is.Outcomes[i].Held != ""
 	}
 	// An object that fails as a whole leaves all as it is, or leaves it unknown.
 	spreadFailures(is, before, after)
 	spreadFailures(was, after, before)
-	return before, after, held
+	return before, after, unapproved, held
 }
 
 func without(set, other *manifest.Set) *manifest.Set {

@@ -127,22 +127,12 @@ func (a *applier) rerun(ctx context.Context, key Key, p *desiredState, have memb
 		case allow:
 		}
 	}
-	if left := a.held.pause(key, a.member.Pause); left > 0 {
-		return a.paused(key, r, left)
-	}
-	found, err := a.member.Copies.Delete(ctx, key, have.UID)
-	a.wrote(err)
-	if err != nil {
-		a.guard.done(key)
-		r.reason, r.message = reasonDeletionFailed, err.Error()
-		return a.failed(key, r)
-	}
-	a.guard.went(key)
-	if !found {
-		a.member.Copies.Forget(key)
-		return reconcile.Result{RequeueAfter: a.soon(key)}, nil
-	}
-	return a.done(key, r, 0) // Its going is an event.
+	return a.deleteThen(ctx, key, r, have, func(gone bool) (reconcile.Result, error) {
+		if gone {
+			return reconcile.Result{RequeueAfter: a.soon(key)}, nil
+		}
+		return a.done(key, r, 0) // Its going is an event.
+	})
 }
 
 // sayRun says how the run of a Job ended, and of one that is not there any more whether it is ready.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,14 +19,24 @@ var immutable = []string{"immutable", "may not change", "updates to", "cannot be
 // listIndex is the index, or the key, of an element in the path of a field.
 var listIndex = regexp.MustCompile(`\[[^\]]*\]`)
 
-// remedyFor says what to do about a rejection because fields of an existing copy cannot change;
-// "" for any other rejection.
+// nodePorts are words by which API servers say that a node port is not available.
+var nodePorts = []string{"provided port is not in the valid range", "provided port is already allocated"}
+
+// remedyFor says what to do about a rejection because fields of an existing copy cannot change, or because
+// a node port is not available; "" for any other rejection.
+//
+// Some editors own a whole port of a Service after they have changed its number, the node port that the hub
+// assigned included, which then counts as requested.
 func remedyFor(err error) string {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return ""
 	}
 	for _, cause := range status.Status().Details.Causes {
+		if slices.ContainsFunc(nodePorts, func(words string) bool { return strings.Contains(cause.Message, words) }) {
+			return fmt.Sprintf("; the hub asks for this node port: remove it from the Service, or annotate the Service with %s: '[\"/spec/ports/*/nodePort\"]', "+
+				"so that each cluster chooses its own", refractv1alpha1.LeftToMembersAnnotation)
+		}
 		for _, words := range immutable {
 			if strings.Contains(cause.Message, words) {
 				return fmt.Sprintf("; the copy exists, and its %s cannot change: restore the value on the hub, or create the object under another name%s",

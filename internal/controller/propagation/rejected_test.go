@@ -31,6 +31,12 @@ func TestRemedyFor(t *testing.T) {
 			err:    invalid(field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas' are forbidden")),
 			want:   "; the copy exists, and its spec cannot change: restore the value on the hub, or create the object under another name",
 		},
+		"NodePort": {
+			reason: "A node port of the hub is not available everywhere.",
+			err:    invalid(field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30080, "provided port is not in the valid range. The range of valid ports is 31000-31999")),
+			want: `; the hub asks for this node port: remove it from the Service, or annotate the Service with refract.dev/left-to-members: '["/spec/ports/*/nodePort"]', ` +
+				"so that each cluster chooses its own",
+		},
 		"Wrong": {
 			reason: "A value that is not valid is to be corrected.",
 			err:    invalid(field.Required(field.NewPath("spec", "ports"), "")),

@@ -118,6 +118,18 @@ func (r *clusterStatus) stays(have member.Copy, gone bool) bool {
 
 // delete deletes a copy that may be deleted.
 func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have member.Copy) (reconcile.Result, error) {
+	return a.deleteThen(ctx, key, r, have, func(gone bool) (reconcile.Result, error) {
+		r.absent = gone
+		a.namespaces.tidyLater(key.Namespace)
+		return a.done(key, r, 0)
+	})
+}
+
+// deleteThen deletes a copy that may be deleted, and goes on when the request has succeeded. Gone is whether
+// the copy was not there any more.
+func (a *applier) deleteThen(
+	ctx context.Context, key Key, r clusterStatus, have member.Copy, then func(gone bool) (reconcile.Result, error),
+) (reconcile.Result, error) {
 	if left := a.held.pause(key, a.member.Pause); left > 0 {
 		return a.paused(key, r, left)
 	}
@@ -131,10 +143,8 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 	a.guard.went(key)
 	if !found {
 		a.member.Copies.Forget(key)
-		r.absent = true
 	}
-	a.namespaces.tidyLater(key.Namespace)
-	return a.done(key, r, 0)
+	return then(!found)
 }
 
 // needsApproval reports whether more goes with the copy than itself: a definition takes all
