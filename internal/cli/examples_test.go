@@ -42,6 +42,7 @@ var documented = []struct{ file, dir string }{
 	{"README.md", "."},
 	{"examples/README.md", "."},
 	{"docs/guide/change-a-policy-safely.md", "examples/override"},
+	{"docs/guide/what-travels-and-what-stays.md", "examples/exported"},
 	{"docs/guide/test-policies.md", "."},
 	{"docs/guide/inject-services.md", "."},
 	{"docs/guide/add-a-version.md", "examples/evolution"},
