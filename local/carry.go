@@ -37,23 +37,26 @@ func Carry(body, have map[string]any, applier string, left []tree.Pattern) (carr
 // counterpart returns where a place of have is missing in body, and its value, if the manager
 // owns it.
 func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to tree.Pointer, value any, ok bool) {
-	fields, is, other := m.fields, any(have), any(body)
+	fields, is, other, at := m.fields, any(have), any(body), tree.Pointer{}
 	keys := place.Keys()
 	for i, key := range keys {
 		if len(fields) == 0 {
-			return to, nil, false // Part of a value that has one owner, which body has or has not.
+			return to, nil, false // Part of a value that has one owner. The body has that value, or does not.
+		}
+		name, inside, next, found := m.step(fields, is, at, key)
+		if !found {
+			return to, nil, false
 		}
 		last := i == len(keys)-1
 		switch v := other.(type) {
 		case map[string]any:
-			next, there := v[key]
-			if there == last {
+			there := false
+			if other, there = v[key]; there == last {
 				return to, nil, false
 			}
-			to, other = to.Member(key), next
+			to = to.Member(key)
 		case []any:
-			element := elementOf(fields, is, key)
-			index := slices.IndexFunc(v, func(e any) bool { return element != "" && names(element, e, -1) })
+			index := indexIn(v, name)
 			if index < 0 {
 				return to, nil, false
 			}
@@ -61,20 +64,16 @@ func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to 
 		default:
 			return to, nil, false
 		}
-		var found bool
-		if fields, is, found = step(fields, is, key); !found {
-			return to, nil, false
-		}
+		fields, is, at = inside, next, at.Member(key)
 	}
 	return to, is, true
 }
 
-// elementOf returns the key of a set that names an element of a list; empty if there is none.
-func elementOf(fields map[string]any, list any, key string) string {
-	for name := range fields {
-		if inside, _, found := step(map[string]any{name: fields[name]}, list, key); found && inside != nil {
-			return name
-		}
+// indexIn returns the index of the element with a name; -1 if there is none.
+func indexIn(list []any, name string) int {
+	signature, values, ok := parseName(name)
+	if !ok || signature == byIndex {
+		return -1
 	}
-	return ""
+	return slices.IndexFunc(list, func(value any) bool { return valuesOf(signature, value, 0) == values })
 }

@@ -25,8 +25,8 @@ import (
 // not to be modified.
 var ByHub = &tree.Author{Rule: tree.NoRule, Left: "assigned by the hub"}
 
-// Assigned returns the fields of an object that the hub assigned, in an order in which
-// they can be removed one after the other. What decides is, in this order:
+// Assigned returns the fields of an object that the hub assigned. They can be removed one
+// after the other in this order. The decision rests on the first of these that the object has:
 //
 //  1. metadata.managedFields: a field that no manager owns was allocated after admission,
 //     one that only controllers own was set by them;
@@ -59,8 +59,8 @@ func Assigned(object map[string]any) []tree.Pointer {
 }
 
 // WithoutManagers returns the object without metadata.managedFields, about half of its
-// size. What they say of assigned fields is in the annotation
-// [refractv1alpha1.AssignedAnnotation] instead, so that [Assigned] returns the same. An
+// size. The annotation [refractv1alpha1.AssignedAnnotation] lists the assigned fields
+// instead, so that [Assigned] returns the same. An
 // annotation that was there before is replaced or removed: the author of the object has no say
 // in it.
 func WithoutManagers(object map[string]any) map[string]any {
@@ -89,8 +89,7 @@ func WithoutManagers(object map[string]any) map[string]any {
 	return object
 }
 
-// record returns the value of the annotation, and false for an object of which the managers say
-// nothing that is needed.
+// record returns the value of the annotation, and false for an object that needs none.
 func record(object map[string]any, managers []manager) (value string, needed bool) {
 	if len(managers) == 0 || len(rulesFor(object)) == 0 && !slices.ContainsFunc(managers, manager.controls) {
 		return "", false
@@ -139,7 +138,7 @@ func Assignable(object map[string]any) []tree.Pattern {
 	return fields
 }
 
-// origin is what is known of where the fields of an object come from.
+// origin describes where the fields of an object come from.
 type origin struct {
 	object   map[string]any
 	managers []manager
@@ -177,8 +176,8 @@ func (o *origin) requested(place tree.Pointer) bool {
 	return slices.ContainsFunc(o.managers, func(m manager) bool { return m.requests() && m.owns(o.object, place) })
 }
 
-// setByControllers returns the fields that only controllers of the hub's control plane own. Of an object
-// that they have made, as a StatefulSet's claim, these fields are what is asked for.
+// setByControllers returns the fields that only controllers of the hub's control plane own. In an object
+// that they have created, such as a claim of a StatefulSet, these fields are requested.
 func (o *origin) setByControllers() []tree.Pointer {
 	if !o.byUser {
 		return nil
@@ -214,7 +213,7 @@ func leavable(keys []string) bool {
 func pointersIn(record string, object map[string]any) []tree.Pointer {
 	var texts []string
 	if json.Unmarshal([]byte(record), &texts) != nil {
-		return nil // Nobody but the author of a file writes it.
+		return nil // Only the author of a file can write another text.
 	}
 	var places []tree.Pointer
 	for _, text := range texts {
@@ -233,12 +232,13 @@ func pointersIn(record string, object map[string]any) []tree.Pointer {
 // so that they can be removed one after the other. A place inside another one is left out.
 func removable(places []tree.Pointer) []tree.Pointer {
 	slices.SortFunc(places, func(a, b tree.Pointer) int { return compare(a.Keys(), b.Keys()) })
-	places = slices.CompactFunc(places, tree.Pointer.Equal)
-	return slices.DeleteFunc(slices.Clone(places), func(p tree.Pointer) bool {
-		return slices.ContainsFunc(places, func(q tree.Pointer) bool {
-			return len(q.String()) < len(p.String()) && tree.Covers(q.String(), p.String())
-		})
-	})
+	var kept []tree.Pointer
+	for _, p := range places { // The places inside another one come right after it.
+		if len(kept) == 0 || !tree.Covers(kept[len(kept)-1].String(), p.String()) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }
 
 // compare orders places by their segments, and indexes from the greatest down.

@@ -226,6 +226,55 @@ func texts(places []tree.Pointer) []string {
 	return all
 }
 
+// TestAssignedIsLinear: the author of an object chooses how many elements its lists have, and how many of them
+// managedFields name. The work grows with their number, and not with its square.
+func TestAssignedIsLinear(t *testing.T) {
+	work := func(n int) float64 {
+		ports, fields := make([]any, n), map[string]any{}
+		for i := range ports {
+			ports[i] = map[string]any{"port": int64(i), "protocol": "TCP", "nodePort": int64(i)}
+			fields[fmt.Sprintf(`k:{"port":%d,"protocol":"TCP"}`, i)] = map[string]any{".": map[string]any{}, "f:port": map[string]any{}}
+		}
+		entry := func(name string) map[string]any {
+			return map[string]any{"manager": name, "operation": "Update", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:ports": fields}}}
+		}
+		object := map[string]any{
+			"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": ports},
+			"metadata": map[string]any{"uid": "u", "managedFields": []any{entry("kubectl"), entry("kube-controller-manager")}},
+		}
+		return testing.AllocsPerRun(1, func() {
+			if got := len(local.Assigned(object)); got != n {
+				t.Errorf("want %d node ports assigned, got %d fields", n, got)
+			}
+		})
+	}
+	if few, many := work(200), work(1600); many > 12*few {
+		t.Errorf("8 times as many elements take %.0f allocations in place of %.0f", many, few)
+	}
+}
+
+// TestTooManyManagers: beyond a bound, managedFields count as unknown.
+func TestTooManyManagers(t *testing.T) {
+	var entries []any
+	for i := range 101 {
+		entries = append(entries, map[string]any{
+			"manager": fmt.Sprint(i), "operation": "Apply", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:clusterIP": map[string]any{}}},
+		})
+	}
+	object := func(n int) map[string]any {
+		return map[string]any{
+			"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"clusterIP": "10.0.0.1"},
+			"metadata": map[string]any{"uid": "u", "managedFields": entries[:n]},
+		}
+	}
+	if got := local.Assigned(object(100)); len(got) > 0 {
+		t.Errorf("at the bound the owner counts, got %v", texts(got))
+	}
+	if diff := cmp.Diff([]string{"/spec/clusterIP"}, texts(local.Assigned(object(101)))); diff != "" {
+		t.Errorf("above the bound the table decides: -want, +got:\n%s", diff)
+	}
+}
+
 func TestCarry(t *testing.T) {
 	const have = `{kind: Deployment, metadata: {name: web, managedFields: [{manager: refract, operation: Apply, fieldsV1: {"f:spec": {"f:replicas": {}, "f:hooks": {'k:{"name":"a"}': {".": {}, "f:name": {}, "f:ca": {}}, 'k:{"name":"b"}': {".": {}, "f:name": {}, "f:ca": {}}}}}}, {manager: other, operation: Update, fieldsV1: {"f:spec": {"f:size": {}}}}]}, spec: {replicas: 5, size: 1, hooks: [{name: a, ca: x}, {name: b, ca: y}]}}`
 	cases := map[string]struct {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,16 +16,24 @@ type manager struct {
 	applies     bool           // By server-side apply.
 	subresource string         // Through which it writes; empty for the object itself.
 	fields      map[string]any // As fieldsV1 has it.
+	// lists has the elements of the lists that were looked at, by the pointers of these. All copies share it.
+	lists map[string][]element
 }
 
-// beforeFirstApply is the manager that an API server makes up for fields of which it does not
-// know the owner.
+// beforeFirstApply is the manager that an API server makes up for fields without a known owner.
 const beforeFirstApply = "before-first-apply"
+
+// mostManagers is how many entries are looked at. An object with more counts as one without
+// managedFields. API servers keep ten entries of updates, and one for each manager that applies.
+const mostManagers = 100
 
 // managersIn returns the entries of an object. Those of the subresource scale are left out:
 // package propagation decides on replicas.
 func managersIn(metadata map[string]any) []manager {
 	list, _ := metadata["managedFields"].([]any)
+	if len(list) > mostManagers {
+		return nil
+	}
 	var managers []manager
 	for _, item := range list {
 		entry, _ := item.(map[string]any)
@@ -32,7 +41,7 @@ func managersIn(metadata map[string]any) []manager {
 		fields, _ := entry["fieldsV1"].(map[string]any)
 		subresource, _ := entry["subresource"].(string)
 		if subresource != "scale" && name != beforeFirstApply && len(fields) > 0 {
-			managers = append(managers, manager{name, entry["operation"] == "Apply", subresource, fields})
+			managers = append(managers, manager{name, entry["operation"] == "Apply", subresource, fields, map[string][]element{}})
 		}
 	}
 	return managers
@@ -76,83 +85,150 @@ func onlyAuthorities(fields map[string]any) bool {
 // owns reports whether the manager owns a place of the object, by itself or as part of a
 // value that has one owner.
 func (m manager) owns(object map[string]any, place tree.Pointer) bool {
-	fields, value := m.fields, any(object)
+	fields, value, at := m.fields, any(object), tree.Pointer{}
 	for _, key := range place.Keys() {
 		if len(fields) == 0 {
 			return true // The value around has one owner.
 		}
 		var found bool
-		if fields, value, found = step(fields, value, key); !found {
+		if _, fields, value, found = m.step(fields, value, at, key); !found {
 			return false
 		}
+		at = at.Member(key)
 	}
 	return true
 }
 
-// step returns what is inside a place of the object, and of a set of fields.
-func step(fields map[string]any, value any, key string) (inside map[string]any, next any, found bool) {
+// step goes from a place of the object, and the set of fields there, to the member or element with this key. Name is
+// the name of that in the set.
+func (m manager) step(fields map[string]any, value any, at tree.Pointer, key string) (name string, inside map[string]any, next any, found bool) {
 	switch v := value.(type) {
 	case map[string]any:
-		inside, found = fields["f:"+key].(map[string]any)
-		return inside, v[key], found
+		name = "f:" + key
+		inside, found = fields[name].(map[string]any)
+		return name, inside, v[key], found
 	case []any:
 		i, err := strconv.Atoi(key)
 		if err != nil || i < 0 || i >= len(v) {
-			return nil, nil, false
+			return "", nil, nil, false
 		}
-		for name, node := range fields {
-			if names(name, v[i], i) {
-				inside, found = node.(map[string]any)
-				return inside, v[i], found
+		e := m.elements(fields, v, at)[i]
+		return e.name, e.inside, v[i], e.inside != nil
+	}
+	return "", nil, nil, false
+}
+
+// element is what a set says of an element of a list; the zero element if nothing.
+type element struct {
+	name   string
+	inside map[string]any
+}
+
+// elements returns what the set says of each element of the list at a place. It takes time for the elements and the
+// names in the set, and not for each pair of them: objects have thousands of both.
+func (m manager) elements(fields map[string]any, list []any, at tree.Pointer) []element {
+	if all, known := m.lists[at.String()]; known {
+		return all
+	}
+	all := make([]element, len(list))
+	for signature, byValues := range namesIn(fields) {
+		for i := range list {
+			if e, found := byValues[valuesOf(signature, list[i], i)]; found {
+				all[i] = e
 			}
 		}
 	}
-	return nil, nil, false
+	m.lists[at.String()] = all
+	return all
 }
 
-// names reports whether a key of a set names an element of a list: by the values of its key
-// fields, by its own value, or by its index.
-func names(key string, element any, index int) bool {
-	kind, text, _ := strings.Cut(key, ":")
+// mostSignatures bounds the kinds of names of elements in one list. API servers use one.
+const mostSignatures = 4
+
+// Signatures of names that are not those of key fields.
+const (
+	byValue = "v"
+	byIndex = "i"
+)
+
+// namesIn returns the elements of a list that a set names, by the signature of their names and by their values.
+// The signature is the list of the key fields as JSON, or one of the constants. A set with too many signatures names
+// no element.
+func namesIn(fields map[string]any) map[string]map[string]element {
+	all := map[string]map[string]element{}
+	for name, node := range fields {
+		inside, isSet := node.(map[string]any)
+		signature, values, ok := parseName(name)
+		if !isSet || !ok {
+			continue
+		}
+		if all[signature] == nil {
+			if len(all) == mostSignatures {
+				return nil
+			}
+			all[signature] = map[string]element{}
+		}
+		all[signature][values] = element{name, inside}
+	}
+	return all
+}
+
+// parseName returns the signature and the values of the name of an element.
+func parseName(name string) (signature, values string, ok bool) {
+	kind, text, _ := strings.Cut(name, ":")
 	switch kind {
 	case "k":
 		var keys map[string]any
-		of, ok := element.(map[string]any)
-		if !ok || json.Unmarshal([]byte(text), &keys) != nil {
-			return false
+		if json.Unmarshal([]byte(text), &keys) != nil || len(keys) == 0 {
+			return "", "", false
 		}
-		for name, value := range keys {
-			if !same(of[name], value) {
-				return false
-			}
+		names := slices.Sorted(maps.Keys(keys))
+		all := make([]any, len(names))
+		for i, n := range names {
+			all[i] = keys[n]
 		}
-		return len(keys) > 0
-	case "v":
+		return textOf(names), textOf(all), true
+	case byValue:
 		var value any
-		return json.Unmarshal([]byte(text), &value) == nil && same(element, value)
-	case "i":
-		return text == strconv.Itoa(index)
+		if json.Unmarshal([]byte(text), &value) != nil {
+			return "", "", false
+		}
+		return byValue, textOf(value), true
+	case byIndex:
+		return byIndex, text, true
 	default:
-		return false
+		return "", "", false
 	}
 }
 
-// same compares a scalar of an object with one of a JSON text, in which numbers are floats.
-func same(is, text any) bool {
-	if f, ok := text.(float64); ok {
-		switch n := is.(type) {
-		case int64:
-			return float64(n) == f
-		case float64:
-			return n == f
-		}
+// valuesOf returns the values by which a name with this signature would name an element.
+func valuesOf(signature string, value any, index int) string {
+	switch signature {
+	case byValue:
+		return textOf(value)
+	case byIndex:
+		return strconv.Itoa(index)
 	}
-	switch is.(type) {
-	case string, bool, nil:
-		return is == text
-	default:
-		return false
+	of, ok := value.(map[string]any)
+	var names []string
+	if !ok || json.Unmarshal([]byte(signature), &names) != nil {
+		return ""
 	}
+	all := make([]any, len(names))
+	for i, n := range names {
+		all[i] = of[n]
+	}
+	return textOf(all)
+}
+
+// textOf returns the JSON of a value: a whole number has one text, whatever its type. It is empty for a value
+// without a JSON text.
+func textOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // leaves returns the places of the object that the manager owns and that have no owned
@@ -175,12 +251,9 @@ func (m manager) leaves(object map[string]any) []tree.Pointer {
 				}
 			}
 		case []any:
-			for key, node := range fields {
-				inside, isSet := node.(map[string]any)
-				for i := range v {
-					if isSet && names(key, v[i], i) {
-						walk(inside, v[i], at.At(i))
-					}
+			for i, e := range m.elements(fields, v, at) {
+				if e.inside != nil {
+					walk(e.inside, v[i], at.At(i))
 				}
 			}
 		}

@@ -17,8 +17,8 @@ const (
 	always when = iota
 	// stored is for fields that the API server computes for each object that it stores.
 	stored
-	// unowned is for fields that users may request: the owner decides, and for an exported
-	// object, of which the owners are not known, the table.
+	// unowned is for fields that users may request: the owner decides. If the owner of a field of
+	// an exported object is not known, the table decides.
 	unowned
 	// unownedOnly is for fields that users usually request: without a known owner they are kept.
 	unownedOnly

@@ -20,7 +20,7 @@ const (
 // in one decision, waits for approval: it would lose more than two of them and more than 30 %.
 func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
 
-// Hold is a change of a placement that waits for approval. Nobody modifies it.
+// Hold is a change of a placement that waits for approval. It is not to be modified.
 type Hold struct {
 	// Number approves the change. It is the same for all objects of a policy, and another one
 	// after a change of the policy or of the clusters that it chooses. It does not depend on

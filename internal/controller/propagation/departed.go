@@ -2,12 +2,12 @@ package propagation
 
 import "time"
 
-// leaderGrace is for how long the copies of an object stay as they are after what it travelled with is gone: `kubectl
-// replace --force`, a sync with Replace and a reinstallation delete that and create it again.
+// leaderGrace is the time for which the copies of a follower stay after its leader is gone: `kubectl replace --force`,
+// a sync with Replace and a reinstallation delete the leader and create it again.
 const leaderGrace = time.Minute
 
-// departures are the objects that are gone and that others may have travelled with, since when they are. Each is
-// remembered for some time after its followers were decided about again; with a lock of its owner.
+// departures are the leaders that are gone, with the time at which they went. Each is remembered for twice
+// [leaderGrace]. The owner of a departures locks it.
 //
 // Every replica measures the minute itself, from when it found the leader gone. After a restart it begins anew.
 type departures struct {
@@ -16,11 +16,11 @@ type departures struct {
 	queue []departed // The oldest first.
 }
 
-// departure is what is known of a leader that is gone.
+// departure describes a leader that is gone.
 type departure struct {
 	at    time.Time
 	asked bool // Whether it was deleted by a call.
-	// known is whether this process knew the leader before it was gone; orphan is what it said then.
+	// known is whether this process knew the leader before; orphan is the leader's annotation at that time.
 	known  bool
 	orphan orphaning
 }
@@ -50,5 +50,5 @@ func (d *departures) add(key Key, is departure) {
 // remove records that an object is there.
 func (d *departures) remove(key Key) { delete(d.byKey, key) }
 
-// left returns for how long the followers of an object that is gone stay as they are.
+// left returns the rest of the time for which the followers of a departed leader stay.
 func (d *departures) left(is departure) time.Duration { return leaderGrace - d.now().Sub(is.at) }

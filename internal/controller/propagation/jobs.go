@@ -16,7 +16,7 @@ import (
 )
 
 // A Job terminates, and a cluster may remove it then. It runs once on each cluster for each UID
-// on the hub: what is known of that is in the run of the cluster's row, which outlives the copy and the
+// on the hub. The field run in the row of the cluster records this; it outlives the copy and the
 // controllers. docs/design/0043 lists the cases.
 
 // runOf is the run of the copy of a Job that is there.
@@ -38,9 +38,9 @@ func expires(obj *unstructured.Unstructured) bool {
 	return err == nil && found && ttl != nil
 }
 
-// lastRun returns the run of a Job of which there is no copy, given what was known of its run and what
-// is known of how the copy vanished. It is nil if the Job is to run: it has not run yet, or somebody
-// deleted it before it ended. It is pure.
+// lastRun returns the last run of a Job without a copy, given the recorded run and the last state of the
+// copy. It is nil if the Job is to run: because it has not run yet, or because its copy was deleted before the
+// Job ended. It is pure.
 func lastRun(before *refractv1alpha1.RunStatus, source types.UID, last member.Vanished, known, expires bool) *refractv1alpha1.RunStatus {
 	unknown := &refractv1alpha1.RunStatus{Source: source, Outcome: refractv1alpha1.OutcomeUnknown}
 	switch {
@@ -62,8 +62,8 @@ func lastRun(before *refractv1alpha1.RunStatus, source types.UID, last member.Va
 	}
 }
 
-// hasRun reports whether a Job of which there is no copy on the cluster is not to run there any
-// more, and records why.
+// hasRun reports whether a Job without a copy on the cluster must not run there again, and records the
+// reason.
 func (a *applier) hasRun(key Key, p *desiredState, t *target, r *clusterStatus) bool {
 	if key.GroupResource != member.Jobs {
 		return false
@@ -98,13 +98,13 @@ func (a *applier) isRunBefore(key Key, p *desiredState, have member.Copy) bool {
 	return key.GroupResource == member.Jobs && !have.Deleting && !have.Native && a.ours(key, have) && have.Source != a.sourceOf(key, p)
 }
 
-// rerun deletes the run of the Job before, so that the new Job runs: a Job that is there would not run
-// again if it were changed. The deletion was asked for, by the deletion of the Job on the hub. It would be
+// rerun deletes the copy of an earlier Job, so that the new Job of this name runs: a change would not make
+// an existing Job run again. A user requested the deletion by deleting the Job on the hub. The deletion would be
 // wrong if
-//   - somebody on the cluster had changed the annotation that names the source: that harms this cluster alone;
-//   - the old Job was to stay, by annotation orphan, or as it was there before: then it does;
-//   - every deletion is to be approved: then it waits for the guard, as that of the old Job would;
-//   - another object took its place meanwhile: the UID is a precondition.
+//   - a user of the cluster had changed the annotation that names the source: this harms that cluster alone;
+//   - the earlier Job had the annotation orphan, or was adopted: then the copy stays;
+//   - every deletion needs an approval: then the guard decides, as for the earlier Job;
+//   - another object had replaced the copy: the UID is a precondition.
 func (a *applier) rerun(ctx context.Context, key Key, p *desiredState, have member.Copy) (reconcile.Result, error) {
 	r := a.statusFor(key, p)
 	r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted

@@ -59,15 +59,15 @@ func (b *body) without(fields []tree.Pattern, uid types.UID, adopted bool) ([]by
 	return json.Marshal(kept)
 }
 
-// writing makes of a body what is sent for one copy.
+// writing makes the request body for one copy.
 type writing func(*body) ([]byte, error)
 
 // bodyForKnown is the request body for a copy that exists. A field that is left to the cluster
 // and that Refract still owns there is sent with the value that it has on the cluster: an API
 // server removes a field that its only owner stops sending. This takes one more request, for
-// such copies alone. Refract owns such a field until somebody on the cluster changes it.
+// such copies alone. Refract owns such a field until the cluster changes it.
 func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have member.Copy, adopted bool, left []tree.Pattern) (writing, error) {
-	more := left[len(v.left):] // What is left to this cluster alone, as by an autoscaler there.
+	more := left[len(v.left):] // Fields that are left to this cluster alone, because of an autoscaler there.
 	plain := func(b *body) ([]byte, error) { return b.without(more, have.UID, adopted) }
 	carriable := slices.Concat(v.carried, more)
 	if !slices.ContainsFunc(carriable, have.Owned.MayHave) {

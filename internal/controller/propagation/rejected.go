@@ -13,13 +13,13 @@ import (
 	"refract.dev/tree"
 )
 
-// immutable are words by which API servers say that a field cannot change.
+// immutable are the words of API servers for a field that cannot change.
 var immutable = []string{"immutable", "may not change", "updates to", "cannot be changed", "may not be changed"}
 
 // listIndex is the index, or the key, of an element in the path of a field.
 var listIndex = regexp.MustCompile(`\[[^\]]*\]`)
 
-// nodePorts are words by which API servers say that a node port is not available.
+// nodePorts are the words of API servers for a node port that is not available.
 var nodePorts = []string{"provided port is not in the valid range", "provided port is already allocated"}
 
 // remedyFor says what to do about a rejection because fields of an existing copy cannot change, or because

@@ -125,8 +125,8 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 	})
 }
 
-// deleteThen deletes a copy that may be deleted, and goes on when the request has succeeded. Gone is whether
-// the copy was not there any more.
+// deleteThen deletes a copy that may be deleted, and calls then after the request has succeeded. Gone is whether
+// the cluster no longer had the copy.
 func (a *applier) deleteThen(
 	ctx context.Context, key Key, r clusterStatus, have member.Copy, then func(gone bool) (reconcile.Result, error),
 ) (reconcile.Result, error) {
