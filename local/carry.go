@@ -50,11 +50,11 @@ func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to 
 		last := i == len(keys)-1
 		switch v := other.(type) {
 		case map[string]any:
-			there := false
-			if other, there = v[key]; there == last {
+			member, there := v[key]
+			if there == last {
 				return to, nil, false
 			}
-			to = to.Member(key)
+			to, other = to.Member(key), member
 		case []any:
 			index := indexIn(v, name)
 			if index < 0 {

@@ -111,7 +111,7 @@ const (
 	ConditionReady = "Ready"
 	// ConditionSourceGone is True while copies of an object are to go that is not
 	// there, or does not ask to be propagated any more. Its reason is why: Deleted
-	// (somebody deleted it by a call), LeaderDeleted (what it travelled with was deleted by calls),
+	// (a user deleted it by a call), LeaderDeleted (its leaders were deleted by calls),
 	// OwnerDeleted (it was deleted by a call, perhaps together with its owner), Withdrawn (its label, or what referred to it, is
 	// gone), NamespaceDeleted or TypeDeleted (it went with that), Missing (it went
 	// while nobody watched), or Forgotten (the hub does not know it).
@@ -278,7 +278,7 @@ const (
 	StateDeleting ClusterState = "Deleting"
 )
 
-// ReasonAwaitingApproval is the reason of a row whose copy is deleted only after somebody approves that.
+// ReasonAwaitingApproval is the reason of a row whose copy is deleted only after an approval.
 const ReasonAwaitingApproval = "AwaitingApproval"
 
 // ClusterStatus is the row of one cluster.

@@ -34,8 +34,9 @@ func remedyFor(err error) string {
 	}
 	for _, cause := range status.Status().Details.Causes {
 		if slices.ContainsFunc(nodePorts, func(words string) bool { return strings.Contains(cause.Message, words) }) {
-			return fmt.Sprintf("; the hub asks for this node port: remove it from the Service, or annotate the Service with %s: '[\"/spec/ports/*/nodePort\"]', "+
-				"so that each cluster chooses its own", refractv1alpha1.LeftToMembersAnnotation)
+			const remedy = "; the hub asks for this node port: remove it from the Service, or annotate the Service with %s: " +
+				`'["/spec/ports/*/nodePort"]', so that each cluster chooses its own`
+			return fmt.Sprintf(remedy, refractv1alpha1.LeftToMembersAnnotation)
 		}
 		for _, words := range immutable {
 			if strings.Contains(cause.Message, words) {
