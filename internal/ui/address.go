@@ -17,8 +17,11 @@ func objectAddress(kind schema.GroupKind, namespace, name string) string {
 	return "/object/" + url.PathEscape(kind.String()) + "/" + namespaced(namespace, name)
 }
 
-// policyAddress is that of the page of a policy.
+// policyAddress is that of the page of a policy; empty if Refract itself has made a change.
 func policyAddress(ref *tree.Policy) string {
+	if ref.Kind == "" {
+		return ""
+	}
 	return "/policy/" + url.PathEscape(ref.Kind) + "/" + namespaced(ref.Namespace, ref.Name)
 }
 

@@ -107,6 +107,15 @@ func TestPages(t *testing.T) {
 }
 
 // TestWhoMayAsk: nobody without the token, under another name, or from another page; and nothing is told.
+// TestLeftFields: a page says what is left to the clusters, without a link to a policy that does not exist.
+func TestLeftFields(t *testing.T) {
+	s := shown(t, "../../examples/exported/service.yaml")
+	code, text, _ := ask(t, s, http.MethodGet, "/object/Service/shop/front", "")
+	if code != http.StatusOK || !strings.Contains(text, "left to the cluster: assigned by the hub") || strings.Contains(text, `href="/policy//`) {
+		t.Errorf("want the field and no link, got status %d: %s", code, text)
+	}
+}
+
 func TestWhoMayAsk(t *testing.T) {
 	s := shown(t, examples...)
 	without := func(r *http.Request) { r.Header.Del("Cookie") }
