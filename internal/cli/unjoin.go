@@ -101,13 +101,11 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	}
 	copies := copiesOn(objects, name)
 	volumes := volumesAmong(copies)
-	if !o.force {
-		if err := onlyName(ctx, c, fc); err != nil {
-			return err
-		}
-	}
 	if o.force {
 		return release(ctx, s, c, fc, len(copies))
+	}
+	if err := onlyName(ctx, c, fc); err != nil {
+		return err
 	}
 	if len(copies) > 0 && !o.yes && fc.DeletionTimestamp == nil {
 		fmt.Fprintf(s.out, "%s on %s:\n", output.Count(len(copies), "copy", "copies"), name)
