@@ -105,6 +105,11 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: web, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: europe}}
 data: {a: b}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: europe}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `
 
 // program is what an operator has named: it says a token that it was given, and that this holds for two minutes.
@@ -207,10 +212,14 @@ func TestInventories(t *testing.T) {
 	w.delete("eu-1")
 	w.await("Gone", "until somebody takes it out: refract unjoin eu-1")
 	harness.Consistently(t, "the copies stay", 2*time.Second, func(ctx context.Context) error { return w.has(ctx, "member-1", true) })
+	claim := w.claim("member-1")
 	if _, err := env.Refract("unjoin", "eu-1", "--kubeconfig", env.Kubeconfig("hub"), "--yes"); err != nil {
 		t.Error(err)
 	}
 	w.copies("member-1", false)
+	if left := w.claim("member-1"); left.UID != claim.UID || left.DeletionTimestamp != nil || left.Labels[corev1alpha1.ManagedLabel] != "" {
+		t.Errorf("want the claim to stay, as the cluster's own, got %v", left.ObjectMeta)
+	}
 	harness.Eventually(t, "the Secret is gone", func(ctx context.Context) error {
 		err := w.hub.Get(ctx, client.ObjectKey{Namespace: system, Name: "eu-1-inventory"}, &corev1.Secret{})
 		if apierrors.IsNotFound(err) {
@@ -321,6 +330,16 @@ func (w *world) has(ctx context.Context, member string, want bool) error {
 	default:
 		return nil
 	}
+}
+
+// claim returns a member's copy of the claim.
+func (w *world) claim(member string) *corev1.PersistentVolumeClaim {
+	w.Helper()
+	claim := &corev1.PersistentVolumeClaim{}
+	harness.Eventually(w, member+" has the claim", func(ctx context.Context) error {
+		return w.members[member].Get(ctx, client.ObjectKey{Namespace: "shop", Name: "data"}, claim)
+	})
+	return claim
 }
 
 // event waits until something was said about a ClusterProfile.
