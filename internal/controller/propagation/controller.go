@@ -327,6 +327,9 @@ func (c *Controller) prime(ctx context.Context) error {
 			keys, listed := c.decider.sources.all()
 			if listed && c.state.unknown(keys) == 0 && p.over(c.state.unknown(c.decider.records.keys()), now) {
 				c.state.setComplete()
+				if kinds := c.decider.keptKinds.unserved(c.decider.sources.resources()); len(kinds) > 0 {
+					c.decider.log.Info("The hub serves no kind of this name, so --keep-kinds protects no copy by it", "kinds", kinds)
+				}
 			}
 		}
 	}

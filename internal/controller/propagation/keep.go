@@ -54,7 +54,18 @@ func (h holding) says(c cause, cluster string) string {
 }
 
 // KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
-type KeptKinds []schema.GroupResource
+type KeptKinds []keptKind
+
+// keptKind is a kind as a user wrote it, and what resources of it may be called.
+type keptKind struct {
+	text  string
+	group string // Empty for all groups.
+	names []string
+}
+
+func (k *keptKind) is(of schema.GroupResource) bool {
+	return slices.Contains(k.names, of.Resource) && (k.group == "" || k.group == of.Group)
+}
 
 // mostKeptKinds bounds how many kinds may be named.
 const mostKeptKinds = 100
@@ -72,13 +83,22 @@ func ParseKeptKinds(texts []string) (kinds KeptKinds, err error) {
 			return nil, fmt.Errorf("%q is no kind: want KIND or KIND.GROUP, as Secret or Deployment.apps", text)
 		}
 		plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: gk.Group, Kind: gk.Kind})
-		kinds = append(kinds, plural.GroupResource(), schema.GroupResource{Group: gk.Group, Resource: name})
+		kinds = append(kinds, keptKind{text: text, group: gk.Group, names: []string{plural.Resource, name}})
 	}
 	return kinds, nil
 }
 
 func (k KeptKinds) has(of schema.GroupResource) bool {
-	return slices.ContainsFunc(k, func(is schema.GroupResource) bool {
-		return is.Resource == of.Resource && (is.Group == "" || is.Group == of.Group)
-	})
+	return slices.ContainsFunc(k, func(is keptKind) bool { return is.is(of) })
+}
+
+// unserved returns the kinds, as the user wrote them, that none of the resources belongs to. A kind with a typing error is
+// among them, which would protect nothing.
+func (k KeptKinds) unserved(resources []schema.GroupResource) (texts []string) {
+	for i := range k {
+		if !slices.ContainsFunc(resources, k[i].is) {
+			texts = append(texts, k[i].text)
+		}
+	}
+	return texts
 }

@@ -85,6 +85,17 @@ func TestParseKeptKinds(t *testing.T) {
 	}
 }
 
+func TestUnservedKinds(t *testing.T) {
+	kinds, err := ParseKeptKinds([]string{"Secret", "Secrett", "Deployment.example.com", "Widget"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := []schema.GroupResource{{Resource: "secrets"}, {Group: "apps", Resource: "deployments"}, {Group: "example.com", Resource: "widgets"}}
+	if diff := cmp.Diff([]string{"Secrett", "Deployment.example.com"}, kinds.unserved(served)); diff != "" {
+		t.Errorf("unserved(): -want, +got:\n%s", diff)
+	}
+}
+
 // TestGuardOfKept: copies that are kept wait alone. They hold up no others, and an approval of the
 // others is none of them.
 func TestGuardOfKept(t *testing.T) {

@@ -162,7 +162,7 @@ func TestRemove(t *testing.T) {
 		},
 		"KeptByKind": {
 			reason: "An administrator protects all copies of the kind.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
-				a.keptKinds = KeptKinds{key.GroupResource}
+				a.keptKinds = KeptKinds{{group: key.Group, names: []string{key.Resource}}}
 			},
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},

@@ -404,6 +404,13 @@ func (s *sources) all() (keys []Key, complete bool) {
 	return keys, complete
 }
 
+// resources returns the resources of which objects can be propagated.
+func (s *sources) resources() []schema.GroupResource {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Keys(s.types))
+}
+
 // objects returns all objects that have a label, and those that travel with them.
 // They are shared and must not be modified.
 func (s *sources) objects() []*unstructured.Unstructured {
