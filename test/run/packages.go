@@ -46,7 +46,7 @@ var elsewhere = []string{module + "test/bench", onNode, inBrowser}
 
 // longest are the live packages that take longest, which begin first: or the end of all
 // would be waiting for one. That which waits most is beside that which does most.
-var longest = []string{"test/rollout", "test/drills", "test/injection", "test/e2e", "test/conversion", "test/installation", "test/pizza"}
+var longest = []string{"test/rollout", "test/drills", "test/injection", "test/e2e", "test/kinds", "test/conversion", "test/installation", "test/pizza"}
 
 // pkg is what `go list` says of a package.
 type pkg struct {
