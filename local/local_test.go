@@ -253,6 +253,24 @@ func TestAssignedIsLinear(t *testing.T) {
 	}
 }
 
+// TestSpellings: a set with two spellings of one name gives the same result at each run.
+func TestSpellings(t *testing.T) {
+	object := map[string]any{
+		"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP", "nodePort": int64(30080)}}},
+		"metadata": map[string]any{"uid": "u", "managedFields": []any{map[string]any{
+			"manager": "kubectl", "operation": "Apply", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:ports": map[string]any{
+				`k:{"port":80,"protocol":"TCP"}`: map[string]any{".": map[string]any{}, "f:nodePort": map[string]any{}},
+				`k:{"protocol":"TCP","port":80}`: map[string]any{".": map[string]any{}},
+			}}},
+		}}},
+	}
+	for range 50 {
+		if got := texts(local.Assigned(object)); len(got) > 0 {
+			t.Fatalf("want the node port requested, got %v assigned", got)
+		}
+	}
+}
+
 // TestTooManyManagers: beyond a bound, managedFields count as unknown.
 func TestTooManyManagers(t *testing.T) {
 	var entries []any

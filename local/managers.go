@@ -168,7 +168,10 @@ func namesIn(fields map[string]any) map[string]map[string]element {
 			}
 			all[signature] = map[string]element{}
 		}
-		all[signature][values] = element{name, inside}
+		// Of two spellings of one name the first counts, so that the result does not depend on the order of a map.
+		if was, known := all[signature][values]; !known || name < was.name {
+			all[signature][values] = element{name, inside}
+		}
 	}
 	return all
 }

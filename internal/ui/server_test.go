@@ -107,7 +107,7 @@ func TestPages(t *testing.T) {
 }
 
 // TestWhoMayAsk: nobody without the token, under another name, or from another page; and nothing is told.
-// TestLeftFields: a page says what is left to the clusters, without a link to a policy that does not exist.
+// TestLeftFields: a page names the fields that are left to the clusters, without a link to a missing policy.
 func TestLeftFields(t *testing.T) {
 	s := shown(t, "../../examples/exported/service.yaml")
 	code, text, _ := ask(t, s, http.MethodGet, "/object/Service/shop/front", "")

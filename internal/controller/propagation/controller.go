@@ -328,7 +328,7 @@ func (c *Controller) prime(ctx context.Context) error {
 			if listed && c.state.unknown(keys) == 0 && p.over(c.state.unknown(c.decider.records.keys()), now) {
 				c.state.setComplete()
 				if kinds := c.decider.keptKinds.unserved(c.decider.sources.resources()); len(kinds) > 0 {
-					c.decider.log.Info("The hub serves no kind of this name, so --keep-kinds protects no copy by it", "kinds", kinds)
+					c.decider.log.Info("The hub does not serve kinds of --keep-kinds, so they protect no copy: check their names", "kinds", kinds)
 				}
 			}
 		}

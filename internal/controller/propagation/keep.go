@@ -56,7 +56,7 @@ func (h holding) says(c cause, cluster string) string {
 // KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
 type KeptKinds []keptKind
 
-// keptKind is a kind as a user wrote it, and what resources of it may be called.
+// keptKind is a kind as a user wrote it, with the possible names of its resource.
 type keptKind struct {
 	text  string
 	group string // Empty for all groups.
@@ -92,8 +92,8 @@ func (k KeptKinds) has(of schema.GroupResource) bool {
 	return slices.ContainsFunc(k, func(is keptKind) bool { return is.is(of) })
 }
 
-// unserved returns the kinds, as the user wrote them, that none of the resources belongs to. A kind with a typing error is
-// among them, which would protect nothing.
+// unserved returns the kinds, as the user wrote them, without a resource among these. A misspelled kind is one of them, and protects
+// no copy.
 func (k KeptKinds) unserved(resources []schema.GroupResource) (texts []string) {
 	for i := range k {
 		if !slices.ContainsFunc(resources, k[i].is) {
