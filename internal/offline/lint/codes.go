@@ -32,6 +32,7 @@ const (
 	MadeByClusters             Code = "made-by-each-cluster"
 	AssignedFields             Code = "assigned-fields"
 	PolicyNotUsed              Code = "policy-not-used"
+	ForeignPolicy              Code = "policy-of-another-system"
 )
 
 // Codes of how policies choose clusters.
@@ -49,6 +50,7 @@ const (
 	MinReplicasTooGreat         Code = "min-replicas-too-great"
 	ReplicasWithoutRoom         Code = "replicas-without-room"
 	DividedAndScaled            Code = "divided-and-autoscaled"
+	AutoscalerNotPlaced         Code = "autoscaler-not-placed"
 	InertField                  Code = "inert-field"
 	WaveTakesNoCluster          Code = "wave-takes-no-cluster"
 )
@@ -74,6 +76,7 @@ const (
 	JSONPatchReplaceCreates Code = "jsonpatch-replace-creates"
 	JSONPatchByIndex        Code = "jsonpatch-by-index"
 	ValueAlreadySet         Code = "value-already-set"
+	TagBesideDigest         Code = "tag-beside-digest"
 	ShadowedRule            Code = "shadowed-rule"
 	ShadowedOverrider       Code = "shadowed-overrider"
 	BothPoliciesSetField    Code = "both-policies-set-field"

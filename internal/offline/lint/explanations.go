@@ -111,6 +111,10 @@ var Codes = []Explanation{
 		PolicyNotUsed, Warning, "No object names a policy",
 		"The policy does nothing. Objects name policies by label; a label may be missing.",
 	},
+	{
+		ForeignPolicy, Warning, "A policy of another system has no effect",
+		"Refract reads the policies of core.kubeadmiral.io/v1alpha1. To it, a policy of Karmada or KubeFleet is an object as any other.",
+	},
 
 	{
 		NoClusters, Warning, "No cluster is known",
@@ -167,6 +171,11 @@ var Codes = []Explanation{
 			"or remove the autoscaler.",
 	},
 	{
+		AutoscalerNotPlaced, Warning, "An autoscaler stays on the hub, and its workload goes to clusters",
+		"The autoscaler finds no pods on the hub and scales nothing on the clusters. With a propagation policy it goes to the clusters, and " +
+			"spec.replicas is left to it there.",
+	},
+	{
 		InertField, Warning, "A field is accepted and not acted on",
 		"It is there for manifests written for KubeAdmiral, or another field of the same item leaves it without a meaning.",
 	},
@@ -176,6 +185,10 @@ var Codes = []Explanation{
 			"at first may reach many of them at once.",
 	},
 
+	{
+		TagBesideDigest, Warning, "An override changes the tag of an image with a digest",
+		"Container runtimes pull by the digest and ignore the tag. The clusters run the former image.",
+	},
 	{
 		EmptyPolicy, Warning, "A policy has no rules",
 		"It changes nothing.",

@@ -25,7 +25,10 @@ var refusals = []func(*content){
 	(*content).replicas,
 	(*content).percents,
 	(*content).selected,
+	(*content).strategy,
 	(*content).servicePorts,
+	(*content).restarts,
+	(*content).modes,
 	(*content).containers,
 }
 
@@ -151,10 +154,8 @@ func members(list any, path string) func(yield func(string, map[string]any) bool
 }
 
 func (c *content) containers() {
-	spec := "/spec/template/spec"
-	if places := podtemplate.Of(c.kind); places != nil {
-		spec = places.Spec.String()
-	} else if !c.workload("ReplicaSet") {
+	spec, ok := c.podSpec()
+	if !ok {
 		return
 	}
 	volumes := namesAt(c.at(spec + "/volumes"))
@@ -189,6 +190,7 @@ func (c *content) container(path string, container map[string]any, volumes []str
 	for at, e := range members(container["env"], path+"/env") {
 		c.variable(at, e)
 	}
+	c.resources(path, container)
 	for at, m := range members(container["volumeMounts"], path+"/volumeMounts") {
 		if name := nameOf(m); name != "" && !slices.Contains(volumes, name) {
 			c.refusef(at+"/name", "is %q, and there is no such volume", name)

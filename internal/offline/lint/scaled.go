@@ -1,7 +1,10 @@
 package lint
 
 import (
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
+	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -33,4 +36,36 @@ func checkScaled(outcomes []render.Outcome, placingBy map[tree.Policy]*placingPo
 			hint("use schedulingMode Duplicate and an override policy for the autoscaler's minReplicas and maxReplicas, or remove the autoscaler").
 			on([]string{s.object.String()}, both))
 	}
+}
+
+// checkLeftBehind looks for autoscalers that stay on the hub although the workloads that they scale are
+// placed on clusters.
+func checkLeftBehind(objects []manifest.Object, out *report) {
+	placed := map[manifest.Identity]*manifest.Object{}
+	for i := range objects {
+		if isPlaced(&objects[i]) {
+			placed[objects[i].Identity()] = &objects[i]
+		}
+	}
+	for i := range objects {
+		o := &objects[i]
+		target, ok := placement.Scales(o.Content)
+		if !ok || isPlaced(o) {
+			continue
+		}
+		workload := placed[manifest.Identity{GroupKind: target.GroupKind, Namespace: o.Content.GetNamespace(), Name: target.Name}]
+		if workload == nil {
+			continue
+		}
+		s, scaled := subjectOf(o), subjectOf(workload).object.String()
+		out.add(s.finding(AutoscalerNotPlaced, "metadata.labels", "scales %s, which goes to clusters, and has no propagation policy itself", scaled).
+			hint("give it the label %s or %s of the workload: the replicas are left to it on each cluster then",
+				corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel).
+			on([]string{s.object.String(), scaled}, nil))
+	}
+}
+
+func isPlaced(o *manifest.Object) bool {
+	labels := o.Content.GetLabels()
+	return labels[corev1alpha1.PropagationPolicyLabel] != "" || labels[corev1alpha1.ClusterPropagationPolicyLabel] != ""
 }

@@ -1,0 +1,143 @@
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/podtemplate"
+)
+
+// podSpec returns the place of the spec of the pods; false if the kind has none.
+func (c *content) podSpec() (string, bool) {
+	if places := podtemplate.Of(c.kind); places != nil {
+		return places.Spec.String(), true
+	}
+	return "/spec/template/spec", c.workload("ReplicaSet")
+}
+
+var restartPolicies = []string{"Always", "OnFailure", "Never"}
+
+// restarts looks for a restartPolicy that pods of the kind cannot have.
+func (c *content) restarts() {
+	spec, ok := c.podSpec()
+	if !ok {
+		return
+	}
+	want := restartPolicies[:1]
+	switch c.kind {
+	case k8sschema.GroupKind{Kind: "Pod"}:
+		want = restartPolicies
+	case k8sschema.GroupKind{Group: "batch", Kind: "Job"}, k8sschema.GroupKind{Group: "batch", Kind: "CronJob"}:
+		want = restartPolicies[1:]
+	}
+	policy, _ := c.at(spec + "/restartPolicy").(string)
+	switch {
+	case slices.Contains(want, policy) || policy != "" && !slices.Contains(restartPolicies, policy):
+		// The schema reports values that are none.
+	case policy != "":
+		c.refusef(spec+"/restartPolicy", "is %q, want %s in a %s", policy, strings.Join(want, " or "), c.kind.Kind)
+	case len(want) == 2 && c.at(spec) != nil:
+		c.refusef(spec, "has no restartPolicy, want %s, as the default is Always", strings.Join(want, " or "))
+	}
+}
+
+// strategies are the places of the strategy of updates, by kind.
+var strategies = map[string]string{
+	"Deployment": "/spec/strategy", "StatefulSet": "/spec/updateStrategy",
+}
+
+// strategy looks for parameters that do not fit a strategy.
+func (c *content) strategy() {
+	path, ok := strategies[c.kind.Kind]
+	if !ok || c.kind.Group != "apps" {
+		return
+	}
+	parameters, _ := c.at(path + "/rollingUpdate").(map[string]any)
+	if parameters == nil {
+		return
+	}
+	if of, _ := c.at(path + "/type").(string); of == "Recreate" || of == "OnDelete" {
+		c.refusef(path+"/rollingUpdate", "is there with type %s, want it with RollingUpdate only", of)
+		return
+	}
+	if c.kind.Kind == "Deployment" && isZero(parameters["maxSurge"]) && isZero(parameters["maxUnavailable"]) {
+		c.refusef(path+"/rollingUpdate", "has 0 for maxSurge and for maxUnavailable, want at least one above 0")
+	}
+}
+
+func isZero(number any) bool { return number == int64(0) || number == "0%" }
+
+// Modes of files have nine bits, which are 0777.
+const greatestMode = 0o777
+
+// modes looks for modes of files in volumes that no file can have, as 644 for 0644.
+func (c *content) modes() {
+	spec, ok := c.podSpec()
+	if !ok {
+		return
+	}
+	for path, volume := range members(c.at(spec+"/volumes"), spec+"/volumes") {
+		for _, source := range slices.Sorted(maps.Keys(volume)) {
+			from, _ := volume[source].(map[string]any)
+			if from == nil {
+				continue
+			}
+			at := path + "/" + source
+			c.mode(at+"/defaultMode", from["defaultMode"])
+			c.modesOf(from, at)
+			for within, projected := range members(from["sources"], at+"/sources") {
+				for _, source := range slices.Sorted(maps.Keys(projected)) {
+					if from, _ := projected[source].(map[string]any); from != nil {
+						c.modesOf(from, within+"/"+source)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (c *content) modesOf(source map[string]any, path string) {
+	for at, item := range members(source["items"], path+"/items") {
+		c.mode(at+"/mode", item["mode"])
+	}
+}
+
+func (c *content) mode(path string, value any) {
+	if n, ok := value.(int64); ok && (n < 0 || n > greatestMode) {
+		c.refusef(path, "is %d, want 0 to %d: octal 0644 is 420, and YAML reads 644 as a decimal number", n, greatestMode)
+	}
+}
+
+// resources looks for requests of a container that are above its limits.
+func (c *content) resources(path string, container map[string]any) {
+	r, _ := container["resources"].(map[string]any)
+	requests, _ := r["requests"].(map[string]any)
+	limits, _ := r["limits"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		request, asks := quantity(requests[name])
+		limit, limited := quantity(limits[name])
+		if asks && limited && request.Cmp(limit) > 0 {
+			c.refusef(path+"/resources/requests/"+strings.ReplaceAll(name, "/", "~1"), "is %s, want at most the limit %s", request.String(), limit.String())
+		}
+	}
+}
+
+// quantity reads a quantity; false if there is none, or if the schema has reported it.
+func quantity(value any) (resource.Quantity, bool) {
+	var text string
+	switch v := value.(type) {
+	case string:
+		text = v
+	case int64, float64:
+		text = fmt.Sprint(v)
+	default:
+		return resource.Quantity{}, false
+	}
+	q, err := resource.ParseQuantity(text)
+	return q, err == nil
+}
