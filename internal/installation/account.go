@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -62,6 +63,19 @@ func roleThere(ctx context.Context, c client.Reader) (*rbacv1.ClusterRole, error
 	return role, nil
 }
 
+// roleToKeep is roleThere, but for a role that somebody is about to delete, see [dismissed]: it would take an account that is made now along
+// with it. Such a role is deleted here.
+func roleToKeep(ctx context.Context, c client.Client, account *corev1.ServiceAccount) (*rbacv1.ClusterRole, error) {
+	role, err := roleThere(ctx, c)
+	if role == nil || err != nil || !dismissed(account) {
+		return role, err
+	}
+	if err := c.Delete(ctx, role, client.Preconditions{UID: &role.UID}); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("deleting clusterrole %s, which no membership needs any more: %w", MemberAccount, err)
+	}
+	return nil, nil //nolint:nilnil // There is none any more, which is no error.
+}
+
 // Admit makes the account that Refract has on a member, with what it may do there, and returns a
 // token for it. What it may do are the rules of the role that is there, or else of the documented
 // one, if none are given, and else those given, with what Refract cannot do without. The client has the rights of
@@ -81,16 +95,16 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 			return "", err
 		}
 	}
-	all, err := membershipsOf(ctx, c)
+	account, all, err := membershipsOf(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	there, err := roleToKeep(ctx, c, account)
 	if err != nil {
 		return "", err
 	}
 	if !slices.Contains(all, of.String()) {
 		all = append(all, of.String())
-	}
-	there, err := roleThere(ctx, c)
-	if err != nil {
-		return "", err
 	}
 	if there != nil && rules != nil && (len(all) > 1 || all[0] != of.String()) {
 		return "", fmt.Errorf("clusterrole %s %w: another role would be theirs, too", MemberAccount, ErrRoleShared)
@@ -116,7 +130,7 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 			owner = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: o.GetName(), UID: o.GetUID()}}
 		}
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
+	account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(TokenLife / time.Second))}}
 	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
 		return "", fmt.Errorf("requesting a token of serviceaccount %s/%s: %w", account.Namespace, account.Name, err)
@@ -185,23 +199,32 @@ func RulesOf(text []byte) ([]rbacv1.PolicyRule, error) {
 	return found.Rules, nil
 }
 
-// membershipsOf returns those that the account was made for.
-func membershipsOf(ctx context.Context, c client.Reader) ([]string, error) {
+// membershipsOf returns the account, nil if there is none, and the memberships that it was made for.
+func membershipsOf(ctx context.Context, c client.Reader) (*corev1.ServiceAccount, []string, error) {
 	account := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}
 	if err := c.Get(ctx, key, account); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, nil
+			return nil, nil, nil
 		}
-		return nil, fmt.Errorf("reading serviceaccount %s: %w", key, err)
+		return nil, nil, fmt.Errorf("reading serviceaccount %s: %w", key, err)
 	}
-	return slices.DeleteFunc(strings.Split(account.Annotations[hubsAnnotation], ","), func(s string) bool { return s == "" }), nil
+	return account, slices.DeleteFunc(strings.Split(account.Annotations[hubsAnnotation], ","), func(s string) bool { return s == "" }), nil
+}
+
+// dismissed reports whether [Dismiss] has taken the last membership of the account away, and is about to delete its role.
+func dismissed(account *corev1.ServiceAccount) bool {
+	if account == nil {
+		return false
+	}
+	memberships, made := account.Annotations[hubsAnnotation]
+	return made && memberships == ""
 }
 
 // Rename has the account on a member be for another membership in the place of one that it was made for. The client may be that of the
 // account itself.
 func Rename(ctx context.Context, c client.Client, from, to Membership) error {
-	all, err := membershipsOf(ctx, c)
+	_, all, err := membershipsOf(ctx, c)
 	at := slices.Index(all, from.String())
 	if err != nil || at < 0 {
 		return err
@@ -220,19 +243,35 @@ func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 // Dismiss takes away what [Admit] has made on a member, and reports whether it did. It stays if
 // somebody has made it by hand, or if it is needed for another membership. The client may be that
 // of the account itself.
-func Dismiss(ctx context.Context, c client.Client, of Membership) (bool, error) {
-	all, err := membershipsOf(ctx, c)
-	if err != nil || !slices.Contains(all, of.String()) {
-		return false, err
+//
+// The membership is given up first, by a write that fails if another membership has come since the account was
+// read. [Admit] makes a new role once no membership is left. So the role that is deleted, by its UID, is nobody's.
+func Dismiss(ctx context.Context, c client.Client, of Membership) (gone bool, err error) {
+	var account *corev1.ServiceAccount
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+		var all []string
+		if account, all, err = membershipsOf(ctx, c); err != nil || !slices.Contains(all, of.String()) {
+			return err
+		}
+		before := account.DeepCopy()
+		account.Annotations[hubsAnnotation] = strings.Join(slices.DeleteFunc(all, func(m string) bool { return m == of.String() }), ",")
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		return c.Patch(ctx, account, patch, client.FieldOwner(FieldManager))
+	})
+	if err != nil || !dismissed(account) {
+		return false, client.IgnoreNotFound(err)
 	}
-	if rest := slices.DeleteFunc(all, func(m string) bool { return m == of.String() }); len(rest) > 0 {
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
-		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, hubsAnnotation, strings.Join(rest, ",")))
-		return false, c.Patch(ctx, account, patch, client.FieldOwner(FieldManager))
+	at := slices.IndexFunc(account.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "ClusterRole" && o.Name == MemberAccount })
+	if at < 0 {
+		return false, fmt.Errorf("serviceaccount %s/%s does not say which clusterrole it belongs to: delete clusterrole %s on the cluster by hand",
+			account.Namespace, account.Name, MemberAccount)
 	}
 	// All else belongs to it, and goes with it.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount}}
-	if err := c.Delete(ctx, role); err != nil {
+	switch err := c.Delete(ctx, role, client.Preconditions{UID: &account.OwnerReferences[at].UID}); {
+	case apierrors.IsConflict(err):
+		return false, nil // Another membership has made a new one.
+	case err != nil:
 		return false, client.IgnoreNotFound(err)
 	}
 	return true, nil

@@ -139,7 +139,7 @@ func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 	}
 	var all []client.Object
 	for i := range list.Items {
-		all = append(all, named("apps", "ControllerRevision", list.Items[i].Namespace, list.Items[i].Name))
+		all = append(all, exactly("apps", "ControllerRevision", &list.Items[i]))
 	}
 	return append(all, named("", "Secret", r.Namespace, revision.KeySecret)), nil
 }
@@ -160,7 +160,7 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 		case err != nil:
 			return nil, err
 		case own != nil:
-			secrets = append(secrets, named("", "Secret", own.Namespace, own.Name))
+			secrets = append(secrets, exactly("", "Secret", own))
 		case stays != "" && r.Tell != nil:
 			r.Tell(stays)
 		}

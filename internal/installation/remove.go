@@ -287,16 +287,30 @@ func inUseBinding() client.Object {
 func (r *Removal) delete(ctx context.Context, o client.Object) error {
 	var refused error
 	err := wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
-		refused = r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		refused = r.deleteExactly(ctx, o)
 		if !apierrors.IsForbidden(refused) || !strings.Contains(refused.Error(), "'"+inUse+"'") {
 			return true, refused
 		}
-		return false, client.IgnoreNotFound(r.Client.Delete(ctx, inUseBinding()))
+		return false, client.IgnoreNotFound(r.deleteExactly(ctx, inUseBinding()))
 	})
 	if ctx.Err() != nil && refused != nil {
 		return refused
 	}
 	return err
+}
+
+// deleteExactly deletes the object with this UID. An object without a UID stands for the one that has its name now.
+func (r *Removal) deleteExactly(ctx context.Context, o client.Object) error {
+	uid := o.GetUID()
+	if uid == "" {
+		is := &metav1.PartialObjectMetadata{}
+		is.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
+		if err := r.Client.Get(ctx, client.ObjectKeyFromObject(o), is); err != nil {
+			return err
+		}
+		uid = is.UID
+	}
+	return r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
 }
 
 // deleteLeases deletes those of replicas that ran.
@@ -309,7 +323,7 @@ func (r *Removal) deleteLeases(ctx context.Context) error {
 		if !strings.HasPrefix(leases.Items[i].Name, replicaPrefix) {
 			continue
 		}
-		if err := r.deleteAll(ctx, []client.Object{named("coordination.k8s.io", "Lease", r.Namespace, leases.Items[i].Name)}); err != nil {
+		if err := r.deleteAll(ctx, []client.Object{exactly("coordination.k8s.io", "Lease", &leases.Items[i])}); err != nil {
 			return err
 		}
 	}
@@ -331,7 +345,7 @@ func (r *Removal) deleteNamespace(ctx context.Context) error {
 		r.Tell(fmt.Sprintf("namespace %s stays: it has %s", r.Namespace, holds))
 		return nil
 	}
-	return r.deleteAll(ctx, []client.Object{named("", "Namespace", "", r.Namespace)})
+	return r.deleteAll(ctx, []client.Object{exactly("", "Namespace", ns)})
 }
 
 // holds names something in the system namespace that is not of Kubernetes or of the

@@ -123,6 +123,13 @@ func named(group, kind, namespace, name string) client.Object {
 	return u
 }
 
+// exactly is [named] for the object that was read, and for no other of its name.
+func exactly(group, kind string, read client.Object) client.Object {
+	o := named(group, kind, read.GetNamespace(), read.GetName())
+	o.SetUID(read.GetUID())
+	return o
+}
+
 // Left describes what parts have left that are not among those that there are, and do not run
 // elsewhere either: nobody has renewed their Lease.
 func Left(ctx context.Context, c client.Reader, namespace string, there []Part) ([]string, error) {

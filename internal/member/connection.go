@@ -216,9 +216,8 @@ func (c *connection) patch(ctx context.Context, gvr schema.GroupVersionResource,
 func (c *connection) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, only metav1.Preconditions) (
 	found bool, err error,
 ) {
-	background := metav1.DeletePropagationBackground
 	err = c.write(ctx, action{"delete", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
-		err := c.metadata.delete(ctx, gvr, name, metav1.DeleteOptions{Preconditions: &only, PropagationPolicy: &background})
+		err := c.metadata.delete(ctx, gvr, name, only)
 		return c.unserved(ctx, gvr, err)
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

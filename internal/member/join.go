@@ -95,7 +95,8 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	}
 	if err := hub.Create(ctx, fc); err != nil {
 		// Leave nothing behind that a second try would stumble over.
-		return errors.Join(fmt.Errorf("creating cluster %q: %w", name, err), client.IgnoreNotFound(hub.Delete(context.WithoutCancel(ctx), secret)))
+		left := hub.Delete(context.WithoutCancel(ctx), secret, client.Preconditions{UID: &secret.UID})
+		return errors.Join(fmt.Errorf("creating cluster %q: %w", name, err), client.IgnoreNotFound(left))
 	}
 	return own(ctx, hub, secret, fc)
 }

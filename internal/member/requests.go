@@ -131,14 +131,16 @@ func (c *objectsClient[O, L]) watch(ctx context.Context, gvr schema.GroupVersion
 	return options(r.SetHeader("Accept", c.accept), &o).Watch(ctx)
 }
 
-// delete begins the deletion of an object.
-func (c *objectsClient[O, L]) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, o metav1.DeleteOptions) error {
+// delete begins the deletion of the object that meets the preconditions.
+func (c *objectsClient[O, L]) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, only metav1.Preconditions) error {
 	r, err := at(c.rest.Delete(), gvr, name.Namespace)
 	if err != nil {
 		return err
 	}
-	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
-	body, err := json.Marshal(&o)
+	body, err := json.Marshal(&metav1.DeleteOptions{
+		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: &only, PropagationPolicy: new(metav1.DeletePropagationBackground),
+	})
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (r *Registration) apply(ctx context.Context) error {
 		return fmt.Errorf("building %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
 	if len(entries) == 0 {
-		if err := r.server.client.Delete(ctx, r.kept.reference()); client.IgnoreNotFound(err) != nil {
+		if err := r.remove(ctx); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting %s %s, which asks about nothing: %w", r.kept.Kind, r.kept.Name, err)
 		}
 		return nil
@@ -103,6 +103,15 @@ func (r *Registration) apply(ctx context.Context) error {
 		return fmt.Errorf("applying %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
 	return r.prune(ctx, webhooks)
+}
+
+// remove deletes the configuration that is there now.
+func (r *Registration) remove(ctx context.Context) error {
+	is := r.kept.reference()
+	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
+		return err
+	}
+	return r.server.client.Delete(ctx, is, client.Preconditions{UID: new(is.GetUID())})
 }
 
 // prune takes out what others hold in our webhooks and what changes when the API

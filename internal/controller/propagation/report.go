@@ -418,7 +418,7 @@ func (rep *reporter) close(ctx context.Context, r record, k known) error {
 	if k.deleting {
 		return nil
 	}
-	return client.IgnoreNotFound(rep.client.Delete(ctx, r.Object))
+	return client.IgnoreNotFound(rep.client.Delete(ctx, r.Object, client.Preconditions{UID: &k.uid}))
 }
 
 // release takes the finalizer off a record that is being deleted.

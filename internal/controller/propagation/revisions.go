@@ -263,8 +263,8 @@ func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret b
 	case err != nil && !errors.Is(err, revision.ErrSealed):
 		return false, err
 	}
-	exactly := client.Preconditions{UID: new(c.GetUID()), ResourceVersion: new(c.GetResourceVersion())}
-	if err := v.client.Delete(ctx, c, exactly); client.IgnoreNotFound(err) != nil {
+	preconditions := client.Preconditions{UID: new(c.GetUID()), ResourceVersion: new(c.GetResourceVersion())}
+	if err := v.client.Delete(ctx, c, preconditions); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("replacing revision %s: %w", at, err)
 	}
 	return false, nil

@@ -1,0 +1,136 @@
+package archtest
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// freely are the files in which a deletion needs no precondition, and why.
+var freely = map[string]string{
+	"internal/cli/demo.go": "the control planes were made for the demo, and nobody else has them",
+}
+
+// decidedUpon finds which object is to be deleted, and not only its name.
+var decidedUpon = regexp.MustCompile(`(?i)preconditions|\buid\b|\.UID\b`)
+
+// TestDeletionsHavePreconditions: between a decision and the deletion, another object may have got the name. So each request that
+// deletes names the UID of the object that the decision was about.
+func TestDeletionsHavePreconditions(t *testing.T) {
+	used := map[string]bool{}
+	n := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains([]string{"test", "controlplane", "testdata"}, d.Name()) || path != root && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		all, blind := deletions(t, text)
+		n += all
+		for _, line := range blind {
+			if freely[file] == "" {
+				t.Errorf("%s:%d deletes an object by its name: name its UID by client.Preconditions, or say in freely why that is not needed", file, line)
+			}
+			used[file] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file := range freely {
+		if !used[file] {
+			t.Errorf("freely[%q]: the file deletes nothing by its name", file)
+		}
+	}
+	if n < 10 {
+		t.Errorf("Found %d deletions: they are not recognized well.", n)
+	}
+}
+
+// deletions returns how many requests of a file delete something, and the lines of those that name no UID. A request has a context, or
+// it is made of parts, of which the function that makes it has all.
+func deletions(t *testing.T, text []byte) (all int, blind []int) {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "", text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	show := func(n any) string {
+		var b bytes.Buffer
+		if err := printer.Fprint(&b, fset, n); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, decl := range file.Decls {
+		ast.Inspect(decl, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Delete", "DeleteAllOf", "DeleteCollection"}, sel.Sel.Name) {
+				return true
+			}
+			var said string
+			switch {
+			case len(call.Args) == 0:
+				said = show(decl)
+			case strings.Contains(show(call.Args[0]), "ctx"):
+				said = show(call)
+			default:
+				return true // Of a set, a map or a slice.
+			}
+			all++
+			if !decidedUpon.MatchString(said) {
+				blind = append(blind, fset.Position(call.Pos()).Line)
+			}
+			return true
+		})
+	}
+	return all, blind
+}
+
+func TestDeletions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, body string
+		all, blind   int
+	}{
+		"Blind":         {"The name may be another object's by now.", `c.Delete(ctx, o)`, 1, 1},
+		"Derived":       {"It is a request, too.", `c.Delete(context.WithoutCancel(ctx), o)`, 1, 1},
+		"Many":          {"Whatever is there goes.", `c.DeleteAllOf(ctx, o)`, 1, 1},
+		"Preconditions": {"It is the one that was read.", `c.Delete(ctx, o, client.Preconditions{UID: &o.UID})`, 1, 0},
+		"Parts":         {"The parts do not say which.", `c.rest.Delete().Name(name).Do(ctx)`, 1, 1},
+		"PartsWithBody": {"The body says it.", `c.rest.Delete().Body(metav1.DeleteOptions{Preconditions: p}).Do(ctx)`, 1, 0},
+		"Slice":         {"It is no request.", `slices.Delete(s, 0, 1); m.Delete(key)`, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, blind := deletions(t, []byte("package p\nfunc f() { "+tc.body+" }\n"))
+			if all != tc.all || len(blind) != tc.blind {
+				t.Errorf("%s: want %d deletions, %d of them blind, got %d and %v", tc.reason, tc.all, tc.blind, all, blind)
+			}
+		})
+	}
+}
