@@ -26,7 +26,8 @@ import (
 type Options struct {
 	// Config leads to the cluster, as the user who checks. Required.
 	Config *rest.Config
-	// Namespace is the system namespace; [corev1alpha1.SystemNamespace] if empty.
+	// Namespace is the system namespace. If empty it is that of the installation; [corev1alpha1.SystemNamespace] if there is none, or
+	// several, or if they cannot be found.
 	Namespace string
 	// Before has it look whether the cluster can take the parts, rather than whether they
 	// work.
@@ -103,6 +104,8 @@ type checker struct {
 
 	client client.Client
 	disco  discovery.DiscoveryInterface
+	spaces []string            // Namespaces with an installation,
+	unread error               // and why they could not be found.
 	found  []installation.Part // That have a Deployment,
 	run    []installation.Part // and those with others that run outside of the cluster.
 	report Report
@@ -120,7 +123,6 @@ func (c *checker) wrongf(check, do, format string, args ...any) {
 // error is returned only if the cluster does not answer, or ctx ends.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	c := &checker{Options: *o}
-	c.Namespace = cmp.Or(c.Namespace, corev1alpha1.SystemNamespace)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -135,6 +137,11 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if c.disco, err = discovery.NewDiscoveryClientForConfig(c.Config); err != nil {
 		return nil, err
 	}
+	c.spaces, c.unread = installation.Namespaces(ctx, c.client, installation.Parts()...)
+	if c.Namespace == "" && len(c.spaces) == 1 {
+		c.Namespace = c.spaces[0]
+	}
+	c.Namespace = cmp.Or(c.Namespace, corev1alpha1.SystemNamespace)
 	if !c.Before { // Who may not install yet may not read what there is either.
 		if c.found, err = installation.Installed(ctx, c.client, c.Namespace); err != nil {
 			return nil, err

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -132,21 +130,23 @@ func (c *checker) namespace(ctx context.Context) {
 
 // others looks for an installation in another namespace: two would undo what the other does.
 func (c *checker) others(ctx context.Context) {
+	if c.unread != nil {
+		c.wrongf("others", "as somebody who may read it; --system-namespace names the namespace of Refract",
+			"the namespace of Refract cannot be found: %v", c.unread)
+		return
+	}
 	var elsewhere []string
-	for _, part := range installation.Parts() {
-		binding := &rbacv1.ClusterRoleBinding{}
-		if err := c.client.Get(ctx, client.ObjectKey{Name: part.Role}, binding); client.IgnoreNotFound(err) != nil {
-			c.wrongf("others", "", "ClusterRoleBinding %s cannot be read: %v", part.Role, err)
+	for _, namespace := range c.spaces {
+		if namespace == c.Namespace {
+			continue
+		}
+		parts, err := installation.Installed(ctx, c.client, namespace)
+		if err != nil {
+			c.wrongf("others", "", "%v", err)
 			return
 		}
-		for _, s := range binding.Subjects {
-			if s.Namespace == "" || s.Namespace == c.Namespace {
-				continue
-			}
-			d := &appsv1.Deployment{}
-			if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: part.Deployment}, d); err == nil {
-				elsewhere = append(elsewhere, fmt.Sprintf("deployment %s/%s", s.Namespace, part.Deployment))
-			}
+		for _, part := range parts {
+			elsewhere = append(elsewhere, fmt.Sprintf("deployment %s/%s", namespace, part.Deployment))
 		}
 	}
 	if len(elsewhere) > 0 {

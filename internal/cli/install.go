@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,8 +88,29 @@ cluster is asked.`,
 }
 
 func addSystemNamespace(cmd *cobra.Command, namespace *string) {
-	cmd.Flags().StringVar(namespace, "system-namespace", corev1alpha1.SystemNamespace, "`namespace` that Refract runs in")
+	cmd.Flags().StringVar(namespace, "system-namespace", "",
+		"`namespace` that Refract runs in (default: that of its installation in the cluster, or "+corev1alpha1.SystemNamespace+" without one)")
 	must(cmd.RegisterFlagCompletionFunc("system-namespace", cobra.NoFileCompletions))
+}
+
+// systemNamespace returns the namespace that Refract runs in: the one that --system-namespace names, or else that of the installation of
+// one of the parts, or the default one if the cluster has no installation.
+func systemNamespace(ctx context.Context, c client.Reader, given string, parts ...installation.Part) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	const hint = "--system-namespace names the namespace"
+	found, err := installation.Namespaces(ctx, c, parts...)
+	switch {
+	case err != nil:
+		return "", withHint(fmt.Errorf("finding the namespace that Refract runs in: %w", err), hint)
+	case len(found) > 1:
+		return "", withHint(fmt.Errorf("there are installations of Refract in several namespaces: %s", strings.Join(found, ", ")), hint)
+	case len(found) == 0:
+		return corev1alpha1.SystemNamespace, nil
+	default:
+		return found[0], nil
+	}
 }
 
 // defaultImage is the one that is released with this program.
@@ -121,6 +143,9 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 	}
 	c, err := watchingClient(cfg)
 	if err != nil {
+		return err
+	}
+	if o.namespace, err = systemNamespace(ctx, c, o.namespace, installation.Parts()...); err != nil {
 		return err
 	}
 	if len(parts) == 0 {

@@ -31,7 +31,8 @@ import (
 
 // joinOptions are the flags of join.
 type joinOptions struct {
-	cluster    clusterFlags // The hub.
+	cluster    clusterFlags // The hub,
+	namespace  string       // and that of Refract there.
 	kubeconfig string       // Of the member, and the context in it.
 	context    string
 	labels     map[string]string
@@ -78,6 +79,7 @@ The member is a context of the same kubeconfig, or of another file.`,
 	f := cmd.Flags()
 	o.cluster.addClusterFlags(cmd, "hub")
 	addMemberFlags(cmd, &o.cluster, &o.kubeconfig, &o.context)
+	addSystemNamespace(cmd, &o.namespace)
 	f.StringToStringVar(&o.labels, "label", nil, "`label` of the cluster, k=v; may be repeated")
 	f.StringArrayVar(&o.taints, "taint", nil, "`taint` of the cluster, key=value:Effect or key:Effect; may be repeated")
 	f.StringVar(&o.role, "role", "", "`file` with a ClusterRole that says what Refract may do on the member")
@@ -125,6 +127,9 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	if err != nil {
 		return err
 	}
+	if o.namespace, err = systemNamespace(ctx, hub, o.namespace, installation.Propagation); err != nil {
+		return err
+	}
 	if o.replaces != "" {
 		return o.rename(ctx, s, hub, name, taints)
 	}
@@ -142,7 +147,7 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 			return fmt.Errorf("making an account for Refract on cluster %q: %w", name, err)
 		}
 	}
-	if err := member.Join(ctx, hub, name, cfg, o.labels, taints); err != nil {
+	if err := member.Join(ctx, hub, o.namespace, name, cfg, o.labels, taints); err != nil {
 		return errors.Join(err, dismiss())
 	}
 	fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s says how it is\n", name, name)

@@ -59,7 +59,7 @@ func (o *joinOptions) rename(ctx context.Context, s *streams, hub client.WithWat
 			output.Count(len(policies), "policy", "policies"), old.Name, name, strings.Join(policies, ", ")),
 			fmt.Sprintf("add %s beside %s in each, and repeat the command; nothing was changed", name, old.Name))
 	}
-	if _, err := member.Replace(ctx, hub, name, old, o.labels, taints); err != nil {
+	if _, err := member.Replace(ctx, hub, o.namespace, name, old, o.labels, taints); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.err, "cluster %s takes the place of %s\n", name, old.Name)
@@ -78,10 +78,10 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 	if servedAs != name {
 		return withHint(fmt.Errorf("cluster %q is not served as %q", old.Name, name), "refract get clusters says why; nothing was deleted")
 	}
-	if err := renameAccount(ctx, hub, old, name); err != nil {
+	if err := renameAccount(ctx, hub, o.namespace, old, name); err != nil {
 		fmt.Fprintf(s.err, "the account of Refract on the cluster is not known to be that of %s: %v\n", name, err)
 	}
-	stays, err := member.Forget(context.WithoutCancel(ctx), hub, old)
+	stays, err := member.Forget(context.WithoutCancel(ctx), hub, o.namespace, old)
 	if err != nil {
 		return err
 	}
@@ -112,12 +112,12 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 }
 
 // renameAccount has the account that was made on the member be that of the new name. It does nothing if none was made.
-func renameAccount(ctx context.Context, hub client.Client, old *corev1alpha1.FederatedCluster, name string) error {
+func renameAccount(ctx context.Context, hub client.Client, namespace string, old *corev1alpha1.FederatedCluster, name string) error {
 	fc, err := member.Find(ctx, hub, name)
 	if err != nil {
 		return err
 	}
-	cfg, err := (&unjoinOptions{}).memberConfig(ctx, hub, fc)
+	cfg, err := (&unjoinOptions{namespace: namespace}).memberConfig(ctx, hub, fc)
 	if err != nil || cfg == nil {
 		return err
 	}

@@ -75,6 +75,9 @@ func (o *uninstallOptions) run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if o.namespace, err = systemNamespace(ctx, c, o.namespace, installation.Parts()...); err != nil {
+		return err
+	}
 	if o.purge {
 		switch yes, err := o.confirmed(ctx, s, c); {
 		case err != nil:

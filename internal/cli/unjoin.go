@@ -26,7 +26,8 @@ import (
 
 // unjoinOptions are the flags of unjoin.
 type unjoinOptions struct {
-	cluster clusterFlags
+	cluster   clusterFlags
+	namespace string // Of Refract on the hub.
 	// Of the member, and the context in it: who is to take the account away there.
 	kubeconfig, context string
 
@@ -71,6 +72,7 @@ names only --force removes one: the copies belong to the cluster.`,
 	f := cmd.Flags()
 	o.cluster.addClusterFlags(cmd, "hub")
 	addMemberFlags(cmd, &o.cluster, &o.kubeconfig, &o.context)
+	addSystemNamespace(cmd, &o.namespace)
 	f.BoolVar(&o.force, "force", false, "leave the copies where they are")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	addDeleteVolumes(cmd, &o.deleteVolumes)
@@ -95,6 +97,9 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	if err := listed(fc); err != nil {
 		return err
 	}
+	if o.namespace, err = systemNamespace(ctx, c, o.namespace, installation.Propagation); err != nil {
+		return err
+	}
 	objects, err := reported(ctx, c, "")
 	if err != nil {
 		return err
@@ -102,7 +107,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	copies := copiesOn(objects, name)
 	volumes := volumesAmong(copies)
 	if o.force {
-		return release(ctx, s, c, fc, len(copies))
+		return release(ctx, s, c, o.namespace, fc, len(copies))
 	}
 	if err := onlyName(ctx, c, fc); err != nil {
 		return err
@@ -134,7 +139,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 		return err
 	}
 	o.dismiss(ctx, s, c, fc)
-	if err := forget(ctx, s, c, fc); err != nil {
+	if err := forget(ctx, s, c, o.namespace, fc); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.err, "cluster %s left\n", name)
@@ -181,8 +186,8 @@ func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCl
 }
 
 // forget deletes the Secret of a cluster that has left, or says why it stays.
-func forget(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster) error {
-	stays, err := member.Forget(context.WithoutCancel(ctx), c, fc)
+func forget(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
+	stays, err := member.Forget(context.WithoutCancel(ctx), c, namespace, fc)
 	if stays != "" {
 		fmt.Fprintln(s.err, stays)
 	}
@@ -244,7 +249,7 @@ func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc 
 		return fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), o.context)
 	}
 	secret := &corev1.Secret{}
-	key := types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: fc.Spec.SecretRef.Name}
+	key := types.NamespacedName{Namespace: o.namespace, Name: fc.Spec.SecretRef.Name}
 	if err := hub.Get(ctx, key, secret); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
@@ -256,11 +261,11 @@ func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc 
 }
 
 // release takes a cluster out of the fleet with its copies.
-func release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster, copies int) error {
+func release(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster, copies int) error {
 	if err := member.Release(ctx, c, fc); err != nil {
 		return err
 	}
-	if err := forget(ctx, s, c, fc); err != nil {
+	if err := forget(ctx, s, c, namespace, fc); err != nil {
 		return err
 	}
 	switch copies {

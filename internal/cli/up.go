@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/hub"
 	"refract.dev/internal/member"
 	"refract.dev/internal/playground"
@@ -238,7 +239,7 @@ func joinMembers(ctx context.Context, pg *playground.Playground) error {
 				errs[i] = err
 				return
 			}
-			errs[i] = member.Join(ctx, c, m.Name, cfg, memberLabels(i), nil)
+			errs[i] = member.Join(ctx, c, corev1alpha1.SystemNamespace, m.Name, cfg, memberLabels(i), nil)
 		})
 	}
 	all.Wait()

@@ -202,7 +202,7 @@ func TestForget(t *testing.T) {
 			hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(tc.more, tc.secret)...).Build()
 			fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: uid}}
 			fc.Spec.SecretRef.Name = "m"
-			stays, err := Forget(t.Context(), hub, fc)
+			stays, err := Forget(t.Context(), hub, corev1alpha1.SystemNamespace, fc)
 			if err != nil || stays != tc.stays {
 				t.Errorf("%s\nForget(): want %q, got %q, %v", tc.reason, tc.stays, stays, err)
 			}

@@ -36,11 +36,13 @@ var (
 )
 
 // Join makes the cluster that cfg leads to a member under the name: a Secret
-// with the credentials in the system namespace, which is created if need be, and
+// with the credentials in the namespace, which is that of Refract and is created if need be, and
 // a FederatedCluster with the labels and taints, which stays until its copies are
 // gone. The cluster is asked first, so that nothing is written for one that cannot
 // be reached. The credentials must be a client certificate or a token.
-func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config, labels map[string]string, taints []corev1.Taint) error {
+func Join(
+	ctx context.Context, hub client.Client, namespace, name string, cfg *rest.Config, labels map[string]string, taints []corev1.Taint,
+) error {
 	if err := validName(name); err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	if err := onlyName(ctx, hub, name, uid); err != nil {
 		return err
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := hub.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %q: %w", ns.Name, err)
 	}

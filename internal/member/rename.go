@@ -99,7 +99,8 @@ func Replaced(ctx context.Context, hub client.Reader, name, old string) (*corev1
 // taints and those given, and its credentials. If there is one already, it is completed: what was interrupted can be repeated.
 // The controllers do the rest, and the old FederatedCluster is to be deleted when the new one is ready.
 func Replace(
-	ctx context.Context, hub client.Client, name string, old *corev1alpha1.FederatedCluster, labels map[string]string, taints []corev1.Taint,
+	ctx context.Context, hub client.Client, namespace, name string, old *corev1alpha1.FederatedCluster,
+	labels map[string]string, taints []corev1.Taint,
 ) (*corev1alpha1.FederatedCluster, error) {
 	switch {
 	case validName(name) != nil:
@@ -134,7 +135,7 @@ func Replace(
 		if err := hub.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return nil, fmt.Errorf("changing cluster %q: %w", name, err)
 		}
-		return fc, adopt(ctx, hub, fc)
+		return fc, adopt(ctx, hub, namespace, fc)
 	}
 	if !errors.Is(err, ErrNotJoined) {
 		return nil, err
@@ -143,13 +144,13 @@ func Replace(
 	old.Spec.DeepCopyInto(&fc.Spec)
 	fc.Spec.Taints = taints
 	annotateSuccessor(fc, old.Name, shard)
-	if fc.Spec.SecretRef.Name, err = copySecret(ctx, hub, name, old); err != nil {
+	if fc.Spec.SecretRef.Name, err = copySecret(ctx, hub, namespace, name, old); err != nil {
 		return nil, err
 	}
 	if err := hub.Create(ctx, fc); err != nil {
 		return nil, fmt.Errorf("creating cluster %q: %w", name, err)
 	}
-	return fc, adopt(ctx, hub, fc)
+	return fc, adopt(ctx, hub, namespace, fc)
 }
 
 func annotateSuccessor(fc *corev1alpha1.FederatedCluster, old, shard string) {
@@ -161,9 +162,9 @@ func annotateSuccessor(fc *corev1alpha1.FederatedCluster, old, shard string) {
 
 // copySecret copies the Secret of a member for another name, and returns the name of the copy; that of the Secret itself if `refract join`
 // has not created it, as others change it then.
-func copySecret(ctx context.Context, hub client.Client, name string, old *corev1alpha1.FederatedCluster) (string, error) {
+func copySecret(ctx context.Context, hub client.Client, namespace, name string, old *corev1alpha1.FederatedCluster) (string, error) {
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: old.Spec.SecretRef.Name}
+	key := client.ObjectKey{Namespace: namespace, Name: old.Spec.SecretRef.Name}
 	if err := hub.Get(ctx, key, secret); err != nil {
 		return "", fmt.Errorf("reading secret %s: %w", key, err)
 	}
@@ -198,9 +199,9 @@ func copySecret(ctx context.Context, hub client.Client, name string, old *corev1
 }
 
 // adopt records in the Secret of a FederatedCluster that it was created for that one, if `refract join` has created it and no other has it.
-func adopt(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
+func adopt(ctx context.Context, hub client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: fc.Spec.SecretRef.Name}
+	key := client.ObjectKey{Namespace: namespace, Name: fc.Spec.SecretRef.Name}
 	if err := hub.Get(ctx, key, secret); err != nil {
 		return fmt.Errorf("reading secret %s: %w", key, err)
 	}
@@ -256,8 +257,8 @@ func OwnSecret(ctx context.Context, hub client.Reader, namespace string, fc *cor
 }
 
 // Forget deletes the credentials of a member that has left, if they may go with it; see [OwnSecret].
-func Forget(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) (stays string, err error) {
-	secret, stays, err := OwnSecret(ctx, hub, corev1alpha1.SystemNamespace, fc)
+func Forget(ctx context.Context, hub client.Client, namespace string, fc *corev1alpha1.FederatedCluster) (stays string, err error) {
+	secret, stays, err := OwnSecret(ctx, hub, namespace, fc)
 	if err != nil || secret == nil {
 		return stays, err
 	}

@@ -41,13 +41,14 @@ func (w *world) contexts(clusters ...string) string {
 }
 
 // TestJoin: a member gets an account of its own by the rights of whoever joins it, and loses it when
-// it leaves; a second hub's is not taken away, and a narrower role is what it says.
+// it leaves; a second hub's is not taken away, and a narrower role is what it says. Refract is found in
+// whichever namespace of the hub it is installed in.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	const member = "member-2"
+	const member, elsewhere = "member-2", "fleet-system"
 	w := begin(t, 2)
-	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
-	w.start("refract")
+	w.kubectl(w.must("install", "--export", "--image", image, "--system-namespace", elsewhere), "apply", "-f", "-")
+	w.start("refract", "--system-namespace", elsewhere)
 	config := w.contexts(site, member)
 	there, err := w.Client(member)
 	if err != nil {
@@ -59,7 +60,7 @@ func TestJoin(t *testing.T) {
 		"serviceaccount kube-admiral-system/refract-member may do on the cluster what clusterrole refract-member says", "cluster eu-1 joined", "cluster eu-1 is ready",
 	})
 	secret := &corev1.Secret{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "eu-1"}, secret); err != nil {
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: elsewhere, Name: "eu-1"}, secret); err != nil {
 		t.Fatal(err)
 	}
 	if len(secret.Data["client-certificate-data"]) > 0 || len(secret.Data["client-key-data"]) > 0 {
@@ -93,6 +94,7 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 		t.Fatal(err)
 	}
 	w.must("unjoin", "eu-1", "--kubeconfig", config, "--yes")
+	w.gone("secret", secret)
 	out, code := w.refract("join", "eu-2", "--kubeconfig", config, "--member-context", member, "--role", role)
 	if code != 2 || !strings.Contains(out, "clusterrole refract-member is in use by other memberships") {
 		t.Errorf("want the role of another hub to stay, got exit code %d\n%s", code, out)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,7 +97,11 @@ func (w *world) start(account string, args ...string) *harness.Replica {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	as := w.kubeconfigOf(account)
+	namespace := system
+	if at := slices.Index(args, "--system-namespace"); at >= 0 {
+		namespace = args[at+1]
+	}
+	as := w.kubeconfigOf(namespace, account)
 	r, err := w.ReplicaFor(site, account, append([]string{"--kubeconfig", as, "--webhook-url", "https://" + ports[0], "--webhook-bind-address", ports[0]}, args...)...)
 	if err != nil {
 		w.t.Fatal(err)
@@ -114,10 +119,10 @@ func (w *world) kill(r *harness.Replica) {
 	}
 }
 
-// kubeconfigOf writes a kubeconfig of a service account in the system namespace.
-func (w *world) kubeconfigOf(account string) string {
+// kubeconfigOf writes a kubeconfig of a service account.
+func (w *world) kubeconfigOf(namespace, account string) string {
 	w.t.Helper()
-	token := w.kubectl("", "create", "token", account, "-n", system, "--duration", "2h")
+	token := w.kubectl("", "create", "token", account, "-n", namespace, "--duration", "2h")
 	to, err := w.Access(site)
 	if err != nil {
 		w.t.Fatal(err)

@@ -1,0 +1,69 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+)
+
+// Namespaces returns the namespaces in which a cluster has parts, sorted; none if the cluster does not say. The ClusterRoleBinding of a
+// part and the configuration of its webhook name them. The Deployments of other namespaces are not searched: a user of a namespace could
+// create one, and would get the credentials of members.
+func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, error) {
+	var all []string
+	for _, part := range parts {
+		binding := &rbacv1.ClusterRoleBinding{}
+		if err := look(ctx, c, client.ObjectKey{Name: part.Role}, binding); err != nil {
+			return nil, fmt.Errorf("reading clusterrolebinding %s: %w", part.Role, err)
+		}
+		for _, s := range binding.Subjects {
+			if s.Kind == rbacv1.ServiceAccountKind && deployed(s.Name) {
+				all = append(all, s.Namespace)
+			}
+		}
+		configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		if err := look(ctx, c, client.ObjectKey{Name: part.Configuration()}, configuration); err != nil {
+			return nil, fmt.Errorf("reading validatingwebhookconfiguration %s: %w", part.Configuration(), err)
+		}
+		for i := range configuration.Webhooks {
+			if s := configuration.Webhooks[i].ClientConfig.Service; s != nil && deployed(s.Name) {
+				all = append(all, s.Namespace)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	// A second installation has taken both from the one in the default namespace.
+	there, err := Installed(ctx, c, corev1alpha1.SystemNamespace)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(there, func(p Part) bool { return slices.Contains(parts, p) }) {
+		all = append(all, corev1alpha1.SystemNamespace)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// look reads an object, which stays empty if it is not there.
+func look(ctx context.Context, c client.Reader, key client.ObjectKey, o client.Object) error {
+	err := c.Get(ctx, key, o)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
+}
+
+// deployed reports whether a part has the name for its account and its Service.
+func deployed(name string) bool {
+	return slices.ContainsFunc(Parts(), func(p Part) bool { return p.Deployment == name })
+}
