@@ -432,3 +432,30 @@ func TestTakeOver(t *testing.T) {
 	s.untilConverted()
 	s.wired()
 }
+
+// TestEqualSchemas: versions with one schema mean the opposite by a boolean. The policy is needed
+// as any other is: without it the API server would give out what is stored.
+func TestEqualSchemas(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "crate", func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for i := range crd.Spec.Versions {
+			root := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
+			root.Properties["spec"] = apiextensionsv1.JSONSchemaProps{
+				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"open": {Type: "boolean"}},
+			}
+		}
+	})
+	p := s.policy("crate", func(spec *refractv1alpha1.ConversionPolicySpec) {
+		spec.Spokes[0].Fields = []refractv1alpha1.FieldConversion{{Hub: "spec.open", Spoke: "spec.open", ToHub: "!value", ToSpoke: "!value"}}
+	})
+	s.serve(p)
+	s.create(alpha, "full", "{open: true}")
+	harness.WantStatus(t, "The versions differ in what they mean.", s.api.Delete(t.Context(), p), 409, "needed by ", "spec.spokes[0].fields[0] changes values")
+	s.wantSpec("It is converted as before.", v1, "full", "{open: false}")
+	s.wired()
+
+	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) { version(crd, alpha).Served = false })
+	s.until("the policy can be deleted", func(ctx context.Context) error { return s.api.Delete(ctx, p) })
+	s.until("it is gone", func(ctx context.Context) error { return s.gone(ctx, p) })
+	s.wantSpec("What is stored is there.", v1, "full", "{open: false}")
+}

@@ -258,17 +258,47 @@ func neededBy(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructure
 		return ""
 	}
 	versions := versionsInUse(crd)
-	if len(versions) < 2 || sameSchemas(crd, versions) {
+	if len(versions) < 2 {
 		return ""
 	}
+	lost, otherwise := "objects could not be read", ""
+	if sameSchemas(crd, versions) {
+		entry := changing(p, versions)
+		if entry == "" {
+			return ""
+		}
+		lost = "objects would be read and written as they are stored, although " + entry + " changes values between these versions"
+		otherwise = ", or have a policy serve whose entries change no values"
+	}
 	return fmt.Sprintf("ConversionPolicy %s is needed by CustomResourceDefinition %s, whose versions %s are served or stored: "+
-		"without it objects could not be read. Either have one version left (refract crd migrate %s has all objects stored in one; "+
-		"then no longer serve the others), or have spec.conversion of the definition ask another webhook",
-		p.Name, crd.GetName(), strings.Join(versions, ", "), crd.GetName())
+		"without it %s. Either have one version left (refract crd migrate %s has all objects stored in one; "+
+		"then no longer serve the others), or have spec.conversion of the definition ask another webhook%s",
+		p.Name, crd.GetName(), strings.Join(versions, ", "), lost, crd.GetName(), otherwise)
 }
 
-// sameSchemas reports whether these versions differ in nothing but their names, so that
-// no conversion is needed.
+// changing returns the first entry of what a policy serves, or is to, that gives a value of these
+// versions another form or place; "" if there is none. Versions with equal schemas may still mean
+// different things by equal values, such as on by true and off by true.
+func changing(p *refractv1alpha1.ConversionPolicy, versions []string) string {
+	spec := &p.Spec
+	if p.Status.Served != nil {
+		spec = &p.Status.Served.Spec
+	}
+	for i, s := range spec.Spokes {
+		if !slices.Contains(versions, s.Version) {
+			continue
+		}
+		for j, f := range s.Fields {
+			if !reflect.DeepEqual(f, refractv1alpha1.FieldConversion{Hub: f.Spoke, Spoke: f.Spoke}) {
+				return fmt.Sprintf("spec.spokes[%d].fields[%d]", i, j)
+			}
+		}
+	}
+	return ""
+}
+
+// sameSchemas reports whether these versions differ in nothing but their names, so that each
+// takes the objects of the others as they are.
 func sameSchemas(crd *unstructured.Unstructured, names []string) bool {
 	versions, _, _ := unstructured.NestedSlice(reduced(crd), "spec", "versions")
 	var first any

@@ -9,6 +9,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // asking returns the definition with this in spec.conversion.
@@ -128,9 +130,9 @@ func TestNeededBy(t *testing.T) {
 			version(crd, 0)["served"], version(crd, 0)["storage"], version(crd, 1)["storage"] = false, false, true
 			crd.Object["status"] = map[string]any{"storedVersions": []any{"v2"}}
 		}, false, false},
-		"SameSchemas": {"Without conversion the versions are the same.", ours, func(crd *unstructured.Unstructured) {
+		"SameSchemas": {"The policy moves a field all the same: what is stored has it at either place.", ours, func(crd *unstructured.Unstructured) {
 			version(crd, 1)["schema"] = version(crd, 0)["schema"]
-		}, false, false},
+		}, false, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -153,6 +155,75 @@ func TestNeededBy(t *testing.T) {
 	}
 	if got := neededBy(serving(t, policyFrom(t, mapped, "widgets", 1)), nil, at(url)); got != "" {
 		t.Errorf("There is no definition, and the policy is needed: %s", got)
+	}
+}
+
+// TestNeededByEqualSchemas: versions with one schema need their policy if it changes a value.
+func TestNeededByEqualSchemas(t *testing.T) {
+	const url = "https://here/convert/widgets.example.com"
+	cases := map[string]struct {
+		reason string
+		spokes string
+		needed string
+	}{
+		"NoEntries": {"Nothing differs but the names of the versions.", "[{version: v1}]", ""},
+		"SamePlace": {"The entry moves a value to where it is.", "[{version: v1, fields: [{hub: spec.size, spoke: spec.size}]}]", ""},
+		"Lists":     {"The keys of a list tell which elements are the same, and change none.", "[{version: v1, lists: [{hub: spec.ports, keys: [name]}]}]", ""},
+		"Negated": {
+			"What is true in one version is false in the other.",
+			`[{version: v1, fields: [{hub: spec.enabled, spoke: spec.enabled, toHub: "!value", toSpoke: "!value"}]}]`, "spec.spokes[0].fields[0]",
+		},
+		"Prefix": {
+			"Each version spells the value in its own way.", `[{version: v1, fields: [{hub: spec.size, spoke: spec.size},
+				{hub: spec.description, spoke: spec.description, toHub: "'the ' + value", toSpoke: "value.substring(4)", lossy: true}]}]`,
+			"spec.spokes[0].fields[1]",
+		},
+		"Map": {
+			"Each version has another word for it.",
+			"[{version: v1, fields: [{hub: spec.description, spoke: spec.description, map: [{hub: Large, spoke: large}, {hub: large, spoke: Large}]}]}]",
+			"spec.spokes[0].fields[0]",
+		},
+		"Scale": {
+			"Each version counts in another unit.",
+			"[{version: v1, fields: [{hub: spec.size, spoke: spec.size, scale: {hub: 1000, spoke: 1}}]}]", "spec.spokes[0].fields[0]",
+		},
+		"Moved": {"The value is at another place.", "[{version: v1, fields: [{hub: spec.capacity, spoke: spec.size}, {hub: spec.size, spoke: spec.capacity}]}]", "spec.spokes[0].fields[0]"},
+		"NotInUse": {
+			"No object is in that version.",
+			"[{version: v1}, {version: v0, fields: [{hub: spec.size, spoke: spec.size, scale: {hub: 1000, spoke: 1}}]}]", "",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			crd := asking(t, `{strategy: Webhook, webhook: {clientConfig: {url: "`+url+`"}, conversionReviewVersions: [v1]}}`)
+			fields := `type: object
+properties:
+  spec:
+    type: object
+    properties:
+      size: {type: integer}
+      capacity: {type: integer}
+      enabled: {type: boolean}
+      description: {type: string}
+      ports: {type: array, items: {type: object, required: [name], properties: {name: {type: string}}}}
+`
+			for i := range 2 {
+				version(crd, i)["schema"] = map[string]any{"openAPIV3Schema": object(t, fields)}
+			}
+			unused := map[string]any{"name": "v0", "served": false, "storage": false, "schema": version(crd, 0)["schema"]}
+			spec := crd.Object["spec"].(map[string]any)
+			spec["versions"] = append(spec["versions"].([]any), unused)
+			p := policyFrom(t, "spec: {crd: widgets.example.com, hub: v2, mode: Serve, spokes: "+tc.spokes+"}", "widgets", 1)
+			if _, findings, err := compile(&p.Spec, reduced(crd)); err != nil {
+				t.Fatalf("%v: %v", err, findings)
+			}
+			for _, p := range []*refractv1alpha1.ConversionPolicy{p, serving(t, p.DeepCopy())} { // A backup has no status.
+				got := neededBy(p, crd, at(url))
+				if (got != "") != (tc.needed != "") || !strings.Contains(got, tc.needed) {
+					t.Errorf("%s\nneededBy(): got %q, want it to name %q", tc.reason, got, tc.needed)
+				}
+			}
+		})
 	}
 }
 
