@@ -52,6 +52,9 @@ func compileJSONPatch(by *tree.Author, o *corev1alpha1.JSONPatchOverrider, path 
 
 // parsePointer parses the pointer of a place that is to be written.
 func parsePointer(s string, path *field.Path) (tree.Pointer, *field.Error) {
+	if s == "" {
+		return tree.Pointer{}, field.Required(path, "must name a field, as /spec/replicas; the object as a whole cannot be replaced")
+	}
 	if !strings.HasPrefix(s, "/") {
 		return tree.Pointer{}, field.Invalid(path, s, "must begin with a slash, as every JSON pointer does")
 	}

@@ -120,6 +120,17 @@ var wanted = map[string]string{
 	"uint": "a whole number from 0 on", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on",
 }
 
+// insteadOf says what takes the place of flags of kubectl, by their names.
+var insteadOf = map[string]string{
+	"R": recursion, "recursive": recursion,
+	"k": kustomization, "kustomize": kustomization,
+}
+
+const (
+	recursion     = "leave it out: -f reads a folder with the folders in it"
+	kustomization = "build it and read the result: kubectl kustomize DIRECTORY | refract COMMAND -f -"
+)
+
 // explainFlagError says what a flag takes, or adds the nearest one, to an error of parsing
 // the flags.
 func explainFlagError(cmd *cobra.Command, err error) error {
@@ -139,6 +150,9 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 		}
 	})
 	hint := cmd.CommandPath() + " --help lists the flags"
+	if instead := insteadOf[unknown.GetSpecifiedName()]; instead != "" && cmd.Flags().Lookup("filename") != nil {
+		return withHint(err, instead)
+	}
 	if near := nearestFlag(unknown.GetSpecifiedName(), names); near != "" && unknown.GetSpecifiedShortnames() == "" {
 		hint = fmt.Sprintf("did you mean --%s?", near)
 	}

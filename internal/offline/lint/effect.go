@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/tree"
@@ -42,12 +43,10 @@ func checkEffect(overriding []*policy, lost *lost, out *report) {
 			switch {
 			case len(idle) == 0:
 			case len(idle) == len(r.items):
-				finding := p.finding(ValueAlreadySet, r.field, "changes nothing: all that it sets is there already")
-				out.add(finding.on(affected(r.runs)))
+				out.add(p.finding(ValueAlreadySet, r.field, "changes nothing: %s", r.idleness()).on(affected(r.runs)))
 			default:
 				for _, it := range idle {
-					finding := p.finding(ValueAlreadySet, it.field, "changes nothing: what it sets is there already")
-					out.add(finding.on(affected(r.runs)))
+					out.add(p.finding(ValueAlreadySet, it.field, "changes nothing: %s", it.idleness()).on(affected(r.runs)))
 				}
 			}
 			for _, it := range idle {
@@ -55,6 +54,49 @@ func checkEffect(overriding []*policy, lost *lost, out *report) {
 			}
 		}
 	}
+}
+
+const present = "what it sets is there already"
+
+// idleness returns why a rule changes nothing.
+func (r *rule) idleness() string {
+	why := r.items[0].idleness()
+	for _, it := range r.items[1:] {
+		if it.idleness() != why {
+			return "what it sets is there already, and what it takes away is not"
+		}
+	}
+	if why == present {
+		return "all that it sets is there already"
+	}
+	return why
+}
+
+// idleness returns why an item changes nothing.
+func (it *item) idleness() string {
+	switch spec := it.spec.(type) {
+	case *corev1alpha1.JSONPatchOverrider:
+		if spec.Operator == corev1alpha1.OpRemove {
+			return spec.Path + " holds only what stays on every copy, as the labels and annotations of Refract"
+		}
+	case *corev1alpha1.ImageOverrider:
+		if why := noComponent(spec.Operations); why != "" {
+			return why
+		}
+	}
+	return present
+}
+
+// noComponent returns why operations that only delete change no image; empty if one of them does something else.
+func noComponent(operations []corev1alpha1.ImageOperation) string {
+	var components []string
+	for i := range operations {
+		if operations[i].Operator != corev1alpha1.OpDelete {
+			return ""
+		}
+		components = append(components, string(operations[i].ImageComponent))
+	}
+	return "no image has a " + strings.Join(components, " or a ")
 }
 
 // checkIndexes looks for JSON patches that go by index to what has a name.

@@ -123,12 +123,39 @@ func (fail *failure) advice(it *item, code Code) string {
 		if meant := nearPath(fail.template(), fail.err.Path); meant != "" {
 			return fmt.Sprintf("did you mean %s?", meant)
 		}
+		if hint := it.splitByKind(); hint != "" {
+			return hint
+		}
 		return it.parentMissing(fail.err.Path)
+	case NoPodTemplate, PathWrongType:
+		return it.splitByKind()
 	case IndexOutOfRange:
 		return elements(fail.template(), fail.err.Path)
 	default: // The fact says it all.
 	}
 	return ""
+}
+
+// splitByKind returns what to do when an item fails for all objects of some kinds and for none of others.
+func (it *item) splitByKind() string {
+	failing, kinds := map[string]bool{}, map[string]bool{}
+	for i := range it.failures {
+		failing[it.failures[i].outcome.ID.Kind] = true
+	}
+	for i := range it.rule.runs {
+		kinds[it.rule.runs[i].outcome.ID.Kind] = true
+	}
+	var fits []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if !failing[kind] {
+			fits = append(fits, kind)
+		}
+	}
+	if len(fits) == 0 || len(failing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the rule fits %s and not %s: write a policy for each kind",
+		strings.Join(fits, ", "), strings.Join(slices.Sorted(maps.Keys(failing)), ", "))
 }
 
 // parentMissing returns what to do when what is to hold the item's value is not

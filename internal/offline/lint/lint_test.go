@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -159,5 +160,34 @@ func TestEachIsAskedAgain(t *testing.T) {
 	})
 	if !errors.Is(err, over) || result != nil || after > items {
 		t.Errorf("want no result and %v, after few questions more; got %v, %v, %d", over, result, err, after)
+	}
+}
+
+// TestNulls puts null in the place of each value of the fleet in turn. Text that formats a missing value shows
+// it as %!s(<nil>), which is no message.
+func TestNulls(t *testing.T) {
+	fleet, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, file := range fleet.Files {
+		lines := strings.Split(string(file.Data), "\n")
+		for j, line := range lines {
+			key, value, ok := strings.Cut(line, ": ")
+			if !ok || strings.Contains(key, "{") {
+				continue
+			}
+			changed := slices.Clone(lines)
+			changed[j] = key + ": null"
+			files := slices.Clone(fleet.Files)
+			files[i].Data = []byte(strings.Join(changed, "\n"))
+			var text bytes.Buffer
+			if err := WriteText(&text, Lint(manifest.ReadFS(golden.FS(files)))); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(text.String(), "%!") || strings.Contains(text.String(), "<nil>") {
+				t.Errorf("%s:%d: null instead of %s:\n%s", file.Name, j+1, value, text.String())
+			}
+		}
 	}
 }

@@ -55,7 +55,11 @@ func (c *collector) add(value any, place Place, l lines) {
 	if staysLocal(content) && !explains(content) {
 		return
 	}
-	items, isList := listItems(content)
+	items, isList, problem := listItems(content, place, l)
+	if problem != nil {
+		c.problems = append(c.problems, problem)
+		return
+	}
 	if !isList {
 		c.objects = append(c.objects, newObject(place, &unstructured.Unstructured{Object: content}, l))
 		return

@@ -47,7 +47,10 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 	if staysLocal(content) && !explains(content) {
 		return to, nil
 	}
-	items, isList := listItems(content)
+	items, isList, problem := listItems(content, place, l)
+	if problem != nil {
+		return to, []*Problem{problem}
+	}
 	if !isList {
 		return append(to, Document{Place: place, Content: content, lines: l}), nil
 	}
@@ -63,16 +66,23 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 
 // listItems returns the items of a list, and whether it is one. An API server
 // leaves out in a typed list what all items have in common, which is filled in.
-func listItems(content map[string]any) ([]any, bool) {
+// A list without items is one of which something was lost on the way, as of the
+// output of a program that failed: a problem.
+func listItems(content map[string]any, place Place, l lines) (items []any, isList bool, problem *Problem) {
 	kind, _ := content["kind"].(string)
-	items, isList := content["items"].([]any)
+	items, isList = content["items"].([]any)
+	if kind == "List" && !isList {
+		return nil, false, &Problem{
+			Place: l.at(place, "items"), Field: "items", Fact: fmt.Sprintf("is %s, want a list of objects", tree.TypeName(content["items"])),
+		}
+	}
 	if !isList || !strings.HasSuffix(kind, "List") {
-		return nil, false
+		return nil, false, nil
 	}
 	for _, item := range items {
 		if m, ok := item.(map[string]any); ok && kind != "List" && m["kind"] == nil && m["apiVersion"] == nil {
 			m["kind"], m["apiVersion"] = strings.TrimSuffix(kind, "List"), content["apiVersion"]
 		}
 	}
-	return items, true
+	return items, true, nil
 }

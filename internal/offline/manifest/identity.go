@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -21,6 +22,10 @@ import (
 // that can be read; if unnamed, it may have metadata.generateName instead of the
 // name. It sets the object's gvk.
 func (o *object) checkIdentity(unnamed bool) {
+	if o.isKustomization() {
+		o.report("", "is a kustomization, which describes manifests and is none", "build it and read the result: kubectl kustomize DIRECTORY, with -f - here")
+		return
+	}
 	o.modernize()
 	version := o.requireString(o.Content.Object, "apiVersion", "apiVersion")
 	kind := o.requireString(o.Content.Object, "kind", "kind")
@@ -91,6 +96,15 @@ func (o *object) requireString(from map[string]any, key, at string) string {
 		o.report(at, "is empty", "")
 	}
 	return s
+}
+
+// kustomizations are the names of files whose content needs no apiVersion and kind: kustomize fills them in.
+var kustomizations = []string{"kustomization.yaml", "kustomization.yml"}
+
+func (o *object) isKustomization() bool {
+	version, _ := o.Content.Object["apiVersion"].(string)
+	return strings.HasPrefix(version, "kustomize.config.k8s.io/") ||
+		(o.Content.Object["kind"] == nil && slices.Contains(kustomizations, filepath.Base(o.Place.File)))
 }
 
 // hintMissing is for a chart of helm, which is not read but filled in. Its file

@@ -89,17 +89,18 @@ func TestReadPaths(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for name, content := range map[string]string{
-		"one.yaml":           fmt.Sprintf(object, "one"),
-		"two.txt":            fmt.Sprintf(object, "two"),
-		"deep/b.yml":         fmt.Sprintf(object, "b"),
-		"deep/a.json":        `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}`,
-		"deep/er/c.yaml":     fmt.Sprintf(object, "c"),
-		"deep/notes.md":      "not a manifest",
-		"deep/.hidden.yaml":  "not: a manifest",
-		"deep/.git/x.yaml":   "not: a manifest",
-		"empty/readme.md":    "",
-		"local/k.yaml":       "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization, resources: [x.yaml]}",
-		"comments/none.yaml": "# nothing\n---\n# here\n---\nnull\n",
+		"one.yaml":                 fmt.Sprintf(object, "one"),
+		"two.txt":                  fmt.Sprintf(object, "two"),
+		"deep/b.yml":               fmt.Sprintf(object, "b"),
+		"deep/a.json":              `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}`,
+		"deep/er/c.yaml":           fmt.Sprintf(object, "c"),
+		"deep/notes.md":            "not a manifest",
+		"deep/.hidden.yaml":        "not: a manifest",
+		"deep/.git/x.yaml":         "not: a manifest",
+		"empty/readme.md":          "",
+		"local/k.yaml":             "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization, resources: [x.yaml]}",
+		"built/kustomization.yaml": "resources: [x.yaml]\n",
+		"comments/none.yaml":       "# nothing\n---\n# here\n---\nnull\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -123,6 +124,10 @@ func TestReadPaths(t *testing.T) {
 		"Stdin":          {reason: "A dash means stdin.", paths: []string{"-", "one.yaml", "-"}, stdin: fmt.Sprintf(object, "in"), want: []string{"stdin in", "one.yaml one"}},
 		"Missing":        {reason: "The others are read all the same.", paths: []string{"on.yaml", "one.yaml"}, want: []string{"one.yaml one"}, problems: []string{"on.yaml: does not exist (did you mean one.yaml?)"}},
 		"MissingFar":     {reason: "A guess that is wild is worse than none.", paths: []string{"zzzzzzzz/x.yaml"}, problems: []string{"zzzzzzzz/x.yaml: does not exist"}},
+		"Comma":          {reason: "kubectl takes several files in one flag.", paths: []string{"one.yaml,two.txt"}, problems: []string{"one.yaml,two.txt: does not exist (give the flag once for each: -f one.yaml -f two.txt)"}},
+		"Pattern":        {reason: "A quoted pattern reaches the program as it is.", paths: []string{"deep/*.yml"}, problems: []string{"deep/*.yml: does not exist (patterns are for the shell: leave out the quotes, or name the folder)"}},
+		"Kustomization":  {reason: "kustomize needs no kind in its file, and what stands there is said once.", paths: []string{"built"}, problems: []string{"built/kustomization.yaml:1: document 1: is a kustomization, which describes manifests and is none (build it and read the result: kubectl kustomize DIRECTORY, with -f - here)"}},
+		"ItemsNull":      {reason: "A list that has lost its items is none of no items.", paths: []string{"-"}, stdin: "kind: List\napiVersion: v1\nitems: null\n", problems: []string{"stdin:3: document 1: items: is null, want a list of objects"}},
 		"EmptyFolder":    {reason: "A folder without manifests is a mistake.", paths: []string{"empty"}, problems: []string{"empty: no manifest is in this folder (*.yaml, *.yml or *.json)"}},
 		"EmptyDocuments": {reason: "A file may say nothing.", paths: []string{"comments"}},
 		"OnlyLeftOut":    {reason: "A folder may hold nothing but what never goes to an API server.", paths: []string{"local"}},

@@ -95,6 +95,14 @@ func missing(p string, err error) *Problem {
 		problem.Fact, problem.Hint = "is not a file or folder", "to read from a URL, fetch it and pipe it in with -f -"
 		return problem
 	}
+	switch {
+	case strings.ContainsAny(p, "*?["):
+		problem.Hint = "patterns are for the shell: leave out the quotes, or name the folder"
+		return problem
+	case strings.Contains(p, ","):
+		problem.Hint = "give the flag once for each: -f " + strings.Join(strings.Split(p, ","), " -f ")
+		return problem
+	}
 	dir, base := filepath.Split(p)
 	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	if err != nil {

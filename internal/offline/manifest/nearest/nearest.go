@@ -6,17 +6,28 @@ import "strings"
 // To returns the candidate that is nearest to name: the one that takes the
 // fewest letters to be inserted, deleted, replaced or swapped with the next to
 // become name, whatever their case. The first one given wins among equals. It
-// returns the empty string when no candidate is near, that is, when more than a
-// third of the letters differ.
+// returns the only candidate that begins with name, as operator for op, when no
+// candidate is near, that is, when more than a third of the letters differ; and
+// the empty string when there is none.
 func To(name string, candidates []string) string {
 	best, least := "", len(name)/3+2
+	var longer []string
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(name), strings.ToLower(c)); d < least {
 			best, least = c, d
 		}
+		if len(name) >= shortest && strings.HasPrefix(c, name) {
+			longer = append(longer, c)
+		}
+	}
+	if best == "" && len(longer) == 1 {
+		return longer[0]
 	}
 	return best
 }
+
+// shortest is the length from which a name may be the beginning of another: one letter begins too many.
+const shortest = 2
 
 // distance is the number of edits between a and b, in bytes: the restricted
 // Damerau-Levenshtein distance.

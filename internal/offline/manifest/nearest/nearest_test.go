@@ -18,6 +18,8 @@ func TestTo(t *testing.T) {
 		"Short":        {reason: "One edit is near even for a short name.", name: "ap", candidates: commands, want: "up"},
 		"Empty":        {reason: "Nothing is near an empty name but a name of one letter.", name: "", candidates: commands},
 		"NoCandidates": {reason: "Without candidates there is no answer.", name: "render"},
+		"Beginning":    {reason: "A name that is cut short is one that was abbreviated.", name: "op", candidates: []string{"operator", "path", "value"}, want: "operator"},
+		"Beginnings":   {reason: "Where two names begin so, neither is meant more than the other.", name: "ver", candidates: []string{"versions", "verification"}},
 		"FirstOfEqual": {reason: "The answer must not vary.", name: "member-x", candidates: []string{"member-1", "member-2"}, want: "member-1"},
 	}
 	for name, tc := range cases {
