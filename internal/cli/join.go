@@ -40,13 +40,14 @@ type joinOptions struct {
 	role       string
 	asTheyAre  bool
 	replaces   string // The name that the cluster has.
+	all        bool   // Whether all members get new credentials, and none joins.
 	timeout    time.Duration
 }
 
 func newJoinCommand(s *streams) *cobra.Command {
 	o := &joinOptions{}
 	cmd := &cobra.Command{
-		Use:   "join NAME {--member-context CONTEXT | --replaces OLD}",
+		Use:   "join {NAME {--member-context CONTEXT | --replaces OLD} | --renew-all}",
 		Short: "Make a cluster a member of the hub",
 		Long: `Make a cluster a member of the hub. On the member an account is made for Refract, with
 a role that says what it may do there, and a token of that account is stored in a Secret
@@ -66,14 +67,26 @@ nothing is done: add the new name to them, and repeat the command. It can be rep
 if it was interrupted. With --replaces no context is needed; if one is given, it must lead to
 the same cluster.
 
+--renew-all gives each member a new token, after the hub was restored from a backup whose tokens
+have expired. A context belongs to a member if its server is the address that the hub records,
+and if the cluster that answers is the one that the hub records. A member of which that is not
+true gets nothing and is listed, with the reason; the exit code is then 1. Contexts are those of
+--member-kubeconfig, or of the kubeconfig of the hub.
+
 The hub is the cluster that kubectl would ask, or that the flags of kubectl name.
 The member is a context of the same kubeconfig, or of another file.`,
 		Example: `  refract join eu-1 --context hub --member-context eu-1 --label region=eu
   refract join lab --kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule
-  refract join eu-west-1 --replaces eu-1`,
-		Args: oneName("cluster"),
+  refract join eu-west-1 --replaces eu-1
+  refract join --renew-all --member-kubeconfig members.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.all {
+				return noArgs(cmd, args)
+			}
+			return oneName("cluster")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return explainMembership(o.run(cmd.Context(), s, args[0]))
+			return explainMembership(o.run(cmd.Context(), s, strings.Join(args, "")))
 		},
 	}
 	f := cmd.Flags()
@@ -85,12 +98,15 @@ The member is a context of the same kubeconfig, or of another file.`,
 	f.StringVar(&o.role, "role", "", "`file` with a ClusterRole that says what Refract may do on the member")
 	f.BoolVar(&o.asTheyAre, "existing-credentials", false, "store the credentials of the kubeconfig as they are")
 	f.StringVar(&o.replaces, "replaces", "", "`name` of a member that gets the new name")
+	f.BoolVar(&o.all, "renew-all", false, "give each member a new token")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to wait no longer for the cluster to be ready; 0 to not wait")
 	must(cmd.MarkFlagFilename("role", "yaml", "yml"))
 	must(cmd.RegisterFlagCompletionFunc("taint", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("replaces", completeMember(&o.cluster)))
-	cmd.MarkFlagsMutuallyExclusive("role", "existing-credentials", "replaces")
+	cmd.MarkFlagsMutuallyExclusive("role", "existing-credentials", "replaces", "renew-all")
+	cmd.MarkFlagsMutuallyExclusive("renew-all", "label")
+	cmd.MarkFlagsMutuallyExclusive("renew-all", "taint")
 	return cmd
 }
 
@@ -109,7 +125,7 @@ func addMemberFlags(cmd *cobra.Command, hub *clusterFlags, kubeconfig, context *
 }
 
 func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
-	if o.kubeconfig == "" && o.context == "" && o.replaces == "" {
+	if o.kubeconfig == "" && o.context == "" && o.replaces == "" && !o.all {
 		return withHint(errors.New("no cluster is named that is to join"), "--member-context or --member-kubeconfig names it")
 	}
 	if o.timeout < 0 {
@@ -129,6 +145,9 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	}
 	if o.namespace, err = systemNamespace(ctx, hub, o.namespace, installation.Propagation); err != nil {
 		return err
+	}
+	if o.all {
+		return o.renewAll(ctx, s, hub)
 	}
 	if o.replaces != "" {
 		return o.rename(ctx, s, hub, name, taints)

@@ -74,6 +74,7 @@ func TestJoin(t *testing.T) {
 	if out, code := w.refract("join", "eu-1", "--kubeconfig", config, "--member-context", member); code != 2 || !strings.Contains(out, `cluster "eu-1" is joined already`) {
 		t.Errorf("want it to have joined already, got exit code %d\n%s", code, out)
 	}
+	w.renewed(t, config, there, "eu-1")
 
 	// Another hub has joined it as well.
 	if _, err := w.Kubectl(member, "", "annotate", "serviceaccount", "refract-member", "-n", system, "--overwrite",
@@ -130,6 +131,34 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 			}
 			return errors.Join(errors.New("it is there"), err)
 		})
+	}
+}
+
+// renewed has the token of a member be one that nobody accepts any more, as in a backup of a hub that is too old, and gives the member
+// another by the contexts of a kubeconfig.
+func (w *world) renewed(t *testing.T, config string, there client.Client, name string) {
+	t.Helper()
+	account := &corev1.ServiceAccount{}
+	if err := there.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "refract-member"}, account); err != nil {
+		t.Fatal(err)
+	}
+	if err := there.Delete(t.Context(), account, client.Preconditions{UID: &account.UID}); err != nil { // Its tokens end with it.
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the member does not accept the token", func(context.Context) error {
+		if out := w.kubectl("", "get", "federatedcluster", name, "-o", "jsonpath={.status.conditions}"); !strings.Contains(out, "Unauthorized") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	out, code := w.refract("join", "--renew-all")
+	if code != 1 || !strings.Contains(out, "cluster "+name+": not renewed: no context of the kubeconfig leads to https://") {
+		t.Errorf("want a member without a context to be named, got exit code %d\n%s", code, out)
+	}
+	out = w.must("join", "--renew-all", "--member-kubeconfig", config)
+	harness.WantAll(t, "It says what it does.", out, []string{"cluster " + name + " is ready", "cluster " + name + ": renewed by context member-2"})
+	if hubs := hubsOf(t, there); !strings.HasSuffix(hubs, "/"+name) {
+		t.Errorf("want the account to be that of the member again, got %q", hubs)
 	}
 }
 
