@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -268,12 +269,33 @@ func (c *checker) admissionPolicies(ctx context.Context) {
 			}
 		}
 	}
+	c.installedPolicies(ctx)
 	switch {
 	case len(missing) > 0:
 		c.wrongf("policies", "refract run puts them right within a minute while it leads: look at its log",
 			"the API server does not say who may hand out what: %s", some(missing))
 	case n > 0:
 		c.rightf("policies", "the admission policies are there")
+	}
+}
+
+// installedPolicies looks for the admission policies that the installation brings and that its accounts cannot write.
+func (c *checker) installedPolicies(ctx context.Context) {
+	if len(c.found) == 0 {
+		return
+	}
+	objects, err := installation.Objects(&installation.Options{Parts: c.found, Namespace: c.Namespace, Image: "refract"})
+	if err != nil {
+		c.wrongf("policies", "", "%v", err)
+		return
+	}
+	for _, o := range objects {
+		if o.GroupVersionKind().Group != admissionregistrationv1.GroupName {
+			continue
+		}
+		if err := c.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			c.wrongf("policies", "refract install", "the API server does not keep the accounts of Refract to what they need: %v", err)
+		}
 	}
 }
 

@@ -256,6 +256,7 @@ func TestRoles(t *testing.T) {
 			})
 		}
 	}
+	wantDryRunsAlone(t, env)
 	// By now the authorizer knows all of the roles.
 	for user := range roleRights {
 		never := noRoleRights
@@ -297,4 +298,30 @@ func (r *roleRight) review(user roleUser) *authorizationv1.SubjectAccessReview {
 // String says what the right is, in an error.
 func (r *roleRight) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.verb, r.resource, strings.Trim(r.namespace+"/"+r.name, "/")))
+}
+
+// wantDryRunsAlone: the account that injects has the right to create pods, and creates none.
+func wantDryRunsAlone(t *testing.T, env *harness.Env) {
+	t.Helper()
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {generateName: mine-, namespace: default}, spec: {containers: [{name: a, image: a}]}}"
+	if _, err := env.Kubectl("hub", "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: default}}", "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	create := func(user roleUser, args ...string) (string, error) {
+		return env.KubectlSays("hub", pod, append([]string{"create", "-f", "-", "--validate=false", "--as", string(user)}, args...)...)
+	}
+	harness.Eventually(t, "the API server rejects pods of Refract", func(context.Context) error {
+		said, err := create(ofInjection, "--dry-run=server")
+		if err != nil {
+			return fmt.Errorf("want a dry run to pass, got %s", said)
+		}
+		said, err = create(ofInjection)
+		if err == nil || !strings.Contains(said, "Refract creates pods in dry runs alone") {
+			return fmt.Errorf("want the pod to be rejected, got %s", said)
+		}
+		return nil
+	})
+	if said, err := create("system:serviceaccount:other:refract-injection", "--as-group=system:masters"); err != nil {
+		t.Errorf("want pods of all others to be created, got %s", said)
+	}
 }

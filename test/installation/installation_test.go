@@ -106,6 +106,11 @@ func TestManifestsDeleted(t *testing.T) {
 			return nil
 		})
 	}
+	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-injection-pods")
+	if said := wrong(w.check()); !strings.Contains(said, `policies: the API server does not keep the accounts of Refract to what they need`) {
+		t.Errorf("want an admission policy of the installation to be missed, got\n%s", said)
+	}
+	w.kubectl(manifest, "apply", "-f", "-")
 	// The replicas go on to run, as a pod does for half a minute: what they still do is undone.
 	w.kubectl(manifest, "delete", "-f", "-", "--wait=false")
 	for _, o := range asked {
