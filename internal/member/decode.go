@@ -43,11 +43,13 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 	case *received:
 		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o), managers: o.ManagedFields}
 		if o.fault != nil {
-			s.Copy = faulty(o, o.fault)
+			s.Copy = faulty(o, resource, o.fault)
 		}
 		if s.Fault == "" {
 			defer d.account.decoding(o)()
-			s.Readiness, s.ReadinessMessage = d.readinessOf(o)
+			if s.Readiness, s.ReadinessMessage = d.readinessOf(o); s.ReadinessMessage != "" && sealed(resource) {
+				s.ReadinessMessage = notShown
+			}
 			s.Ended = d.endOf(o, resource)
 			d.judge(s, Key{resource, s.name}, o)
 		}
@@ -88,14 +90,14 @@ func nameOf(o metav1.Object) types.NamespacedName {
 func (d decoder) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 	c, err := d.read(o, resource)
 	if err != nil {
-		return faulty(o, err)
+		return faulty(o, resource, err)
 	}
 	return c
 }
 
 // faulty is a copy of which nothing can be read but which object it is.
-func faulty(o metav1.Object, why error) Copy {
-	c := Copy{Fault: output.Cut(why.Error(), mostMessage), version: number(o.GetResourceVersion())}
+func faulty(o metav1.Object, of schema.GroupResource, why error) Copy {
+	c := Copy{Fault: maskedFault(of, why), version: number(o.GetResourceVersion())}
 	if uid := o.GetUID(); len(uid) <= mostMark {
 		c.UID = uid
 	}

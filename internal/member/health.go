@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/output"
@@ -33,16 +34,16 @@ func (d decoder) judge(s *copyEvent, key Key, r *received) {
 	if s.Readiness != refractv1alpha1.ReadinessReady {
 		return
 	}
-	if err := d.check(h, r); err != nil {
+	if err := d.check(h, key.GroupResource, r); err != nil {
 		s.Readiness, s.ReadinessMessage = refractv1alpha1.ReadinessInProgress, output.Cut(err.Error(), mostMessage)
 	}
 }
 
-func (d decoder) check(h *Health, r *received) (err error) {
+func (d decoder) check(h *Health, of schema.GroupResource, r *received) (err error) {
 	defer rescue.To(&err, d.log, "asking whether a copy is healthy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
 	u, err := r.whole()
 	if err != nil {
-		return err
+		return masked(of, err)
 	}
 	return h.Check(u.Object)
 }

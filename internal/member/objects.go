@@ -49,7 +49,8 @@ func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource
 		return nil, err
 	}
 	defer o.decode.account.decoding(got)()
-	return got.whole()
+	whole, err := got.whole()
+	return whole, masked(gvr.GroupResource(), err)
 }
 
 // Any reports whether the member has an object of the type, a copy or not, in

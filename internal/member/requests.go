@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// objectsClient makes requests for objects of any type: O is what it gets of one, and L of a list.
+// objectsClient makes requests for objects of any type: O is what it gets of one, and L of a list. All requests about objects are made by it,
+// so that no error has values of sealed ones.
 type objectsClient[O metav1.Object, L runtime.Object] struct {
 	rest rest.Interface
 	// accept and acceptList are the media types of answers.
@@ -92,11 +93,11 @@ func (c *objectsClient[O, L]) object(ctx context.Context, r *rest.Request, gvr s
 	}
 	answer, err := r.Name(name.Name).SetHeader("Accept", c.accept).Do(ctx).Get()
 	if err != nil {
-		return o, err
+		return o, masked(gvr.GroupResource(), err)
 	}
 	o, ok := answer.(O)
 	if !ok || o.GetName() == "" {
-		return o, fmt.Errorf("want an object, got %s", answer.GetObjectKind().GroupVersionKind())
+		return o, masked(gvr.GroupResource(), fmt.Errorf("want an object, got %s", answer.GetObjectKind().GroupVersionKind()))
 	}
 	return o, nil
 }
@@ -109,11 +110,11 @@ func (c *objectsClient[O, L]) list(ctx context.Context, gvr schema.GroupVersionR
 	}
 	answer, err := options(r.SetHeader("Accept", c.acceptList), &o).Do(ctx).Get()
 	if err != nil {
-		return page, err
+		return page, masked(gvr.GroupResource(), err)
 	}
 	page, ok := answer.(L)
 	if !ok {
-		return page, fmt.Errorf("want a list of objects, got %s", answer.GetObjectKind().GroupVersionKind())
+		return page, masked(gvr.GroupResource(), fmt.Errorf("want a list of objects, got %s", answer.GetObjectKind().GroupVersionKind()))
 	}
 	return page, nil
 }
@@ -128,7 +129,11 @@ func (c *objectsClient[O, L]) watch(ctx context.Context, gvr schema.GroupVersion
 	if o.TimeoutSeconds != nil {
 		r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
 	}
-	return options(r.SetHeader("Accept", c.accept), &o).Watch(ctx)
+	events, err := options(r.SetHeader("Accept", c.accept), &o).Watch(ctx)
+	if err != nil {
+		return nil, masked(gvr.GroupResource(), err)
+	}
+	return maskedWatch(gvr.GroupResource(), events), nil
 }
 
 // delete begins the deletion of the object that meets the preconditions.
@@ -144,5 +149,5 @@ func (c *objectsClient[O, L]) delete(ctx context.Context, gvr schema.GroupVersio
 	if err != nil {
 		return err
 	}
-	return r.Name(name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	return masked(gvr.GroupResource(), r.Name(name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error())
 }

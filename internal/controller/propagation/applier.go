@@ -438,9 +438,6 @@ func (a *applier) writeFailed(key Key, t *target, r clusterStatus, err error) (r
 	if r.reason == reasonRejected {
 		r.message += remedyFor(err)
 	}
-	if key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && r.reason == reasonRejected {
-		r.message = "the API server refused the Secret; its answer is not shown, as it may hold values"
-	}
 	return a.failed(key, r)
 }
 

@@ -1,0 +1,179 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"refract.dev/internal/output"
+)
+
+// sealed reports whether the content of a type is for its readers only. Who may see how a copy fares, or read the logs, need not be one of them.
+func sealed(resource schema.GroupResource) bool {
+	return resource == schema.GroupResource{Resource: "secrets"}
+}
+
+const (
+	// notShown says why an answer is not shown.
+	notShown = "its answer is not shown, as it may hold values of Secrets"
+	// unnamedCause stands for a name that a member has written.
+	unnamedCause = "(not shown)"
+)
+
+// masked returns the error of a request for objects of a type. If their content is sealed, nothing of its text is the member's: an API server
+// quotes values that it refuses, and a webhook may quote all of them, in any encoding. What the member has said is told in words of ours,
+// which the readers of errors know.
+func masked(of schema.GroupResource, err error) error {
+	if err == nil || !sealed(of) {
+		return err
+	}
+	var said apierrors.APIStatus
+	switch dial := (*net.OpError)(nil); {
+	case errors.As(err, &said):
+		return &apierrors.StatusError{ErrStatus: maskedStatus(of, said.Status())}
+	case isLimit(err), errors.As(err, &dial), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return err // There is no answer.
+	}
+	return &unshown{err}
+}
+
+// unshown is an error whose text may be the member's.
+type unshown struct{ err error }
+
+// Error implements error.
+func (*unshown) Error() string {
+	return "what the cluster answers about Secrets cannot be read: " + notShown
+}
+
+// Unwrap returns what is not shown, to tell which error it is.
+func (u *unshown) Unwrap() error { return u.err }
+
+// knownReasons are the reasons of API servers that are told from others.
+var knownReasons = []metav1.StatusReason{
+	metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonAlreadyExists,
+	metav1.StatusReasonConflict, metav1.StatusReasonGone, metav1.StatusReasonInvalid, metav1.StatusReasonServerTimeout,
+	metav1.StatusReasonStoreReadError, metav1.StatusReasonTimeout, metav1.StatusReasonTooManyRequests, metav1.StatusReasonBadRequest,
+	metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonNotAcceptable, metav1.StatusReasonRequestEntityTooLarge,
+	metav1.StatusReasonUnsupportedMediaType, metav1.StatusReasonInternalError, metav1.StatusReasonExpired, metav1.StatusReasonServiceUnavailable,
+}
+
+// maskedStatus is what an API server has said, in words of ours.
+func maskedStatus(of schema.GroupResource, said metav1.Status) metav1.Status {
+	s := metav1.Status{Status: metav1.StatusFailure, Code: said.Code, Details: maskedDetails(said.Details)}
+	if s.Code < http.StatusBadRequest || s.Code > 599 {
+		s.Code = http.StatusInternalServerError
+	}
+	if slices.Contains(knownReasons, said.Reason) {
+		s.Reason = said.Reason
+	}
+	s.Message = maskedMessage(of, &said, s.Code)
+	return s
+}
+
+// maskedMessage keeps of a message what this package and the gates of copies tell apart.
+func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) string {
+	if verb := knownDenial(said.Message); verb != "" {
+		return fmt.Sprintf(`the request is forbidden: User %q cannot %s resource %q`, unnamedCause, verb, of.Resource)
+	}
+	for _, counted := range []string{of.Resource + "=1", "count/" + of.String() + "=1"} {
+		if strings.Contains(said.Message, "is forbidden: exceeded quota: ") && strings.Contains(said.Message, ", requested: "+counted+", used: ") {
+			return fmt.Sprintf("the request is forbidden: exceeded quota: %s, requested: %s, used: %s", unnamedCause, counted, unnamedCause)
+		}
+	}
+	const webhook = "Internal error occurred: failed calling webhook "
+	switch {
+	case strings.HasPrefix(said.Message, webhook):
+		return fmt.Sprintf("%s%q: %s", webhook, unnamedCause, notShown)
+	case strings.HasPrefix(said.Message, "admission webhook"):
+		return "admission webhook of the cluster denied the request about Secrets: " + notShown
+	}
+	for _, words := range storageWords {
+		if strings.Contains(said.Message, words) {
+			return words
+		}
+	}
+	return fmt.Sprintf("the API server refused the request about Secrets with status %d: %s", code, notShown)
+}
+
+// storageWords are those of etcd about itself, in the answers of API servers.
+var storageWords = []string{
+	"etcdserver: mvcc: database space exceeded", "etcdserver: request is too large", "etcdserver: request timed out", "etcdserver: leader changed",
+	"etcdserver: no leader", "etcdserver: too many requests",
+}
+
+// rightsVerbs are the verbs of our requests.
+var rightsVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+
+// knownDenial returns the verb of the right that is missing; empty if none is.
+func knownDenial(message string) string {
+	said := denial.FindStringSubmatch(message)
+	if said == nil || !slices.Contains(rightsVerbs, said[1]) {
+		return ""
+	}
+	return said[1]
+}
+
+// maskedDetails keeps of the details of an error what errors are told apart by.
+func maskedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
+	if d == nil {
+		return nil
+	}
+	kept := &metav1.StatusDetails{}
+	if d.Kind == namespaces.Resource && d.Group == namespaces.Group {
+		kept.Kind = d.Kind
+	}
+	const immutable = "immutable"
+	for _, cause := range briefly(d).Causes {
+		var c metav1.StatusCause
+		switch {
+		case cause.Type == "NamespaceTerminating":
+			c.Type = cause.Type
+		case cause.Field == "metadata.uid":
+			c.Field = cause.Field
+		case strings.Contains(cause.Message, immutable) && slices.Contains([]string{"data", "type", immutable}, cause.Field):
+			c.Field, c.Message = cause.Field, immutable
+		default:
+			continue
+		}
+		kept.Causes = append(kept.Causes, c)
+	}
+	return kept
+}
+
+// maskedWatch returns a watch whose errors are masked.
+func maskedWatch(of schema.GroupResource, events watch.Interface) watch.Interface {
+	if !sealed(of) {
+		return events
+	}
+	return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
+		if e.Type != watch.Error {
+			return e, true
+		}
+		said := metav1.Status{Code: http.StatusInternalServerError}
+		if s, ok := e.Object.(*metav1.Status); ok {
+			said = *s
+		}
+		s := maskedStatus(of, said)
+		e.Object = &s
+		return e, true
+	})
+}
+
+// maskedFault says why what a member answers about an object cannot be read.
+func maskedFault(of schema.GroupResource, why error) string {
+	if sealed(of) {
+		return notShown
+	}
+	return output.Cut(why.Error(), mostMessage)
+}
