@@ -106,7 +106,7 @@ func (r *Removal) Purge(ctx context.Context) error {
 		return err
 	}
 	for i := range stocks {
-		if err := r.release(ctx, &stocks[i]); err != nil {
+		if _, err := r.release(ctx, &stocks[i]); err != nil {
 			return err
 		}
 	}
@@ -168,10 +168,10 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	return secrets, nil
 }
 
-// release takes off our finalizers, which nobody heeds any more: those of others stay.
-func (r *Removal) release(ctx context.Context, s *Stock) error {
+// release takes off our finalizers, which nobody heeds any more, and returns from how many objects: those of others stay.
+func (r *Removal) release(ctx context.Context, s *Stock) (n int, err error) {
 	ours := []string{refractv1alpha1.Finalizer, refractv1alpha1.ConversionFinalizer}
-	return s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {
+	err = s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {
 		if !slices.ContainsFunc(o.Finalizers, func(f string) bool { return slices.Contains(ours, f) }) {
 			return nil
 		}
@@ -182,6 +182,8 @@ func (r *Removal) release(ctx context.Context, s *Stock) error {
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("releasing %s %s: %w", s.kind.Kind, o.Name, err)
 		}
+		n++
 		return nil
 	})
+	return n, err
 }

@@ -18,6 +18,9 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 )
 
 // Removal is an installation that is to be taken away.
@@ -103,6 +106,11 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	}
 	if err := r.stop(ctx, goes); err != nil {
 		return nil, err
+	}
+	if slices.Contains(goes, Propagation) {
+		if err := r.releaseReports(ctx); err != nil {
+			return nil, err
+		}
 	}
 	rest, err := r.manifest(goes, stays)
 	if err != nil {
@@ -261,6 +269,20 @@ func (r *Removal) stop(ctx context.Context, parts []Part) error {
 		return fmt.Errorf("waiting for the pods to end: %s: %w", last, err)
 	}
 	return err
+}
+
+// releaseReports takes off Propagations the finalizers that earlier versions put there: nobody could delete a namespace with one of them.
+func (r *Removal) releaseReports(ctx context.Context) error {
+	for _, kind := range []string{refractv1alpha1.KindPropagation, refractv1alpha1.KindClusterPropagation} {
+		n, err := r.release(ctx, &Stock{kind: refractv1alpha1.GroupVersion.WithKind(kind)})
+		if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if n > 0 {
+			r.Tell(fmt.Sprintf("%s of %s released", output.Count(n, "finalizer", "finalizers"), strings.ToLower(kind)))
+		}
+	}
+	return nil
 }
 
 // deleteAll deletes objects as far as they are there, and tells of each.

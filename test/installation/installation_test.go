@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,7 +66,7 @@ func TestInstallAndUninstall(t *testing.T) {
 
 	out = w.must("uninstall", "--purge", "--yes")
 	harness.WantAll(t, "It lists what goes.", out, []string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
-	w.gone("namespace", named("Namespace", system))
+	w.gone("namespace", namespaceOf(system))
 	if diff := cmp.Diff(before, w.everything()); diff != "" {
 		t.Errorf("what is left: -before, +after:\n%s", diff)
 	}
@@ -120,7 +121,7 @@ func TestManifestsDeleted(t *testing.T) {
 		_, err := w.Kubectl(site, ofUsers, "apply", "-f", "-")
 		return err
 	})
-	w.gone("namespace", named("Namespace", system))
+	w.gone("namespace", namespaceOf(system))
 	for _, r := range w.check().Results {
 		if r.Check == "left" {
 			t.Errorf("want nothing to be left, got %s", r.Message)
@@ -191,12 +192,8 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 	w.gone("ValidatingAdmissionPolicy", &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-conversion-in-use"}})
 }
 
-// named is an object of version v1 with its name alone.
-func named(kind, name string) client.Object {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: kind})
-	u.SetName(name)
-	return u
+func namespaceOf(name string) client.Object {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
 // everything returns all objects of the cluster by their names, as YAML, without what changes by
@@ -291,5 +288,5 @@ func TestUninstallConverted(t *testing.T) {
 	if got := w.kubectl("", "get", "widgets.v2.example.com", "-n", "default", "-o", "name"); got != "widget.example.com/a\n" {
 		t.Errorf("want objects to be read in both versions, got %q", got)
 	}
-	w.gone("namespace", named("Namespace", system))
+	w.gone("namespace", namespaceOf(system))
 }

@@ -117,8 +117,7 @@ const ReleaseKeptAnnotation = Prefix + "release-kept"
 // the policy. The value means nothing.
 const ApproveReferencesAnnotation = Prefix + "approve-references"
 
-// Finalizer keeps a Propagation until every copy of its object is deleted, and a
-// FederatedCluster until every copy on it is.
+// Finalizer keeps a FederatedCluster until every copy on it is deleted. Earlier versions put it on Propagations, too.
 const Finalizer = Prefix + "propagation"
 
 // AddToScheme registers the kinds of this package.

@@ -17,7 +17,7 @@ func TestGuides(t *testing.T) {
 		change func(*known)
 		want   bool
 	}{
-		"Rows": {"How the copies are is for people.", func(k *known) { k.version, k.digest, k.finalized = "8", [32]byte{1}, true }, false},
+		"Rows": {"How the copies are is for people.", func(k *known) { k.version, k.digest, k.bound = "8", [32]byte{1}, true }, false},
 		"Ready": {"So are conditions.", func(k *known) {
 			k.conditions = []metav1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: metav1.Time{Time: time.Unix(1, 0)}}}
 		}, false},

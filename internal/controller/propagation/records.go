@@ -72,6 +72,17 @@ func (r record) key() Key {
 	}
 }
 
+// bound reports whether the record has a finalizer of Refract, or its object as an owner, as earlier versions wrote it. With the finalizer,
+// nobody could delete a namespace while Refract does not run. With the owner alone, the record would go with its object, and what it
+// says of the deletion would be lost. So it has neither: Refract deletes it after the last copy, and a namespace takes it along.
+func (r record) bound() bool {
+	return controllerutil.ContainsFinalizer(r.Object, refractv1alpha1.Finalizer) || slices.ContainsFunc(r.GetOwnerReferences(), r.isSource)
+}
+
+func (r record) isSource(o metav1.OwnerReference) bool {
+	return o.Kind == r.spec.Source.Kind && o.Name == r.spec.Source.Name
+}
+
 // recordName is NAME.RESOURCE[.GROUP]; with a hash at its end where that is no
 // name of an object, or too long for one.
 func recordName(key Key) string {
@@ -97,7 +108,7 @@ type known struct {
 	version    string // resourceVersion
 	source     types.UID
 	deleting   bool
-	finalized  bool // Whether it has our finalizer.
+	bound      bool // See [record.bound].
 	conditions []metav1.Condition
 	digest     [sha256.Size]byte // Of the status.
 	// status is what was reported before a restart, until it was taken up.
@@ -286,7 +297,7 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 	k := &known{
 		stale: stale,
 		uid:   rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
-		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
+		deleting: rec.GetDeletionTimestamp() != nil, bound: rec.bound(),
 		conditions: rec.status.Conditions, digest: sum,
 		placed: placedIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,
 		readBack: readBack(rec.status.OverridePolicies, rec.status.DeletedPolicies, rec.status.Follows),

@@ -201,27 +201,19 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 	r.SetName(recordName(key))
 	r.SetResourceVersion(k.version)
 	r.SetUID(k.uid)
-	if p.gone && len(statuses)+len(was.placed) == 0 {
-		if found {
-			if err := rep.close(ctx, r, k); err != nil {
-				return again(err)
-			}
-			if k.rollout != nil {
-				rep.revisions.later(key)
-			}
-		}
-		rep.decider.forget(key, p)
-		return reconcile.Result{}, nil
-	}
 	switch {
-	case p.gone && !found:
-		return reconcile.Result{}, nil // Nobody is left to report to.
-	case !p.gone && found && k.deleting:
-		// Somebody deleted it, or the object was made again: so is the record.
-		if err := rep.release(ctx, r, k); err != nil {
+	case found && k.bound:
+		if err := rep.unbind(ctx, r); err != nil {
 			return again(err)
 		}
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
+	case p.gone && !found:
+		rep.goOn(key, p)
+		return reconcile.Result{}, nil
+	case p.gone && len(statuses)+len(was.placed) == 0:
+		return rep.close(ctx, key, p, r, k)
+	case !p.gone && found && k.deleting:
+		return reconcile.Result{}, nil // Somebody deleted it, and somebody's finalizer holds it: when it is gone it is made again.
 	case !found:
 		r.SetResourceVersion("")
 		r.SetUID("")
@@ -406,33 +398,42 @@ func again(err error) (reconcile.Result, error) {
 func describe(r record, key Key, p *desiredState) {
 	api := p.gvr.GroupVersion().String()
 	r.spec.Source = refractv1alpha1.SourceReference{APIVersion: api, Kind: p.kind, Resource: key.Resource, Name: key.Name, UID: p.uid}
-	r.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: api, Kind: p.kind, Name: key.Name, UID: p.uid}})
-	controllerutil.AddFinalizer(r.Object, refractv1alpha1.Finalizer)
 }
 
-// close takes the record away.
-func (rep *reporter) close(ctx context.Context, r record, k known) error {
-	if err := rep.release(ctx, r, k); err != nil {
-		return err
+// close takes the record away of an object of which nothing is left.
+func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r record, k known) (reconcile.Result, error) {
+	if !k.deleting {
+		if err := rep.client.Delete(ctx, r.Object, client.Preconditions{UID: &k.uid}); client.IgnoreNotFound(err) != nil {
+			return again(err)
+		}
 	}
-	if k.deleting {
-		return nil
+	if k.rollout != nil {
+		rep.revisions.later(key)
 	}
-	return client.IgnoreNotFound(rep.client.Delete(ctx, r.Object, client.Preconditions{UID: &k.uid}))
+	rep.decider.forget(key, p)
+	return reconcile.Result{}, nil
 }
 
-// release takes the finalizer off a record that is being deleted.
-func (rep *reporter) release(ctx context.Context, r record, k known) error {
-	if !k.finalized {
-		return nil
+// goOn is for an object that is gone together with its record, as a namespace takes that along. Nobody is left to report to, and nobody tells
+// any more of the copies on the members of other replicas. Those on the members of this replica are deleted all the same.
+func (rep *reporter) goOn(key Key, p *desiredState) {
+	rep.state.learn(key, nil)
+	if _, statuses, was, ok := rep.state.snapshot(key); ok && len(statuses)+len(was.placed) == 0 {
+		rep.decider.forget(key, p)
 	}
+}
+
+// unbind takes off a record what an earlier version has put there: see [record.bound].
+func (rep *reporter) unbind(ctx context.Context, r record) error {
 	if err := rep.live.Get(ctx, client.ObjectKeyFromObject(r.Object), r.Object); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	before, ok := r.DeepCopyObject().(client.Object)
-	if !ok || !controllerutil.RemoveFinalizer(r.Object, refractv1alpha1.Finalizer) {
+	if !ok || !r.bound() {
 		return nil
 	}
+	controllerutil.RemoveFinalizer(r.Object, refractv1alpha1.Finalizer)
+	r.SetOwnerReferences(slices.DeleteFunc(r.GetOwnerReferences(), r.isSource))
 	return client.IgnoreNotFound(rep.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -75,11 +76,22 @@ func (d *desk) funcs() interceptor.Funcs {
 
 // recordOn is a record of the hub of the ConfigMap web with this UID, and these clusters.
 func recordOn(uid types.UID, clusters ...refractv1alpha1.ClusterStatus) *refractv1alpha1.Propagation {
-	r := &refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web.configmaps", UID: "r", Finalizers: []string{refractv1alpha1.Finalizer},
-	}}
+	r := &refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.configmaps", UID: "r"}}
 	r.Spec.Source = refractv1alpha1.SourceReference{APIVersion: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "web", UID: uid}
 	r.Status.Clusters = clusters
+	return r
+}
+
+// bound is a record as earlier versions wrote it: the object is its owner, and it has these finalizers.
+func bound(deleting bool, finalizers ...string) *refractv1alpha1.Propagation {
+	r := recordOn("1")
+	r.Finalizers = finalizers
+	if !slices.Contains(finalizers, "example.com/hold") {
+		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "web", UID: "1"}}
+	}
+	if deleting {
+		r.DeletionTimestamp = new(metav1.Now())
+	}
 	return r
 }
 
@@ -135,16 +147,28 @@ func TestReportOne(t *testing.T) {
 			want: want{Wrote: []string{"update", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
 		},
 		"Deleted": {
-			reason: "Somebody deleted the record, and the object is there: it goes, and is made again.", p: there, record: func() *refractv1alpha1.Propagation {
-				r, now := recordOn("1"), metav1.Now()
-				r.DeletionTimestamp = &now
-				return r
-			}(),
-			want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+			reason: "Somebody deleted the record, and somebody's finalizer holds it: it is made again when it is gone.", p: there,
+			record: bound(true, "example.com/hold"), want: want{Known: true},
+		},
+		"BoundAndDeleted": {
+			reason: "An earlier version wrote it, and its namespace is being deleted: it is let go, and so is the namespace.",
+			p:      there, record: bound(true, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"BoundAndGone": {
+			reason: "So it is if copies are left: they are remembered elsewhere.", p: gone, was: previous{placed: on("eu-1")},
+			record: bound(true, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"Bound": {
+			reason: "An earlier version wrote it: it would hold its namespace while Refract does not run.",
+			p:      there, record: bound(false, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"Owned": {
+			reason: "An earlier version wrote it, or a hub was restored: it would go with its object, before its copies.",
+			p:      there, record: bound(false), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
 		},
 		"GoneEverywhere": {
 			reason: "Nothing is left: the record goes, and is no reason to remember anything.", p: gone, record: recordOn("1"),
-			want: want{Wrote: []string{"patch", "delete"}},
+			want: want{Wrote: []string{"delete"}},
 		},
 		"GoneAndPlaced": {
 			reason: "A cluster may have a copy that has not said so since a restart.", p: gone, was: previous{placed: on("eu-1")}, record: recordOn("1", synced),
@@ -156,8 +180,8 @@ func TestReportOne(t *testing.T) {
 			want:   want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
 		},
 		"GoneAndNobodyAsks": {
-			reason: "There is neither an object nor a record: nobody is left to report to.", p: gone,
-			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, want: want{Known: true},
+			reason: "There is neither an object nor a record, and the copy is for another replica to delete, which nobody tells of any more.", p: gone,
+			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}},
 		},
 		"Overtaken": {
 			reason: "Somebody else wrote the record, and a watch will say what.", p: there, record: recordOn("1", synced),
@@ -176,7 +200,7 @@ func TestReportOne(t *testing.T) {
 		},
 		"CannotBeClosed": {
 			reason: "It is known until its record has gone.", p: gone, record: recordOn("1"), refuse: map[string]error{"delete": errors.New("no answer")},
-			want: want{Wrote: []string{"patch", "delete"}, Err: "no answer", Known: true},
+			want: want{Wrote: []string{"delete"}, Err: "no answer", Known: true},
 		},
 		"Warned": {
 			reason: "Each warning is told once, as is that something is not as it should be.", p: &desiredState{
