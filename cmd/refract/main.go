@@ -5,15 +5,10 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"refract.dev/internal/cli"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends a program that does not end by itself.
-	context.AfterFunc(ctx, stop)
-	os.Exit(cli.Main(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Main(cli.Interruptible(context.Background()), os.Args, os.Stdin, os.Stdout, os.Stderr))
 }

@@ -27,9 +27,6 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 	r.shrunk[l.Name]++
 	key := violationKey(l, t, v)
 	fails := func(together map[string]any) bool {
-		if r.ctx.Err() != nil || left <= 0 {
-			return false
-		}
 		obj, ok := together["object"].(map[string]any)
 		if !ok {
 			return false
@@ -56,7 +53,7 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 		best, object = found, s.raw
 		return true
 	}
-	generate.Shrink(map[string]any{"object": t.raw, "edits": pack(edits)}, fails)
+	generate.Shrink(map[string]any{"object": t.raw, "edits": pack(edits)}, fails, func() bool { return r.ctx.Err() != nil || left <= 0 })
 	if best.Object == nil {
 		best.Object = object
 	}

@@ -133,19 +133,20 @@ func (o *crdVerifyOptions) run(ctx context.Context, s *streams) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	compiled, err := o.policies.compile(s, flagPaths{"--objects", o.objects})
-	if err != nil {
+	budget, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	var verification *crd.Verification
+	err = s.within(budget, func() error {
+		var err error
+		verification, err = o.verification(ctx, budget, s)
 		return err
-	}
-	if len(compiled.documents) > 1 {
-		return withHint(fmt.Errorf("one policy can be verified, and %s has %d", pathsText(o.policies.policies), len(compiled.documents)),
-			fmt.Sprintf("the first two are at %s and %s; give a file with one", compiled.documents[0].Place, compiled.documents[1].Place))
-	}
-	verification := crd.NewVerification(&compiled.documents[0], compiled.report)
-	if len(compiled.policies) == 1 {
-		if err := o.verify(ctx, s, verification, &compiled.policies[0]); err != nil {
-			return err
-		}
+	})
+	switch {
+	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return withHint(fmt.Errorf("%s were over before the schemas, the policy and the objects were read, and one object was looked at", o.timeout),
+			"--timeout gives more time")
+	case err != nil:
+		return err
 	}
 	if err := write(s, verification); err != nil {
 		return err
@@ -154,6 +155,25 @@ func (o *crdVerifyOptions) run(ctx context.Context, s *streams) error {
 		return errFound
 	}
 	return nil
+}
+
+// verification reads what the flags name, and verifies it for as long as there is time.
+func (o *crdVerifyOptions) verification(ctx, budget context.Context, s *streams) (*crd.Verification, error) {
+	compiled, err := o.policies.compile(s, flagPaths{"--objects", o.objects})
+	if err != nil {
+		return nil, err
+	}
+	if len(compiled.documents) > 1 {
+		return nil, withHint(fmt.Errorf("one policy can be verified, and %s has %d", pathsText(o.policies.policies), len(compiled.documents)),
+			fmt.Sprintf("the first two are at %s and %s; give a file with one", compiled.documents[0].Place, compiled.documents[1].Place))
+	}
+	verification := crd.NewVerification(&compiled.documents[0], compiled.report)
+	if len(compiled.policies) == 1 {
+		if err := o.verify(ctx, budget, s, verification, &compiled.policies[0]); err != nil {
+			return nil, err
+		}
+	}
+	return verification, nil
 }
 
 // check returns what is wrong with the flags.
@@ -190,8 +210,9 @@ func unknownLaw(name string, known []string) error {
 	return withHint(fmt.Errorf("--laws: there is no law %q", name), hint)
 }
 
-// verify holds a policy against the laws, or compares it with the webhook.
-func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verification, p *crd.Policy) error {
+// verify holds a policy against the laws, or compares it with the webhook, until the end of the
+// budget; the end of ctx is an error.
+func (o *crdVerifyOptions) verify(ctx, budget context.Context, s *streams, v *crd.Verification, p *crd.Policy) error {
 	options := verify.Options{Seed: o.seed, Objects: o.count, Violations: mostViolations}
 	for _, name := range o.laws {
 		options.Laws = append(options.Laws, verify.Law(name))
@@ -203,8 +224,6 @@ func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verifi
 			return err
 		}
 	}
-	budget, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
 	if o.against == "" {
 		if err := v.Verify(budget, p, nil, recorded, options); err != nil {
 			return err

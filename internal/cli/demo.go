@@ -82,7 +82,7 @@ browser with --ui.`,
 	f.IntVar(&o.members, "members", demoMembers, "`number` of member clusters, 3 or more")
 	addOutputFlag(cmd, &o.output, demoOutputs)
 	cmd.MarkFlagsMutuallyExclusive("once", "ui")
-	return cmd
+	return s.finishing(cmd)
 }
 
 func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {

@@ -25,7 +25,7 @@ type docsOptions struct {
 // are written: they are checked for freshness.
 var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // A constant.
 
-func newDocsCommand(*streams) *cobra.Command {
+func newDocsCommand(s *streams) *cobra.Command {
 	o := &docsOptions{}
 	cmd := &cobra.Command{
 		Use:    "docs",
@@ -38,7 +38,7 @@ func newDocsCommand(*streams) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.markdown, "markdown", "", "`folder` to write Markdown to")
 	f.StringVar(&o.man, "man", "", "`folder` to write man pages to")
-	return cmd
+	return s.finishing(cmd)
 }
 
 func (o *docsOptions) run(root *cobra.Command) error {

@@ -17,7 +17,7 @@ var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "approve",
 
 // TestHelpExamples runs every example in the help of every command.
 func TestHelpExamples(t *testing.T) {
-	root := newRootCommand(&streams{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	root := newRootCommand(newStreams(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		for line := range strings.Lines(cmd.Example) {

@@ -220,8 +220,12 @@ func admit(
 	fmt.Fprintf(s.err, "serviceaccount %s/%s may do on the cluster what clusterrole %s says\n",
 		corev1alpha1.SystemNamespace, installation.MemberAccount, installation.MemberAccount)
 	return as, func() error {
-		_, err := installation.Dismiss(context.WithoutCancel(ctx), c, of)
-		return err
+		return s.whole(func() error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dismissTimeout)
+			defer cancel()
+			_, err := installation.Dismiss(ctx, c, of)
+			return err
+		})
 	}, nil
 }
 

@@ -81,12 +81,8 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 	if err := renameAccount(ctx, hub, o.namespace, old, name); err != nil {
 		fmt.Fprintf(s.err, "the account of Refract on the cluster is not known to be that of %s: %v\n", name, err)
 	}
-	stays, err := member.Forget(context.WithoutCancel(ctx), hub, o.namespace, old)
-	if err != nil {
+	if err := forget(ctx, s, hub, o.namespace, old); err != nil {
 		return err
-	}
-	if stays != "" {
-		fmt.Fprintln(s.err, stays)
 	}
 	if err := member.Leave(ctx, hub, old); err != nil {
 		return err

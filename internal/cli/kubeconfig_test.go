@@ -75,7 +75,7 @@ var clusterCommands = map[string]struct {
 // TestClusterFlags: of $KUBECONFIG with two files every command asks the current context, or the one that --context
 // names, as whom --as and --as-group say; and in the namespace that -n names.
 func TestClusterFlags(t *testing.T) {
-	root := newRootCommand(&streams{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	root := newRootCommand(newStreams(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))
 	found := map[string]bool{}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

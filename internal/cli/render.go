@@ -131,7 +131,11 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	}
 	// Where something was left out or has failed, what is there may still be right.
 	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given()
-	done, err := render.WriteDir(o.outputDir, "refract render", files, whole)
+	var done *render.Written
+	err = s.whole(func() error {
+		done, err = render.WriteDir(o.outputDir, "refract render", files, whole)
+		return err
+	})
 	if err != nil {
 		return explainOutput(err)
 	}

@@ -183,17 +183,19 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 	if o.timeout < 0 {
 		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
 	}
-	c, err := clusterClient(ctx, &o.cluster)
+	within, cancel := o.reaching(ctx)
+	defer cancel()
+	c, err := clusterClient(within, &o.cluster)
 	if err != nil {
 		return err
 	}
-	p, err := o.policy(ctx, c, name)
+	p, err := o.policy(within, c, name)
 	if err != nil {
 		return err
 	}
 	r := injected.RolloutOf(p)
 	if (o.wait && o.timeout > 0) || o.watch {
-		if r, err = o.follow(ctx, s, c, r); err != nil {
+		if r, err = o.follow(ctx, within, s, c, r); err != nil {
 			return err
 		}
 	}
@@ -208,8 +210,8 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 
 // follow tells every change until the rollout is complete, halted or given up on, or
 // there is none, and returns how it stands then.
-func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
-	limited, cancel := o.limit(ctx)
+func (o *rolloutStatusOptions) follow(ctx, within context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
+	limited, cancel := o.limit(within)
 	defer cancel()
 	last := ""
 	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
@@ -233,6 +235,14 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 		err = nil
 	}
 	return r, explainInjection(err)
+}
+
+// reaching bounds what is done before the wait, if that has an end.
+func (o *rolloutStatusOptions) reaching(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.watch || !o.wait {
+		return context.WithCancel(ctx)
+	}
+	return reaching(ctx, o.timeout)
 }
 
 // limit bounds the wait, unless it is for ever.

@@ -97,20 +97,22 @@ func (o *rolloutStatusOptions) runObject(ctx context.Context, s *streams, text s
 	if o.timeout < 0 {
 		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
 	}
-	c, err := hubClient(ctx, &o.cluster)
+	within, cancel := o.reaching(ctx)
+	defer cancel()
+	c, err := hubClient(within, &o.cluster)
 	if err != nil {
 		return err
 	}
-	record, r, err := o.object(ctx, c, text)
+	record, r, err := o.object(within, c, text)
 	if err != nil {
 		return err
 	}
 	newest := func(*status.Rollout) bool { return true }
 	if (o.wait && o.timeout > 0) || o.watch {
-		if newest, err = newestOf(ctx, c, r); err != nil {
+		if newest, err = newestOf(within, c, r); err != nil {
 			return err
 		}
-		if r, err = o.followObject(ctx, s, c, record, r, newest); err != nil {
+		if r, err = o.followObject(ctx, within, s, c, record, r, newest); err != nil {
 			return err
 		}
 	}
@@ -158,9 +160,9 @@ func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*st
 
 // followObject tells every change until the rollout is complete, stopped or given up on, and returns how it stands then.
 func (o *rolloutStatusOptions) followObject(
-	ctx context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
+	ctx, within context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
 ) (*status.Rollout, error) {
-	limited, cancel := o.limit(ctx)
+	limited, cancel := o.limit(within)
 	defer cancel()
 	source := status.ClusterPropagations()
 	if record.GetNamespace() != "" {

@@ -15,13 +15,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// streams are where a command reads and writes.
-type streams struct {
-	in  io.Reader
-	out io.Writer // Data, and nothing else.
-	err io.Writer // Narration.
-}
-
 // groups are the commands by what they are for, in the order of the help.
 var groups = []struct {
 	title    string
@@ -50,9 +43,10 @@ const (
 )
 
 // Main runs the command that args ask for, the first of which is the program's
-// name, until it is done or ctx ends, and returns the exit code.
+// name, until it is done or ctx ends, and returns the exit code. A command that does not
+// end in time by itself is left: see [streams.within]. The caller ends the program then.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	s := &streams{in: stdin, out: stdout, err: stderr}
+	s := newStreams(stdin, stdout, stderr)
 	root := newRootCommand(s)
 	called := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
 	args = args[1:]
@@ -63,12 +57,15 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl refract"}
 	}
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	err := s.within(ctx, func() error {
+		cmd, err := root.ExecuteContextC(ctx)
+		if err != nil && cmd.HasSubCommands() {
+			return explainUnknownCommand(cmd, err)
+		}
+		return err
+	})
 	if err == nil {
 		return exitOK
-	}
-	if cmd.HasSubCommands() {
-		err = explainUnknownCommand(cmd, err)
 	}
 	report(stderr, err)
 	return exitCode(err)

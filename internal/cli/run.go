@@ -97,7 +97,7 @@ spec.conversion of the definition is written.`,
 	f.StringVar(&format, "log-format", "text", "format of the log: "+strings.Join(logFormats, " or "))
 	must(cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions(logFormats, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.MarkFlagsMutuallyExclusive("webhook-url", "webhook-service")
-	return cmd
+	return s.finishing(cmd)
 }
 
 // addFlags adds the flags that say what is run, and how.

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	run := func() {
-		os.Exit(Main(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(Main(Interruptible(context.Background()), os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	testscript.Main(m, map[string]func(){"refract": run, pluginName: run, completionName: run})
 }

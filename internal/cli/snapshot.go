@@ -71,7 +71,11 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 	if err != nil {
 		return err
 	}
-	done, err := render.WriteDir(dir, "refract snapshot", files, true)
+	var done *render.Written
+	err = s.whole(func() error {
+		done, err = render.WriteDir(dir, "refract snapshot", files, true)
+		return err
+	})
 	if err != nil {
 		return explainOutput(err)
 	}

@@ -163,7 +163,12 @@ func runTests(paths []string) (*policytest.Result, error) {
 
 // updateTests writes into the tests what is now, and runs those.
 func updateTests(s *streams, paths []string, result *policytest.Result) (*policytest.Result, error) {
-	updated, refused, err := policytest.Update(result)
+	var updated []policytest.Updated
+	var refused []policytest.Refused
+	err := s.whole(func() (err error) {
+		updated, refused, err = policytest.Update(result)
+		return err
+	})
 	for i := range updated {
 		fmt.Fprintf(s.err, "updated %s\n", &updated[i])
 	}

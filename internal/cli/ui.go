@@ -52,7 +52,7 @@ runs until interrupted.`,
 	f := cmd.Flags()
 	f.IntVar(&o.port, "port", 0, "`number` of the port to listen on; 0 for one that is free")
 	f.BoolVar(&o.noOpen, "no-open", false, "print the address, and open no browser")
-	return cmd
+	return s.finishing(cmd)
 }
 
 func (o *uiOptions) run(ctx context.Context, s *streams) (err error) {

@@ -187,11 +187,15 @@ func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCl
 
 // forget deletes the Secret of a cluster that has left, or says why it stays.
 func forget(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
-	stays, err := member.Forget(context.WithoutCancel(ctx), c, namespace, fc)
-	if stays != "" {
-		fmt.Fprintln(s.err, stays)
-	}
-	return err
+	return s.whole(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dismissTimeout)
+		defer cancel()
+		stays, err := member.Forget(ctx, c, namespace, fc)
+		if stays != "" {
+			fmt.Fprintln(s.err, stays)
+		}
+		return err
+	})
 }
 
 // listed returns an error for a cluster that an inventory lists: it would join again.
@@ -239,7 +243,7 @@ func (o *unjoinOptions) dismissed(ctx context.Context, hub client.Client, fc *co
 	return installation.Dismiss(ctx, c, installation.Membership{Hub: uid, Name: fc.Name})
 }
 
-// dismissTimeout is how long a member may take to answer when its account is taken away.
+// dismissTimeout is how long a cluster may take to answer when an account or a Secret is taken away.
 const dismissTimeout = 15 * time.Second
 
 // memberConfig returns how to reach the member: as the flags say, or else as the account that was

@@ -70,7 +70,7 @@ pods of a member, refract run --injection runs against its kubeconfig, with a
 	f.BoolVar(&o.detach, "detach", false, "return when everything runs; refract down ends it")
 	f.BoolVar(&o.detached, "detached", false, "")
 	must(f.MarkHidden("detached"))
-	return cmd
+	return s.finishing(cmd)
 }
 
 func (o *upOptions) run(ctx context.Context, s *streams) error {
@@ -201,7 +201,7 @@ func newDownCommand(s *streams) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "`folder` of the playground")
-	return cmd
+	return s.finishing(cmd)
 }
 
 // startPlayground starts a playground with the components beside this program.

@@ -87,7 +87,9 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	if err != nil {
 		return err
 	}
-	cfg, disco, err := hubConfig(ctx, &o.cluster)
+	within, cancel := reaching(ctx, o.timeout)
+	defer cancel()
+	cfg, disco, err := hubConfig(within, &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -98,13 +100,13 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	w := &waiter{goal: status.Goal(o.until), s: s, objects: map[awaitedKey]*status.Object{}}
 	find := &awaitedFinder{o: o, client: c, disco: disco, selector: selector}
 	for i := range asked {
-		found, err := find.find(ctx, texts[i], &asked[i])
+		found, err := find.find(within, texts[i], &asked[i])
 		if err != nil {
 			return explainHub(err)
 		}
 		w.add(found)
 	}
-	return explainHub(w.wait(ctx, c, o.timeout))
+	return explainHub(w.wait(ctx, within, c, o.timeout))
 }
 
 // parse reads what is asked for.
@@ -296,16 +298,26 @@ func (w *waiter) sources() []status.Source {
 	}
 }
 
-func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Duration) error {
+// reaching bounds what is done before something is waited for: a hub may be looked at once, however
+// short the timeout is, and need not answer at all. It is not bounded without a timeout.
+func reaching(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout+grace)
+}
+
+// wait waits until the timeout, or the end of within; the end of ctx is an error.
+func (w *waiter) wait(ctx, within context.Context, c client.WithWatch, timeout time.Duration) error {
 	if len(w.awaited) == 0 {
 		fmt.Fprintln(w.s.err, "nothing is left of it")
 		return nil
 	}
 	once := timeout == 0
-	limited := ctx
+	limited := within
 	if !once {
 		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(ctx, timeout)
+		limited, cancel = context.WithTimeout(within, timeout)
 		defer cancel()
 	}
 	reached, hopeless := false, false

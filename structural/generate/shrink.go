@@ -17,15 +17,16 @@ const patience = 2000
 // numbers shortened, for as long as that goes on to fail.
 //
 // obj is one that fails, and is not modified; fails must not modify what it is given
-// either. It is asked 2,000 times at most. The result depends on obj and fails
-// alone. If obj does not fail a copy of it is returned.
-func Shrink(obj map[string]any, fails func(map[string]any) bool) map[string]any {
-	s := &shrinker{best: runtime.DeepCopyJSON(obj), fails: fails, left: patience}
+// either. It is asked 2,000 times at most. As soon as stop is true the search ends with
+// the smallest object so far. The result depends on obj, fails and stop alone. If obj does
+// not fail a copy of it is returned.
+func Shrink(obj map[string]any, fails func(map[string]any) bool, stop func() bool) map[string]any {
+	s := &shrinker{best: runtime.DeepCopyJSON(obj), fails: fails, stop: stop, left: patience}
 	if !s.holds(s.best) {
 		return s.best
 	}
 	s.coarse(nil, s.best)
-	for s.pass(nil, s.best) && s.left > 0 {
+	for s.pass(nil, s.best) {
 		continue
 	}
 	return s.best
@@ -35,11 +36,16 @@ func Shrink(obj map[string]any, fails func(map[string]any) bool) map[string]any 
 type shrinker struct {
 	best  map[string]any
 	fails func(map[string]any) bool
+	stop  func() bool
 	left  int
 }
 
+// over reports whether nothing more is tried. It is asked before anything is copied: in a large
+// object that takes longer than to ask whether it fails.
+func (s *shrinker) over() bool { return s.left == 0 || s.stop() }
+
 func (s *shrinker) holds(obj map[string]any) bool {
-	if s.left == 0 {
+	if s.over() {
 		return false
 	}
 	s.left--
@@ -53,6 +59,9 @@ func (s *shrinker) pass(at []any, value any) bool {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(value)) {
+			if s.over() {
+				return false
+			}
 			place := append(slices.Clone(at), k)
 			if s.try(place, removed) {
 				smaller = true
@@ -64,6 +73,9 @@ func (s *shrinker) pass(at []any, value any) bool {
 		left := s.cut(at, value)
 		smaller = len(left) < len(value)
 		for i, item := range slices.Backward(left) { // From the end, so that the others keep their places.
+			if s.over() {
+				return false
+			}
 			place := append(slices.Clone(at), i)
 			if s.try(place, removed) {
 				smaller = true
@@ -81,29 +93,34 @@ func (s *shrinker) coarse(at []any, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(value)) {
+			if s.over() {
+				return
+			}
 			s.coarse(append(slices.Clone(at), k), value[k])
 		}
 	case []any:
-		if len(value) > long && s.try(at, []any{}) {
-			return
-		}
-		if len(value) > long && s.try(at, alike(value)) {
-			value = alike(value)
-			for _, v := range simpler(value[0]) {
-				if s.tryTogether(value[0], v) {
-					value = slices.Repeat([]any{v}, len(value))
-					break
-				}
+		s.coarseList(at, value)
+	}
+}
+
+func (s *shrinker) coarseList(at []any, list []any) {
+	if len(list) > long && s.try(at, []any{}) {
+		return
+	}
+	if len(list) > long && s.try(at, alike(list)) {
+		list = alike(list)
+		for _, v := range simpler(list[0]) {
+			if s.tryTogether(list[0], v) {
+				list = slices.Repeat([]any{v}, len(list))
+				break
 			}
 		}
-		if len(value) > long {
-			value = s.cut(at, value)
-		}
-		for i, item := range value {
-			if i < long {
-				s.coarse(append(slices.Clone(at), i), item)
-			}
-		}
+	}
+	if len(list) > long {
+		list = s.cut(at, list)
+	}
+	for i, item := range list[:min(long, len(list))] {
+		s.coarse(append(slices.Clone(at), i), item)
 	}
 }
 
@@ -117,8 +134,8 @@ func alike(list []any) []any { return slices.Repeat(list[:1], len(list)) }
 // cut takes away several elements of a long list at once, first many and then ever
 // fewer, and returns those that are left.
 func (s *shrinker) cut(at []any, list []any) []any {
-	for size := len(list) / 2; size > 1; size /= 2 {
-		for end := len(list); end >= size; end -= size {
+	for size := len(list) / 2; size > 1 && !s.over(); size /= 2 {
+		for end := len(list); end >= size && !s.over(); end -= size {
 			if shorter := slices.Delete(slices.Clone(list), end-size, end); s.try(at, shorter) {
 				list = shorter
 			}
@@ -142,7 +159,7 @@ func (s *shrinker) simplify(place []any, value any) bool {
 // matters.
 func (s *shrinker) tryTogether(value, simple any) bool {
 	text, ok := value.(string)
-	if !ok || simple == nil {
+	if !ok || simple == nil || s.over() {
 		return false
 	}
 	all, n := replaced(s.best, text, simple)
@@ -187,6 +204,9 @@ var removed = absent{}
 
 // try puts a value at a place, or nothing, and keeps that if it still fails.
 func (s *shrinker) try(place []any, value any) bool {
+	if s.over() {
+		return false
+	}
 	changed, ok := with(s.best, place, value).(map[string]any)
 	if !ok || !s.holds(changed) {
 		return false

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,7 +126,7 @@ func TestShrink(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			obj := parse(t, tc.obj)
-			if diff := cmp.Diff(parse(t, tc.want), Shrink(obj, tc.fails)); diff != "" {
+			if diff := cmp.Diff(parse(t, tc.want), Shrink(obj, tc.fails, never)); diff != "" {
 				t.Errorf("%s\nShrink(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if diff := cmp.Diff(parse(t, tc.obj), obj); diff != "" {
@@ -135,12 +136,41 @@ func TestShrink(t *testing.T) {
 	}
 }
 
+func never() bool { return false }
+
+// TestShrinkStops: nothing is tried any more when the time is over, however large the object is. It
+// is asked a few times on the way out of the object, and not once for each of its values.
+func TestShrinkStops(t *testing.T) {
+	obj := map[string]any{}
+	for i := range 2000 {
+		obj[fmt.Sprint("k", i)] = map[string]any{"text": "some text", "list": slices.Repeat([]any{"x"}, 40)}
+	}
+	for _, most := range []int{1, 2, 50} {
+		asked, after := 0, 0
+		got := Shrink(obj, func(map[string]any) bool {
+			asked++
+			return true
+		}, func() bool {
+			if asked >= most {
+				after++
+			}
+			return asked >= most
+		})
+		if asked != most || after > 10 {
+			t.Errorf("Shrink(): it was tried %d times, want %d, and the end was looked at %d times after that", asked, most, after)
+		}
+		if smaller := weight(got) < weight(obj); smaller != (most > 1) {
+			t.Errorf("Shrink(): after %d tries the weight is %d, and was %d", most, weight(got), weight(obj))
+		}
+	}
+}
+
 func TestShrinkFloats(t *testing.T) {
 	for _, n := range []float64{1, 0.5, -2.5, 1e300, -1e300, math.MaxInt64, 1e-300} {
 		got := Shrink(map[string]any{"n": n}, func(obj map[string]any) bool {
 			_, ok := obj["n"].(float64)
 			return ok
-		})
+		}, never)
 		if diff := cmp.Diff(map[string]any{"n": 0.0}, got); diff != "" {
 			t.Errorf("Shrink(%v): -want, +got:\n%s", n, diff)
 		}
@@ -189,7 +219,7 @@ func FuzzShrink(f *testing.F) {
 			}
 			return cmp.Equal(o, before) || sum%3 > 0
 		}
-		got := Shrink(obj, fails)
+		got := Shrink(obj, fails, never)
 		if calls > patience {
 			t.Errorf("Shrink() asked %d times, want %d at most", calls, patience)
 		}
@@ -202,7 +232,7 @@ func FuzzShrink(f *testing.F) {
 		if diff := cmp.Diff(before, obj); diff != "" {
 			t.Errorf("Shrink() changed its input: -before, +after:\n%s", diff)
 		}
-		if diff := cmp.Diff(got, Shrink(obj, fails)); diff != "" {
+		if diff := cmp.Diff(got, Shrink(obj, fails, never)); diff != "" {
 			t.Errorf("Shrink() twice: -first, +second:\n%s", diff)
 		}
 	})

@@ -258,7 +258,7 @@ func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[
 		}
 		first, second, difference := compared(func() (verdict, verdict) { return judge(o) })
 		return difference != "" && first.Code == offline.Code && second.Code == live.Code
-	})
+	}, func() bool { return t.Context().Err() != nil })
 	_, _, difference := compared(func() (verdict, verdict) { return judge(smallest) })
 	before := ""
 	if old != nil {
