@@ -76,6 +76,8 @@ type controllers struct {
 	log           logr.Logger
 	// owners are what is written for ourselves belongs to. It is set when it is run.
 	owners *owner.Owners
+	// clock is that of the API server. It is set when it is run.
+	clock *hub.Clock
 	// started, if set, is called once when the controllers know what they need to and
 	// work.
 	started func()
@@ -115,6 +117,8 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 		cfg.UserAgent += "/" + c.identity
 	}
 	cfg.WarningHandler = rest.NoWarnings{} // Types are deprecated for people, not for those who list them all.
+	c.clock = hub.NewClock()
+	c.clock.Follow(cfg)
 	if err := hub.Reachable(ctx, cfg); err != nil {
 		return err
 	}
@@ -275,7 +279,7 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
 		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Started: c.started,
-		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter, KeptKinds: kept,
+		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter, KeptKinds: kept, Now: c.clock.Now,
 	})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Control
 	if s == nil {
 		s = newSources(nil, nil, discard)
 	}
+	o.Now = time.Now
 	c, err := connect(o, hubAccess{uid: theHub, client: hub, live: hub, recorder: &events.FakeRecorder{}, log: discard}, s)
 	if err != nil {
 		tb.Fatal(err)

@@ -78,6 +78,8 @@ type Options struct {
 	KeptKinds KeptKinds
 	// Identity names this replica to members, in its user agent.
 	Identity string
+	// Now is the time by the clock that replicas share: what one writes down others compare.
+	Now func() time.Time
 	// Started, if it is not nil, is called once when the policies and clusters are
 	// known and the work begins.
 	Started func()
@@ -161,7 +163,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}
 	reporter, err := newReporter(&reporter{
 		client: hub.client, live: hub.live, recorder: hub.recorder,
-		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: time.Now,
+		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: o.Now,
 		yielding: newYielding(),
 	}, log)
 	if err != nil {
@@ -241,7 +243,7 @@ type applierFactory struct {
 func (f *applierFactory) make(m *member.Member) (*applier, error) {
 	log := f.log.WithValues("cluster", m.Name)
 	ns, err := newNamespaces(&namespaces{
-		hub: f.hub, member: m, state: f.state, source: f.namespaces, emptyAfter: f.options.EmptyAfter, begin: f.options.Shards.Begin,
+		hub: f.hub, member: m, state: f.state, source: f.namespaces, emptyAfter: f.options.EmptyAfter, begin: f.options.Shards.Begin, now: f.options.Now,
 	}, log)
 	if err != nil {
 		return nil, err

@@ -163,7 +163,7 @@ type namespaces struct {
 	emptyAfter time.Duration // Zero if they stay.
 	// begin begins what is done on the member, unless it is not this replica's.
 	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
-	now   func() time.Time
+	now   func() time.Time // By the clock that replicas share: a namespace says when it is to be deleted.
 
 	queue    *workQueue[string] // With other labels than they should have, or not needed any more.
 	retries  workqueue.TypedRateLimiter[string]
@@ -171,7 +171,6 @@ type namespaces struct {
 }
 
 func newNamespaces(n *namespaces, log logr.Logger) (*namespaces, error) {
-	n.now = time.Now
 	n.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy)
 	var err error
 	if n.queue, err = newWorkQueue("namespaces-"+n.member.Name, 1, log, n.reconcile); err != nil {
