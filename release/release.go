@@ -16,6 +16,10 @@ import (
 // maxMessages is of how many failed clusters it is said why.
 const maxMessages = 10
 
+// Found is the name of the revision that stands for what each cluster was found to hold when there was no record of it. It is stored
+// nowhere: a cluster that is to have it keeps the content that it has, and cannot get it back.
+const Found = "found"
+
 // Cluster is one that is to have a copy.
 type Cluster struct {
 	match.Cluster
@@ -25,6 +29,11 @@ type Cluster struct {
 	// Unknown is whether nobody knows yet whether its copy is ready, as after a restart: that says nothing
 	// for it and nothing against it.
 	Unknown bool
+	// Unseen is whether nobody has looked yet what it holds, and Keeps whether it was found to hold another content than the
+	// target, which it is to keep. They matter for clusters that are to have what they were found with.
+	Unseen, Keeps bool
+	// Lost is whether what it is to have is stored nowhere any more.
+	Lost bool
 	// Joining is whether it has no copy yet. It gets its first at once.
 	Joining bool
 	// Changes is whether the target gives it another content than the last good revision does.
@@ -61,15 +70,35 @@ type Input struct {
 	Now time.Time
 }
 
+// First returns the rollout of an object of which there is no record. Nothing goes anywhere until it is known what the clusters
+// hold: that is what is good.
+func First(target refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {
+	return &refractv1alpha1.RolloutStatus{
+		Phase: refractv1alpha1.RolloutWaiting, Message: "it is looked at what the clusters hold",
+		Target: target, LastGood: refractv1alpha1.Revision{Name: Found},
+	}
+}
+
+// Hold returns the rollout of an object that stands so while its newest revision may go nowhere; was is nil if there is no record of one.
+func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, why string) *refractv1alpha1.RolloutStatus {
+	s := First(target)
+	if was != nil {
+		s = was.DeepCopy()
+	}
+	if !Stopped(s) { // Who has which revision goes by the phase of one that is stopped.
+		s.Phase = refractv1alpha1.RolloutWaiting
+	}
+	s.Message, s.Awaits = why, ""
+	return s
+}
+
 // Next returns how the rollout of an object is to go on that stands so; was is nil if the
 // object has none yet. It modifies nothing that it is given. It is to be called again when
 // anything of the input has changed, and at until, unless that is the zero time.
 func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
 	if was == nil {
-		// What is there is all that anybody knows: so it is good.
-		s := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: in.Target, LastGood: in.Target}
-		s.Policies = references(in.Policy)
-		return s, time.Time{}
+		was = First(in.Target)
+		was.Policies = references(in.Policy)
 	}
 	s := was.DeepCopy()
 	r := &rollout{RolloutStatus: s, in: in, clusters: make(map[string]*Cluster, len(in.Clusters))}
@@ -88,6 +117,13 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		}
 	}
 	switch {
+	case Unbegun(s):
+		r.found()
+		return s, time.Time{}
+	case r.unseen() && s.LastGood.Name == s.Target.Name && slices.ContainsFunc(in.Clusters, func(c Cluster) bool { return c.Keeps }):
+		// A cluster is back that holds another content than all others were found with: nobody has tried the target there.
+		r.keepFound()
+		return s, time.Time{}
 	case s.Target.Name != in.Target.Name:
 		r.begin()
 	case in.Policy != nil && !slices.Equal(was.Policies, s.Policies):
@@ -122,11 +158,13 @@ func Assigned(s *refractv1alpha1.RolloutStatus, cluster string) *refractv1alpha1
 	_, done := slices.BinarySearch(s.Done, cluster)
 	_, superseded := slices.BinarySearch(s.OnSuperseded, cluster)
 	switch {
+	case superseded && s.Superseded != nil && s.Superseded.Name == Found:
+		return s.Superseded
 	case s.Phase == refractv1alpha1.RolloutComplete, done:
 		return &s.Target
 	case superseded && s.Superseded != nil:
 		return s.Superseded
-	case s.Phase == refractv1alpha1.RolloutReverting, s.Phase == refractv1alpha1.RolloutReverted:
+	case reverts(s), s.Phase == refractv1alpha1.RolloutReverted:
 		return &s.LastGood // The failed are named for who reads it.
 	case Awaited(s, cluster), failed(s, cluster):
 		return &s.Target
@@ -148,7 +186,17 @@ func failed(s *refractv1alpha1.RolloutStatus, cluster string) bool {
 
 // Stopped reports whether a rollout has failed, and waits for somebody.
 func Stopped(s *refractv1alpha1.RolloutStatus) bool {
-	return s.Phase == refractv1alpha1.RolloutHalted || s.Phase == refractv1alpha1.RolloutReverting || s.Phase == refractv1alpha1.RolloutReverted
+	return s.Phase == refractv1alpha1.RolloutHalted || s.Phase == refractv1alpha1.RolloutReverted || reverts(s)
+}
+
+// Unbegun reports whether it is not known yet what the clusters hold, so that nothing has gone anywhere.
+func Unbegun(s *refractv1alpha1.RolloutStatus) bool {
+	return s.LastGood.Name == Found && s.Attempt == 0
+}
+
+// reverts reports whether clusters are to get back what they had, and have not yet.
+func reverts(s *refractv1alpha1.RolloutStatus) bool {
+	return s.Phase == refractv1alpha1.RolloutReverting || s.Phase == refractv1alpha1.RolloutStalled
 }
 
 // rollout is a status that is being worked on.
@@ -184,14 +232,55 @@ func (r *rollout) holders() []string {
 // has reports whether a cluster has the target.
 func (r *rollout) has(cluster string) bool { return Assigned(r.RolloutStatus, cluster) == &r.Target }
 
+// unseen reports whether there are clusters of which nobody knows what they hold.
+func (r *rollout) unseen() bool { return r.Superseded != nil && r.Superseded.Name == Found }
+
+// found begins with what the clusters were found with. What those that cannot be reached hold is kept until it is known.
+func (r *rollout) found() {
+	r.Target = r.in.Target
+	var offline []string
+	seen := len(r.in.Clusters) == 0
+	for i := range r.in.Clusters {
+		switch c := &r.in.Clusters[i]; {
+		case c.Offline:
+			offline = append(offline, c.Name)
+		case c.Unseen:
+			r.Message = First(r.Target).Message
+			return
+		case c.Keeps:
+			r.keepFound()
+			return
+		default:
+			seen = true
+		}
+	}
+	if !seen {
+		r.Message = "no cluster can be reached, and nobody knows what they hold"
+		return
+	}
+	r.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target
+	if len(offline) > 0 {
+		r.Superseded, r.OnSuperseded = &refractv1alpha1.Revision{Name: Found}, offline
+	}
+}
+
+// keepFound begins a rollout from what the clusters were found with. What it changes on them is known by the next look.
+func (r *rollout) keepFound() {
+	r.Target, r.LastGood = r.in.Target, refractv1alpha1.Revision{Name: Found}
+	r.Superseded, r.OnSuperseded = nil, nil
+	r.start()
+}
+
 // begin takes up a new target.
 func (r *rollout) begin() {
 	before := r.Target
 	switch r.Phase {
 	case refractv1alpha1.RolloutComplete:
 		r.LastGood = before
-		r.Superseded, r.OnSuperseded = nil, nil
-	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+		if !r.unseen() {
+			r.Superseded, r.OnSuperseded = nil, nil
+		}
+	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
 		r.Superseded, r.OnSuperseded = nil, nil
 	default:
 		// Who has the target before keeps that until its turn comes. Who has one that is older still goes
@@ -223,7 +312,11 @@ func (r *rollout) start() {
 func (r *rollout) prune() {
 	gone := func(name string) bool { return r.clusters[name] == nil }
 	r.Done = slices.DeleteFunc(r.Done, gone)
-	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, gone)
+	unseen := r.unseen()
+	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(name string) bool {
+		c := r.clusters[name]
+		return c == nil || unseen && !c.Offline && !c.Unseen && !c.Keeps // It has nothing else: it gets what all others have.
+	})
 	r.Reverting = slices.DeleteFunc(r.Reverting, gone)
 	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return gone(c.Name) })
 	r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })
@@ -262,7 +355,7 @@ func (r *rollout) goOn() {
 	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverted:
 		r.sayStopped()
 		return
-	case refractv1alpha1.RolloutReverting:
+	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled:
 		r.revert()
 		return
 	case refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting:
@@ -302,7 +395,7 @@ func (r *rollout) wait(why string) {
 
 // resume tries the target again.
 func (r *rollout) resume() {
-	if r.Phase == refractv1alpha1.RolloutReverted {
+	if r.Phase == refractv1alpha1.RolloutReverted || r.Phase == refractv1alpha1.RolloutStalled {
 		r.start()
 		return
 	}
@@ -337,24 +430,53 @@ func (r *rollout) stop() {
 	r.Message = r.failures()
 }
 
-// revert waits for clusters to have what was good.
+// revert waits for clusters to have what was good. If that is stored nowhere, somebody has to see to those that have lost it.
 func (r *rollout) revert() {
 	r.Reverting = slices.DeleteFunc(r.Reverting, func(name string) bool {
 		c := r.clusters[name]
-		return c.Offline || c.Holds || c.Refused != ""
+		if r.LastGood.Name == Found {
+			return c.Keeps // It never took the target.
+		}
+		return c.Offline || c.Holds || c.Refused != "" && !c.Lost
 	})
-	r.Message = r.failures()
-	if len(r.Reverting) > 0 {
-		r.Message += fmt.Sprintf("; %s gets back what it had", r.Reverting[0])
-		if more := len(r.Reverting) - 1; more > 0 {
-			r.Message += fmt.Sprintf(", and %d more", more)
+	var lost, back []string
+	for _, name := range r.Reverting {
+		if r.LastGood.Name == Found || r.clusters[name].Lost {
+			lost = append(lost, name)
+		} else {
+			back = append(back, name)
 		}
 	}
-	if len(r.Reverting) == 0 {
+	switch {
+	case len(r.Reverting) == 0:
 		r.Reverting = nil
 		r.Phase = refractv1alpha1.RolloutReverted
 		r.sayStopped()
+		return
+	case len(back) > 0:
+		r.Phase = refractv1alpha1.RolloutReverting
+		r.Message = r.failures() + "; " + fewOf(back, "gets back what it had", "get back what they had")
+	default:
+		r.Phase = refractv1alpha1.RolloutStalled
+		r.sayStopped()
 	}
+	if len(lost) > 0 {
+		r.Message += fmt.Sprintf("; %s the change, as the content before it is not stored on the hub: apply the object or its override policies "+
+			"with a content that is good", fewOf(lost, "keeps", "keep"))
+	}
+}
+
+// fewOf says of the first of some clusters, and of how many more, what they do.
+func fewOf(names []string, one, many string) string {
+	const most = 10
+	if len(names) == 1 {
+		return names[0] + " " + one
+	}
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(", and %d more clusters", more)
+	}
+	return text + " " + many
 }
 
 func (r *rollout) sayStopped() {

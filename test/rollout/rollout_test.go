@@ -185,6 +185,51 @@ func TestHeld(t *testing.T) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Offline) == 0 })
 }
 
+// TestReplaced: an object that is deleted and made again, and one whose record is lost while nobody looks, go out wave by wave from what the
+// clusters hold.
+func TestReplaced(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	apply(t, ns, shop, strings.ReplaceAll(careful, "minReadySeconds: 3", "minReadySeconds: 600"))
+	complete(t, ns)
+	others := []string{"member-1", "member-3", "member-4", "member-5", "member-6"}
+	canary := func(image string, is func(*refractv1alpha1.RolloutStatus) bool) {
+		t.Helper()
+		reaches(t, ns, refractv1alpha1.RolloutProgressing, func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Current) == 1 && is(s) })
+		for _, member := range env.Members {
+			want := "shop:1"
+			if !slices.Contains(others, member) {
+				want = image
+			}
+			harness.Eventually(t, member+" has "+want, func(context.Context) error {
+				got, err := env.Kubectl(member, "", "get", "--namespace="+ns, "deployment/web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+				if err == nil && got != want {
+					err = fmt.Errorf("it has %s", got)
+				}
+				return err
+			})
+		}
+		if diff := cmp.Diff([]string{"member-2"}, h.had(image)); diff != "" {
+			t.Errorf("who had %s: -want, +got:\n%s", image, diff)
+		}
+	}
+	_, deployment, _ := strings.Cut(shop, "spec: {schedulingMode: Duplicate}\n---")
+	kubectl(t, "hub", strings.NewReplacer("NS", ns, "shop:1", "shop:2").Replace(deployment), "replace", "--force", "-f", "-")
+	canary("shop:2", func(s *refractv1alpha1.RolloutStatus) bool { return s.LastGood.Name != "found" })
+
+	if err := controllers.Stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "hub", "", "delete", "propagation", "web.deployments.apps", "--namespace="+ns)
+	release(t, ns, "shop:3")
+	var err error
+	if controllers, err = env.Replica("controllers"); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the controllers are ready", controllers.Ready)
+	canary("shop:3", func(s *refractv1alpha1.RolloutStatus) bool { return s.LastGood.Name == "found" })
+}
+
 // brief is how long others wait for a replica that was killed. One that cannot renew its Lease for two thirds of that ends, as
 // on a machine that is busy with other things.
 const brief = "8s"

@@ -293,7 +293,7 @@ type RolloutPhases struct {
 
 // RolloutPhase is where the rollout of an object stands.
 //
-// +kubebuilder:validation:Enum=Progressing;Waiting;Halted;Reverting;Reverted;Complete
+// +kubebuilder:validation:Enum=Progressing;Waiting;Halted;Reverting;Stalled;Reverted;Complete
 type RolloutPhase string
 
 // Where the rollout of an object stands.
@@ -302,6 +302,7 @@ const (
 	RolloutWaiting     RolloutPhase = "Waiting"     // It waits for what the message says.
 	RolloutHalted      RolloutPhase = "Halted"      // Clusters failed; no other is touched.
 	RolloutReverting   RolloutPhase = "Reverting"   // Clusters failed; all get back what they had.
+	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and what they had is stored nowhere: somebody has to act.
 	RolloutReverted    RolloutPhase = "Reverted"    // All have it back.
 	RolloutComplete    RolloutPhase = "Complete"    // Every cluster has the target.
 )
@@ -386,7 +387,8 @@ type RolloutStatus struct {
 	Target Revision `json:"target"`
 
 	// LastGood is what every cluster had when a rollout was complete for the last time. A
-	// cluster that is in none of the lists below has that; the target if the phase is Complete.
+	// cluster that is in none of the lists below has that; the target if the phase is Complete. If
+	// its name is "found", there is no record of that: each cluster keeps what it was found with.
 	LastGood Revision `json:"lastGood"`
 
 	// Superseded is a target before this one that some clusters got.

@@ -85,13 +85,12 @@ func mounting() *unstructured.Unstructured {
 }
 
 // duplicated has the hub have the PropagationPolicy shop/pp, which places objects everywhere.
-func duplicated(c *Controller) tree.Policy {
+func duplicated(c *Controller) {
 	c.decider.policies.store(&corev1alpha1.PropagationPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp", UID: "p", Generation: 1},
 		Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate},
 	})
 	c.reviewer.queue.queue = queue[tree.Policy]{}
-	return tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: "shop", Name: "pp"}
 }
 
 // summary is what a desired state comes to, in words.

@@ -60,6 +60,8 @@ const (
 	reasonBackingOff        = "BackingOff"
 	reasonUnconverted       = "Unconverted"
 	reasonOutcomeUnknown    = "OutcomeUnknown"
+	reasonKeepsContent      = "KeepsContent"
+	reasonAwaitsRollout     = "AwaitsRollout"
 )
 
 // desiredState is what should be true of one object on all clusters.
@@ -167,6 +169,9 @@ type previous struct {
 	follows []Key
 	// cause is why the object is deleted; empty while it is not.
 	cause cause
+	// rollout is what was written down of its rollout last; nil if that is nothing. Another object of the name goes on from there: it
+	// is what the clusters have.
+	rollout *refractv1alpha1.RolloutStatus
 	// statuses and warned are what was reported before a restart.
 	statuses []refractv1alpha1.ClusterStatus
 	warned   []string
@@ -297,7 +302,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	case g == nil:
 	case g.blocked != "":
 		return p.block(g.blocked, g.hold)
-	case g.policy == nil && g.recorded == nil:
+	case g.policy == nil && g.recorded == nil && g.led == nil:
 		// Nobody knows how it is to change, nor what it was.
 		return p.block(reasonRolloutPolicy, g.hold)
 	}
@@ -723,10 +728,10 @@ func (p *desiredState) remember(was previous) previous {
 		// Copies of an earlier object of the name may still be where they were.
 		return previous{
 			uid: p.uid, placed: was.placed, hash: p.previous.hash, chosenBy: p.previous.chosenBy,
-			rendered: p.previous.rendered, follows: p.previous.follows,
+			rendered: p.previous.rendered, follows: p.previous.follows, rollout: p.governed.own(was.rollout),
 		}
 	}
-	now := previous{uid: p.uid, placed: p.placed, hash: p.hash, chosenBy: p.chosenBy, follows: p.follows}
+	now := previous{uid: p.uid, placed: p.placed, hash: p.hash, chosenBy: p.chosenBy, follows: p.follows, rollout: p.governed.own(was.rollout)}
 	if p.dryRun {
 		now.placed, now.hash, now.chosenBy = was.placed, was.hash, was.chosenBy
 	}

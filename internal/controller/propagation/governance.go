@@ -70,7 +70,10 @@ func (d *decider) governs(
 	if err != nil {
 		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil //nolint:nilerr // The object says so.
 	}
-	if names = named.All(); len(names) == 0 {
+	k, _ := d.records.get(key)
+	// The replica that leads says in the record whether an object is governed. What others know of labels may be older.
+	recorded := !d.shards.Leads() && k.rollout != nil
+	if names = named.All(); len(names) == 0 && !recorded {
 		if keeping, _ := placement.KeepingOf(obj.GetAnnotations()); keeping.DisableFollowing {
 			return nil, nil, true, nil
 		}
@@ -80,17 +83,17 @@ func (d *decider) governs(
 		return g, nil, true, err
 	}
 	g = &governance{warnings: warnings}
-	var more []string
-	g.policy, g.hold, more = release.Obeyed(named, d.policies.rollout)
-	g.warnings = append(g.warnings, more...)
+	if len(names) > 0 {
+		var more []string
+		g.policy, g.hold, more = release.Obeyed(named, d.policies.rollout)
+		g.warnings = append(g.warnings, more...)
+	}
 	if g.health = healthOf(g.policy, key.GroupResource); g.health != nil {
 		d.state.asked.Store(true)
 	}
-	if k, found := d.records.get(key); found && k.rollout != nil && k.rollout.UID == obj.GetUID() {
-		g.recorded = k.rollout
-	}
-	if before := d.state.desired(key); g.recorded == nil && before != nil && before.uid == obj.GetUID() && before.governed != nil {
-		g.recorded = before.governed.recorded // Somebody has deleted the record: it is made again with that.
+	if g.recorded = k.rollout; g.recorded == nil {
+		before, _ := d.state.previous(key)
+		g.recorded = before.rollout // Somebody has deleted the record: it is made again with that.
 	}
 	known, err = d.revise(ctx, g, key, obj)
 	switch {
@@ -138,6 +141,24 @@ func (d *decider) parts(key Key, obj *unstructured.Unstructured) (object string,
 	return part.Name, policies, nil
 }
 
+// own returns what is written down of the rollout of an object that obeys a policy itself, or else what was; nil if it obeys none.
+func (g *governance) own(was *refractv1alpha1.RolloutStatus) *refractv1alpha1.RolloutStatus {
+	switch {
+	case g == nil || g.led != nil:
+		return nil
+	case g.recorded == nil:
+		return was
+	default:
+		return g.recorded
+	}
+}
+
+// keeps reports whether a cluster is to keep what it holds, whatever that is: nobody has written down yet what it may have, or it was
+// found with that.
+func (g *governance) keeps(cluster string) bool {
+	return g != nil && (g.recorded == nil || release.Assigned(g.recorded, cluster).Name == release.Found)
+}
+
 // materialFor returns what the copy on a cluster is rendered from; now is that of the newest revision.
 func (g *governance) materialFor(cluster string, now *material) *material {
 	if g == nil || g.recorded == nil {
@@ -147,7 +168,7 @@ func (g *governance) materialFor(cluster string, now *material) *material {
 }
 
 func (g *governance) materialOf(r *refractv1alpha1.Revision, now *material) *material {
-	if r.Name == g.target.Name {
+	if r.Name == g.target.Name || r.Name == release.Found { // What is found is compared with the newest.
 		return now
 	}
 	if m := g.kept[r.Name]; m != nil {
@@ -206,6 +227,10 @@ func (p *desiredState) plan(now *material, source string, s *inputs) *rolloutPla
 		is := ""
 		if t.variant != nil {
 			is = t.variant.hash
+		}
+		if g.keeps(name) { // Nobody has tried the newest there.
+			plan.changes[name], plan.differs[name] = true, true
+			continue
 		}
 		// What cannot be rendered is another content: its cluster says why, when its turn has come.
 		if newest[name] == "" || newest[name] != is {

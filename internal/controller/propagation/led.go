@@ -31,7 +31,7 @@ const followerDelay = 50 * time.Millisecond
 // led is by what an object is led.
 type led struct {
 	by   Key
-	from *refractv1alpha1.RolloutStatus // As it was looked at; it is not to be modified.
+	from *refractv1alpha1.RolloutStatus // As it was looked at; it is not to be modified. Nil if there is none yet.
 }
 
 // revisionsIn returns the revisions that a rollout names, the target first.
@@ -82,12 +82,30 @@ func followersIn(s *refractv1alpha1.RolloutStatus, with Key) (keys []Key) {
 func (d *decider) ledBy(key Key, with followed) *led {
 	leaders := slices.Concat(with.by, with.unknown)
 	slices.SortFunc(leaders, compareKeys)
+	var unrecorded *led
 	for _, leader := range leaders {
-		if s := d.rolloutFor(leader); leadsIn(s, leader, key) {
+		s := d.rolloutFor(leader)
+		if leadsIn(s, leader, key) {
 			return &led{leader, s}
 		}
+		if s == nil && unrecorded == nil && d.awaitsRecord(leader) {
+			unrecorded = &led{by: leader}
+		}
 	}
-	return nil
+	return unrecorded
+}
+
+// awaitsRecord reports whether an object obeys a rollout policy, and there is no record of its rollout yet.
+func (d *decider) awaitsRecord(leader Key) bool {
+	if p := d.state.desired(leader); p != nil && p.dryRun {
+		return false // There will be none.
+	}
+	src, known := d.sources.get(leader)
+	if !known || src.object == nil || src.object.GetDeletionTimestamp() != nil {
+		return false
+	}
+	obeys, known := d.obeys(leader, src.object)
+	return known && obeys
 }
 
 // rolloutFor returns the rollout of an object as it is written down; if somebody has deleted the record, as this process knows it, which is
@@ -111,7 +129,9 @@ func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Uns
 		return g, nil //nolint:nilerr // The object says so.
 	}
 	g.target = revision.Of(object, obj.GetGeneration(), policies)
-	g.recorded = rolloutOf(by, key, &g.target)
+	if by.from != nil {
+		g.recorded = rolloutOf(by, key, &g.target)
+	}
 	return g, d.revisions.fill(ctx, key, g)
 }
 
@@ -119,6 +139,9 @@ func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Uns
 // not referred to there, and is the newest.
 func rolloutOf(by *led, key Key, newest *refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {
 	of := func(r *refractv1alpha1.Revision) refractv1alpha1.Revision {
+		if r.Name == release.Found {
+			return *r
+		}
 		f := entryOf(r, by.by, key)
 		if f == nil {
 			return *newest
@@ -306,6 +329,12 @@ func (s *state) followersOf(key Key) (followers []Key, decided bool) {
 	return followers, true
 }
 
+// travellers returns what travels with the key.
+func (s *state) travellers(key Key) []Key {
+	followers, _ := s.followersOf(key)
+	return followers
+}
+
 // leadersOf returns what the key travels with, or travelled with when that could be told last, sorted.
 func (s *state) leadersOf(key Key) (leaders []Key) {
 	s.mu.Lock()
@@ -409,6 +438,7 @@ func (rep *reporter) join(c *release.Cluster, all []companion) {
 			c.Changes, c.Differs = c.Changes || plan.changes[c.Name], c.Differs || plan.differs[c.Name]
 		}
 		row := rep.clusterStatusOf(with.key, with.desired, c.Name, with.statuses)
+		rep.find(c, with.desired, &row, with.statuses)
 		if row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash {
 			continue
 		}

@@ -53,7 +53,7 @@ func init() { //nolint:gochecknoinits // The registry is that of the process.
 func countRollouts(by map[refractv1alpha1.RolloutPhase]int) {
 	for _, phase := range []refractv1alpha1.RolloutPhase{
 		refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutHalted,
-		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
+		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
 	} {
 		rollouts.WithLabelValues(string(phase)).Set(float64(by[phase]))
 	}

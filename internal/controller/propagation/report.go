@@ -39,6 +39,9 @@ const (
 	perCluster = 20 * time.Millisecond
 	// mostShared is how long a report waits at most as others write the record, too.
 	mostShared = time.Minute
+	// recreated is for how long after the last copy of a governed object that is gone its record stays: an object that is made again until
+	// then is a change of the one before.
+	recreated = time.Minute
 	// oneIn is which part of its clusters is not waited for.
 	oneIn = 10
 	// readinessDelay is how long a workload's status may change before that is
@@ -156,6 +159,9 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 	default:
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
+		if status.Rollout != nil {
+			rep.decider.decideAgain(rep.state.travellers(key))
+		}
 	}
 	switch {
 	case rep.state.settled(key):
@@ -208,10 +214,9 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 		}
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	case p.gone && !found:
-		rep.goOn(key, p)
-		return reconcile.Result{}, nil
+		return rep.goOn(key, p), nil
 	case p.gone && len(statuses)+len(was.placed) == 0:
-		return rep.close(ctx, key, p, r, k)
+		return rep.close(ctx, key, p, r, was, k)
 	case !p.gone && found && k.deleting:
 		return reconcile.Result{}, nil // Somebody deleted it, and somebody's finalizer holds it: when it is gone it is made again.
 	case !found:
@@ -232,6 +237,16 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 	return rep.write(ctx, key, r, p, statuses, was, k)
 }
 
+// mayReturn returns for how long what is known of an object of which nothing is left stays: whoever replaces a governed object deletes it, and
+// makes it again. With a namespace or a type, which are deleted as a whole, goes what is in it.
+func (rep *reporter) mayReturn(key Key, p *desiredState, was previous, k known) time.Duration {
+	if k.rollout == nil && was.rollout == nil || p.cause == causeNamespace || p.cause == causeType || p.cause == causeForgotten {
+		return 0
+	}
+	now := rep.now()
+	return recreated - now.Sub(rep.state.emptied(key, now))
+}
+
 // write writes what is to be said of an object into its record, and tells those who wait for that.
 func (rep *reporter) write(
 	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
@@ -241,26 +256,27 @@ func (rep *reporter) write(
 		rep.decider.add(key, priorityChanged)
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	}
-	if err != nil {
-		return again(err)
-	}
+	// That a revision cannot be kept is tried again, later each time; the record says so meanwhile.
 	status := rep.assemble(key, p, statuses, was, k.conditions, rollout)
 	if digest(&status) == k.digest {
-		return rep.lookAgainAt(until), nil
+		return rep.lookAgainAt(until), err
 	}
 	if !p.gone {
 		describe(r, key, p)
 	}
 	*r.status = status
 	r.status.Rollout = rollout.DeepCopy() // The answer is read into it.
-	if err := rep.client.Status().Update(ctx, r.Object); err != nil {
-		return again(err)
+	if failed := rep.client.Status().Update(ctx, r.Object); failed != nil {
+		return again(failed)
 	}
 	rep.records.wrote(r)
 	rep.announce(key, p, k, was.warned, &status)
 	if status.Rollout != k.rollout {
 		rep.decider.add(key, priorityChanged) // Now it is acted upon.
 		rep.decider.decideAgain(slices.Concat(followersIn(k.rollout, key), followersIn(status.Rollout, key)))
+		if k.rollout == nil {
+			rep.decider.decideAgain(rep.state.travellers(key)) // They have waited for it, whether it leads them or not.
+		}
 		rep.revisions.later(key)
 		countRollouts(rep.records.phases())
 	}
@@ -268,7 +284,7 @@ func (rep *reporter) write(
 	for _, ref := range rep.state.policiesOf(key) {
 		rep.reviewer.later(ref)
 	}
-	return rep.lookAgainAt(until), nil
+	return rep.lookAgainAt(until), err
 }
 
 // lookAgainAt has a record come again at a time, unless that is zero.
@@ -401,7 +417,10 @@ func describe(r record, key Key, p *desiredState) {
 }
 
 // close takes the record away of an object of which nothing is left.
-func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r record, k known) (reconcile.Result, error) {
+func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r record, was previous, k known) (reconcile.Result, error) {
+	if left := rep.mayReturn(key, p, was, k); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
 	if !k.deleting {
 		if err := rep.client.Delete(ctx, r.Object, client.Preconditions{UID: &k.uid}); client.IgnoreNotFound(err) != nil {
 			return again(err)
@@ -416,11 +435,15 @@ func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r reco
 
 // goOn is for an object that is gone together with its record, as a namespace takes that along. Nobody is left to report to, and nobody tells
 // any more of the copies on the members of other replicas. Those on the members of this replica are deleted all the same.
-func (rep *reporter) goOn(key Key, p *desiredState) {
+func (rep *reporter) goOn(key Key, p *desiredState) reconcile.Result {
 	rep.state.learn(key, nil)
 	if _, statuses, was, ok := rep.state.snapshot(key); ok && len(statuses)+len(was.placed) == 0 {
+		if left := rep.mayReturn(key, p, was, known{}); left > 0 {
+			return reconcile.Result{RequeueAfter: left}
+		}
 		rep.decider.forget(key, p)
 	}
+	return reconcile.Result{}
 }
 
 // unbind takes off a record what an earlier version has put there: see [record.bound].

@@ -173,7 +173,7 @@ func (v *reviewer) reviewRollouts(ctx context.Context, ref tree.Policy, known cl
 		switch v.records.phase(key) {
 		case refractv1alpha1.RolloutProgressing:
 			status.Phases.Progressing++
-		case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+		case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
 			status.Phases.Stopped++
 		case refractv1alpha1.RolloutComplete:
 			status.Phases.Complete++

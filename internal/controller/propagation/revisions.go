@@ -21,6 +21,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/revision"
+	"refract.dev/release"
 	"refract.dev/tree"
 )
 
@@ -82,7 +83,7 @@ func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
 	}
 	g.kept = map[string]*material{}
 	for _, r := range revisionsIn(g.recorded) {
-		if r.Name == g.target.Name || g.kept[r.Name] != nil {
+		if r.Name == g.target.Name || r.Name == release.Found || g.kept[r.Name] != nil {
 			continue
 		}
 		if g.recorded.Phase == refractv1alpha1.RolloutComplete && r == &g.recorded.LastGood {

@@ -32,14 +32,16 @@ func (rep *reporter) advance(
 ) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
 	g := p.governed
 	switch {
-	case g == nil || p.gone || g.led != nil:
+	case p.gone:
+		return k.rollout, time.Time{}, nil // An object of its name that comes soon goes on from there.
+	case g == nil || g.led != nil:
 		return nil, time.Time{}, nil
 	case g.blocked != "" || p.blocked != "" || p.dryRun:
 		return k.rollout, time.Time{}, nil // Nothing is known.
 	}
 	was := k.rollout
-	if was == nil || was.UID != p.uid {
-		was = g.recorded // The record is new, or was that of another object of the name.
+	if was == nil {
+		was = g.recorded // The record is new.
 	}
 	if was != g.recorded {
 		rep.decider.add(key, priorityChanged) // It is decided anew on the ground of what is written down by now.
@@ -53,17 +55,24 @@ func (rep *reporter) advance(
 	if hold != "" {
 		in.Policy, in.Hold = nil, hold
 	}
-	is, until = release.Next(was, in)
+	if is, until = release.Next(was, in); was == nil && len(g.target.Followers) > 0 {
+		is, until = release.First(g.target), time.Time{} // What travels with it waits for a record, and then says what the clusters hold.
+	}
 	is.UID = p.uid
-	if was == nil || is.Target.Name != was.Target.Name || !equality.Semantic.DeepEqual(is.Target.Followers, was.Target.Followers) {
-		if err := rep.revisions.keep(ctx, key, rep.decider, &is.Target); err != nil {
+	if was == nil || release.Unbegun(was) || is.Target.Name != was.Target.Name || !equality.Semantic.DeepEqual(is.Target.Followers, was.Target.Followers) {
+		err = rep.revisions.keep(ctx, key, rep.decider, &is.Target)
+		if errors.Is(err, errRevision) {
 			return k.rollout, time.Time{}, err
+		}
+		if err != nil {
+			is, until = release.Hold(was, is.Target, output.Cut("the revision cannot be kept: "+err.Error(), maxMessage)), time.Time{}
+			is.UID = p.uid
 		}
 	}
 	if k.rollout != nil && equality.Semantic.DeepEqual(is, k.rollout) {
 		is = k.rollout
 	}
-	return is, until, nil
+	return is, until, err
 }
 
 // standing is how it stands with an object on its clusters.
@@ -85,7 +94,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 			Cluster: match.Cluster{Name: name, Labels: all[i].Labels},
 			Offline: row.State == refractv1alpha1.StateOffline,
 			Unknown: row.State == refractv1alpha1.StateSynced && row.Readiness == "",
-			Joining: row.Hash == "",
+			Joining: row.Hash == "" && row.Reason != reasonKeepsContent,
 			Holds:   row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash,
 			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
 			Why:     output.Cut(row.ReadinessMessage, maxReadiness),
@@ -105,11 +114,30 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		if g.recorded != nil && row.Revision != "" && row.Revision == release.Assigned(g.recorded, name).Name {
 			c.Refused = output.Cut(row.Message, maxReadiness)
 		}
+		rep.find(&c, p, &row, statuses)
 		rep.join(&c, with)
 		in.Clusters = append(in.Clusters, c)
 	}
 	in.Now = rep.now() // What was found out above was so before.
 	return in
+}
+
+// find says of a cluster that is to keep what it was found with whether that is known, and is another content than the newest.
+func (rep *reporter) find(c *release.Cluster, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus) {
+	r, t := statuses[row.Name], p.targets[row.Name]
+	switch own := rep.shards.Owns(row.Name); {
+	case !p.governed.keeps(row.Name), c.Offline:
+	case row.Reason == reasonUnreadable:
+		c.Offline = true // Nobody can look.
+	case own && r.seq != p.seq, row.Reason == reasonAwaitsRollout && row.Hash != "" && (t.variant == nil || t.variant.hash != row.Hash):
+		c.Unseen = true // What is said of it was found out for something else.
+	case row.Reason == reasonKeepsContent:
+		c.Keeps = true
+	case row.Reason == reasonAwaitsRollout, row.State == refractv1alpha1.StateSynced, own && row.State == refractv1alpha1.StateFailed:
+	case row.Reason == reasonAlreadyExists, row.Reason == reasonMadeByEachCluster: // It has no copy.
+	default:
+		c.Unseen = true
+	}
 }
 
 // refuses reports whether a cluster does not take what it is to have, however often it is tried.
@@ -159,7 +187,7 @@ func isReady(have member.Copy) bool {
 // rolloutConditions say how the rollout stands, as tools read it.
 func rolloutConditions(p *desiredState, s *refractv1alpha1.PropagationStatus) {
 	r := s.Rollout
-	if r == nil {
+	if r == nil || p.gone {
 		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionProgressing)
 		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionStalled)
 		return
@@ -228,7 +256,7 @@ func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is 
 	}
 	switch is.Phase {
 	case refractv1alpha1.RolloutProgressing:
-	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
 		if is.Phase == refractv1alpha1.RolloutReverting {
 			reverts.Inc()
 		}
@@ -255,6 +283,9 @@ func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) []types.N
 		}
 	}
 	for _, r := range revisionsIn(s) {
+		if r.Name == release.Found {
+			continue
+		}
 		add(key, r.Object, r.Policies)
 		for i := range r.Followers {
 			add(followerKey(key, &r.Followers[i]), r.Followers[i].Object, r.Followers[i].Policies)

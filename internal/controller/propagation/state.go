@@ -58,6 +58,8 @@ type objectState struct {
 	awaited int
 	own     int // How many clusters are to have a copy that this replica writes to.
 	bodies  int // Bytes of those that are kept.
+	// emptied is when nothing was left of an object that is gone, while its record is kept; the zero time otherwise.
+	emptied time.Time
 	// due is whether a report is to be written anyway.
 	due bool
 }
@@ -169,6 +171,9 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		scaled = s.setScaled(key, e, p)
 	}
 	e.desired = p
+	if !p.gone {
+		e.emptied = time.Time{}
+	}
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
 		if r.foreign != nil && p.blocked == "" && !s.owns(name) { // What has become ours is looked at.
@@ -391,7 +396,7 @@ func (s *state) followed(key Key, before []Key) followed {
 func (l *followed) fail(p *desiredState) (some bool) {
 	var clusters []string
 	for name, t := range p.targets {
-		if t.err != nil {
+		if t.err != nil || p.governed.keeps(name) {
 			clusters = append(clusters, name)
 		}
 	}
@@ -577,6 +582,20 @@ func (s *state) snapshot(key Key) (p *desiredState, statuses map[string]clusterS
 	was = e.previous
 	was.warned = e.warned
 	return e.desired, maps.Clone(e.statuses), was, true
+}
+
+// emptied returns since when nothing is left of an object that is gone.
+func (s *state) emptied(key Key, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil {
+		return now
+	}
+	if e.emptied.IsZero() {
+		e.emptied = now
+	}
+	return e.emptied
 }
 
 // learn takes up what another replica wrote about the clusters that it writes to.

@@ -1,0 +1,255 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/release"
+)
+
+func revisionNamed(name string) refractv1alpha1.Revision { return refractv1alpha1.Revision{Name: name} }
+
+// TestKeep: a cluster that is to keep what it was found with says what that is, and nothing is written there.
+func TestKeep(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	begun := &refractv1alpha1.RolloutStatus{
+		Phase: refractv1alpha1.RolloutProgressing, Attempt: 1, Target: revisionNamed("new"), LastGood: revisionNamed(release.Found),
+	}
+	for name, tc := range map[string]struct {
+		reason   string
+		recorded *refractv1alpha1.RolloutStatus
+		there    func(d *depot, p *desiredState) *metav1.PartialObjectMetadata
+		want     string // Status, and what is sent.
+	}{
+		"Absent":      {"Until a record is kept nothing is written.", nil, nil, "Pending AwaitsRollout"},
+		"AbsentBegun": {"What all others hold is stored nowhere.", begun, nil, "Pending AwaitsRollout"},
+		"Another": {"It holds another content.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+			return d.copyOf("web", "old")
+		}, "Pending KeepsContent"},
+		"AnotherBegun": {"Its turn has not come.", begun, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+			return d.copyOf("web", "old")
+		}, "Pending KeepsContent"},
+		"Same": {"It holds what it is to hold.", nil, func(d *depot, p *desiredState) *metav1.PartialObjectMetadata {
+			return d.copyOf("web", p.targets["m"].variant.hash)
+		}, "Pending AwaitsRollout"},
+		"SameOfAnother": {"The object was made again with what it was.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+			return copyFrom(t, d, "0", "y")
+		}, "Pending AwaitsRollout"},
+		"AnotherOfAnother": {"The object was made again with something else.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+			return copyFrom(t, d, "0", "z")
+		}, "Pending KeepsContent"},
+		"SameOfAnotherBegun": {"The copy is cared for, as that changes nothing for who uses it.", begun, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+			return copyFrom(t, d, "0", "y")
+		}, "Synced PATCH web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			a, _ := applierOf(t, d, 0)
+			p := wanted(t, "web", "m")
+			p.governed = &governance{recorded: tc.recorded, target: revisionNamed("new")}
+			if tc.there != nil {
+				d.put(tc.there(d, p))
+				d.tell(t, a.member, key)
+			}
+			a.state.setDesired(key, p, previous{uid: "1"}, nil)
+			if _, err := a.applyOne(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			r, _ := a.state.clusterStatus(key, "m")
+			got := strings.TrimSpace(string(r.state) + " " + r.reason + " " + strings.Join(d.sent(), ", "))
+			if got = strings.Join(strings.Fields(got), " "); got != tc.want {
+				t.Errorf("%s\nwant %q, got %q: %s", tc.reason, tc.want, got, r.message)
+			}
+		})
+	}
+}
+
+// copyFrom is a copy that was written for an object of this UID, with a value.
+func copyFrom(t *testing.T, d *depot, uid types.UID, value string) *metav1.PartialObjectMetadata {
+	t.Helper()
+	s := around(t, "", false, nil)
+	s.hub = theHub
+	obj := sourceObject("v1", "ConfigMap", "web", "pp")
+	obj.SetUID(uid)
+	obj.Object["data"] = map[string]any{"x": value}
+	p := decide(source{gvr: configMaps, kind: "ConfigMap", object: obj}, previous{uid: uid}, s)
+	o := d.copyOf("web", p.variants[0].hash)
+	o.Annotations[refractv1alpha1.SourceAnnotation] = sourceOf(theHub, uid, configMaps.GroupResource(), "shop", "web")
+	return o
+}
+
+// canaryOn has the hub have a RolloutPolicy that changes eu-1 first.
+func canaryOn(c *Controller) {
+	c.decider.policies.store(&refractv1alpha1.RolloutPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful", UID: "c", Generation: 1},
+		Spec: refractv1alpha1.RolloutPolicySpec{Waves: []refractv1alpha1.RolloutWave{{
+			Name: "canary", TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{"eu-1"}}, MinReadySeconds: 600,
+		}}},
+	})
+}
+
+// governedObject is a ConfigMap that obeys it.
+func governedObject(uid types.UID, value string) *unstructured.Unstructured {
+	obj := sourceObject("v1", "ConfigMap", "web", "pp")
+	labels := obj.GetLabels()
+	labels[refractv1alpha1.RolloutPolicyLabel] = "careful"
+	obj.SetLabels(labels)
+	obj.SetUID(uid)
+	obj.Object["data"] = map[string]any{"x": value}
+	return obj
+}
+
+// TestRecreated: an object that somebody makes again goes on from what is written down of the one before, if that is still there; so does
+// one whose record somebody has deleted.
+func TestRecreated(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	was := &refractv1alpha1.RolloutStatus{
+		UID: "0", Phase: refractv1alpha1.RolloutComplete, Target: revisionNamed("good"), LastGood: revisionNamed("good"),
+	}
+	for name, tc := range map[string]struct {
+		reason   string
+		recreate func(*Controller)
+		want     *refractv1alpha1.RolloutStatus
+	}{
+		"New":    {"There was none.", func(*Controller) {}, nil},
+		"Record": {"The record of the one before is still there.", func(c *Controller) { c.decider.records.items[key] = &known{source: "0", rollout: was} }, was},
+		"Remembered": {"The record is gone, and this process knows what it said.", func(c *Controller) {
+			c.state.setDesired(key, &desiredState{uid: "0", governed: &governance{recorded: was}}, previous{uid: "0"}, nil)
+			c.state.setDesired(key, &desiredState{gone: true, cause: causeDeleted}, previous{uid: "0"}, nil)
+		}, was},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := hubOf(t, governedObject("1", "new"))
+			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+			duplicated(c)
+			canaryOn(c)
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+			tc.recreate(c)
+			if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+				t.Fatal(err)
+			}
+			p := c.state.desired(key)
+			if p == nil || p.governed == nil {
+				t.Fatalf("%s\nwant it to be governed, got %s", tc.reason, summary(p))
+			}
+			if diff := cmp.Diff(tc.want, p.governed.recorded); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			for _, cluster := range []string{"eu-1", "us-1"} {
+				if is := p.governed.keeps(cluster); is != (tc.want == nil) {
+					t.Errorf("%s\nwant %s to keep what it holds: %t, got %t", tc.reason, cluster, tc.want == nil, is)
+				}
+			}
+		})
+	}
+}
+
+// TestFollowerGoesByTheRecord: a replica that does not lead and has not seen that an object is governed goes by the record, which says so.
+func TestFollowerGoesByTheRecord(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	good := &refractv1alpha1.RolloutStatus{UID: "1", Phase: refractv1alpha1.RolloutComplete, Target: revisionNamed("good"), LastGood: revisionNamed("good")}
+	s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
+	c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+	duplicated(c)
+	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+	c.decider.records.items[key] = &known{source: "1", placed: on("eu-1", "us-1"), rollout: good}
+	if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+		t.Fatal(err)
+	}
+	p := c.state.desired(key)
+	if p == nil || p.governed == nil || p.governed.recorded != good {
+		t.Fatalf("want it to be governed as the record says, got %s", summary(p))
+	}
+	if target := p.targets["us-1"]; target == nil || target.variant != nil || target.from == nil {
+		t.Errorf("want us-1 to have the revision that the record says, got %+v", target)
+	}
+}
+
+// TestRecordOutlivesCopies: the record of a governed object stays for a while after the last of its copies, so that an object which
+// replaces it goes out wave by wave.
+func TestRecordOutlivesCopies(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	for name, tc := range map[string]struct {
+		governed bool
+		cause    cause
+		want     time.Duration
+	}{
+		"Governed":   {true, causeDeleted, recreated},
+		"Withdrawn":  {true, causeWithdrawn, recreated},
+		"Ungoverned": {false, causeDeleted, 0},
+		"Namespace":  {true, causeNamespace, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := recordOn("1")
+				if tc.governed {
+					r.Status.Rollout = &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: revisionNamed("good"), LastGood: revisionNamed("good")}
+				}
+				d := &desk{}
+				s, _ := hubOf(t)
+				c := station(t, s, &replica{leads: true}, d.funcs(), r)
+				see(t, c, key)
+				c.state.setDesired(key, &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: tc.cause}, previous{}, nil)
+				d.wrote = nil
+				result, err := c.reporter.reportOne(t.Context(), key)
+				if err != nil || result.RequeueAfter != tc.want || len(d.wrote) > 0 != (tc.want == 0) {
+					t.Fatalf("want the record to stay for %s, got %s, %v, %v", tc.want, result.RequeueAfter, d.wrote, err)
+				}
+				<-time.After(result.RequeueAfter)
+				if _, err := c.reporter.reportOne(t.Context(), key); err != nil || c.state.desired(key) != nil {
+					t.Errorf("want the record to go then, got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestRevisionCannotBeKept: what cannot be kept goes nowhere, and the record says why.
+func TestRevisionCannotBeKept(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	refused := errors.New("exceeded quota: count/controllerrevisions.apps")
+	on := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, at client.ObjectKey, obj client.Object, o ...client.GetOption) error {
+		if _, is := obj.(*appsv1.ControllerRevision); is {
+			return refused
+		}
+		return c.Get(ctx, at, obj, o...)
+	}}
+	s, _ := hubOf(t, governedObject("1", "new"))
+	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, on)
+	duplicated(c)
+	canaryOn(c)
+	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+	for range 2 { // What is written down changes nothing.
+		if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.reporter.reportOne(t.Context(), key); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+			t.Errorf("want it to be tried again, got %v", err)
+		}
+		see(t, c, key)
+		k, _ := c.reporter.records.get(key)
+		if k.rollout == nil || k.rollout.Phase != refractv1alpha1.RolloutWaiting || !strings.HasPrefix(k.rollout.Message, "the revision cannot be kept: ") {
+			t.Fatalf("want the record to say so, got %+v", k.rollout)
+		}
+	}
+	p := c.state.desired(key)
+	for _, cluster := range []string{"eu-1", "us-1"} {
+		if !p.governed.keeps(cluster) {
+			t.Errorf("want nothing to be written on %s", cluster)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package release
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/match"
+)
+
+// foundFleet is a canary, and two clusters that get a change when it is done.
+type foundFleet struct {
+	t      *testing.T
+	in     *Input
+	status *refractv1alpha1.RolloutStatus
+}
+
+func newFoundFleet(t *testing.T, action refractv1alpha1.FailureAction) *foundFleet {
+	t.Helper()
+	policy, errs := Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
+		Waves:     []refractv1alpha1.RolloutWave{{Name: "canary", TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{"a"}}, MinReadySeconds: 600}},
+		OnFailure: &refractv1alpha1.RolloutOnFailure{Action: action},
+	}})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	f := &foundFleet{t: t, in: &Input{Policy: policy, Target: revision(1), Now: start}}
+	for _, name := range []string{"a", "b", "c"} {
+		f.in.Clusters = append(f.in.Clusters, Cluster{Cluster: match.Cluster{Name: name}})
+	}
+	return f
+}
+
+// each changes what is known of the clusters of these names.
+func (f *foundFleet) each(names string, change func(*Cluster)) {
+	for i := range f.in.Clusters {
+		if strings.Contains(names, f.in.Clusters[i].Name) {
+			change(&f.in.Clusters[i])
+		}
+	}
+}
+
+// want looks, and says what each cluster is to have: its content that was found (f), what was good before (g), or the target (t).
+func (f *foundFleet) want(phase refractv1alpha1.RolloutPhase, assigned string) {
+	f.t.Helper()
+	if f.status != nil && f.status.Target.Name != f.in.Target.Name {
+		f.each("abc", func(c *Cluster) { c.Changes, c.Differs, c.Holds = true, true, true })
+	}
+	f.status, _ = Next(f.status, f.in)
+	got := ""
+	for i := range f.in.Clusters {
+		c := &f.in.Clusters[i]
+		is := Assigned(f.status, c.Name).Name
+		switch is {
+		case Found:
+			got += "f"
+		case f.status.Target.Name:
+			got += "t"
+		default:
+			got += "g"
+		}
+		// What it is compared with changes with that.
+		c.Changes, c.Differs = f.status.LastGood.Name != f.status.Target.Name, is != f.status.Target.Name
+		if is != Found {
+			c.Keeps = false
+		}
+	}
+	if f.status.Phase != phase || got != assigned {
+		f.t.Fatalf("want %s and %s, got %s and %s: %s", phase, assigned, f.status.Phase, got, f.status.Message)
+	}
+}
+
+func keeps(c *Cluster) { c.Unseen, c.Keeps = false, true }
+
+func holds(c *Cluster) {
+	c.Unseen, c.Keeps, c.Offline, c.Holds, c.Ready = false, false, false, true, true
+}
+
+func unseen(c *Cluster) { c.Unseen = true }
+
+func offline(c *Cluster) { c.Offline = true }
+
+// TestFound: what clusters hold of an object of which there is no record is good, and the newest content goes out from there.
+func TestFound(t *testing.T) {
+	const waiting, progressing, complete = refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutComplete
+	t.Run("new", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.want(complete, "ttt")
+	})
+	t.Run("another content", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.each("abc", unseen)
+		f.want(waiting, "fff")
+		f.each("a", holds)
+		f.want(waiting, "fff") // Of the others nothing is known.
+		f.each("bc", keeps)
+		f.want(progressing, "fff")
+		f.want(progressing, "tff")
+		f.each("a", holds)
+		f.in.Now = f.in.Now.Add(599 * time.Second)
+		f.want(progressing, "tff")
+		f.in.Now = f.in.Now.Add(601 * time.Second)
+		f.want(progressing, "ttt")
+		f.each("bc", holds)
+		f.want(complete, "ttt")
+		if f.status.LastGood.Name != f.status.Target.Name {
+			t.Errorf("want the target to be good, got %s", f.status.LastGood.Name)
+		}
+	})
+	t.Run("an edit while it is looked", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.each("abc", unseen)
+		f.want(waiting, "fff")
+		f.in.Target = revision(2)
+		f.want(waiting, "fff")
+		f.each("abc", keeps)
+		f.want(progressing, "fff")
+		f.want(progressing, "tff")
+	})
+	t.Run("nobody can be reached", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.each("abc", offline)
+		f.want(waiting, "fff")
+		f.each("abc", holds)
+		f.want(complete, "ttt")
+	})
+	t.Run("one comes back with the same", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.each("c", offline)
+		f.want(complete, "ttf")
+		f.each("c", func(c *Cluster) { c.Offline, c.Unseen = false, true })
+		f.want(complete, "ttf")
+		f.each("c", holds)
+		f.want(complete, "ttt")
+	})
+	t.Run("one comes back with another", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.each("ab", holds)
+		f.each("c", offline)
+		f.want(complete, "ttf")
+		f.each("c", func(c *Cluster) { c.Offline, c.Keeps = false, true })
+		f.want(progressing, "fff")
+		f.want(progressing, "tff") // The canary has yet to bake.
+	})
+	t.Run("one comes back during the next change", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.each("c", offline)
+		f.want(complete, "ttf")
+		f.in.Target = revision(2)
+		f.want(progressing, "tgf")
+		f.each("c", func(c *Cluster) { c.Offline, c.Keeps = false, true })
+		f.want(progressing, "tgf")
+		f.each("c", holds)
+		f.want(progressing, "tgg")
+	})
+	t.Run("held", func(t *testing.T) {
+		f := newFoundFleet(t, "")
+		f.status = Hold(nil, f.in.Target, "no room")
+		if !Unbegun(f.status) || f.status.Message != "no room" || f.status.Phase != waiting {
+			t.Errorf("want it to wait, got %+v", f.status)
+		}
+		f.want(complete, "ttt")
+		f.in.Target = revision(2)
+		f.status = Hold(f.status, f.in.Target, "no room")
+		if f.status.Phase != waiting || Assigned(f.status, "a").Name != revision(1).Name {
+			t.Errorf("want the clusters to stay as they are, got %+v", f.status)
+		}
+		f.want(progressing, "tgg")
+	})
+}
+
+// TestStalled: clusters that have lost what was good are named, with what is to be done, until somebody has done it.
+func TestStalled(t *testing.T) {
+	const progressing, stalled = refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutStalled
+	fails := func(c *Cluster) { c.Refused = "no such image" }
+	t.Run("found", func(t *testing.T) {
+		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
+		f.each("abc", keeps)
+		f.want(progressing, "fff")
+		f.want(progressing, "tff")
+		f.each("a", func(c *Cluster) { holds(c); fails(c) })
+		f.want(refractv1alpha1.RolloutReverting, "fff")
+		f.each("a", func(c *Cluster) { c.Refused = "" }) // It holds the newest, which is compared with what was found.
+		f.want(stalled, "fff")
+		if !Stopped(f.status) || !strings.Contains(f.status.Message, "a keeps the change, as the content before it is not stored on the hub") || f.status.Awaits == "" {
+			t.Errorf("want it to be said who has to do what, got %q", f.status.Message)
+		}
+		f.each("a", func(c *Cluster) { c.Holds = false })
+		f.in.Target = revision(2)
+		f.each("abc", keeps)
+		f.want(progressing, "tff")
+	})
+	t.Run("refused", func(t *testing.T) {
+		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
+		f.each("abc", keeps)
+		f.want(progressing, "fff")
+		f.want(progressing, "tff")
+		f.each("a", fails)
+		f.want(refractv1alpha1.RolloutReverting, "fff")
+		f.each("a", keeps)
+		f.want(refractv1alpha1.RolloutReverted, "fff")
+	})
+	t.Run("gone from the hub", func(t *testing.T) {
+		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
+		f.want(refractv1alpha1.RolloutComplete, "ttt")
+		f.in.Target = revision(2)
+		f.want(progressing, "tgg")
+		f.each("a", fails)
+		f.want(refractv1alpha1.RolloutReverting, "ggg")
+		f.each("a", func(c *Cluster) { c.Lost, c.Holds = true, false })
+		f.want(stalled, "ggg")
+		if !strings.Contains(f.status.Message, "a keeps the change") {
+			t.Errorf("want the cluster to be named, got %q", f.status.Message)
+		}
+		f.each("a", func(c *Cluster) { holds(c); c.Lost, c.Refused = false, "" }) // It is stored again.
+		f.want(refractv1alpha1.RolloutReverted, "ggg")
+	})
+}
