@@ -59,9 +59,9 @@ install: build ## Install refract, the kubectl plugin, man pages and completion.
 PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
 
 .PHONY: dist
-dist: ## Make what is released into bin/dist: archives, bills of materials, an image, the chart, checksums. PLATFORMS says for what.
+dist: ## Make what is released into bin/dist: archives, bills of materials, an image, the chart, checksums. PLATFORMS says for what, KEY=FILE signs the image.
 	$(call say,making what is released into bin/dist (every platform is compiled anew at first))
-	@cd dist && $(GO) run . -platforms '$(PLATFORMS)'
+	@cd dist && $(GO) run . -platforms '$(PLATFORMS)' -key '$(if $(KEY),$(abspath $(KEY)))'
 
 .PHONY: test-dist
 test-dist: ## Test what makes releases, with programs that stand for refract.

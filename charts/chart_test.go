@@ -127,7 +127,7 @@ func render(t *testing.T, c *chart.Chart, values map[string]any, kubernetes stri
 		t.Fatal(err)
 	}
 	install.KubeVersion = version
-	made, err := install.RunWithContext(t.Context(), c, values)
+	made, err := install.RunWithContext(t.Context(), c, named(values))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,6 +136,64 @@ func render(t *testing.T, c *chart.Chart, values map[string]any, kubernetes stri
 		t.Fatalf("want a release, got %T", made)
 	}
 	return objects(t, map[string]string{"manifest": release.Manifest}), release, nil
+}
+
+// named returns values that name a registry, as users must, and those given.
+func named(values map[string]any) map[string]any {
+	all := maps.Clone(values)
+	if all == nil {
+		all = map[string]any{}
+	}
+	image := map[string]any{"registry": "registry.example.com"}
+	given, ok := all["image"].(map[string]any)
+	if maps.Copy(image, given); ok || all["image"] == nil {
+		all["image"] = image
+	}
+	return all
+}
+
+// TestImageIsNamed: the chart has no default registry, and an image is not pulled from a host that nobody named.
+func TestImageIsNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"image: {registry: ''}":   "image.registry: want the host of a registry of yours",
+		"image: {registry: team}": "image.registry: want the host of a registry of yours",
+		"{image: {registry: ''}, injection: {enabled: true, image: {registry: registry.example.com}}}": "image.registry: want the host of a registry of yours",
+		"image: {registry: '', repository: registry.example.com/team/refract}":                         "",
+		"image: {registry: 'localhost:5000'}":                                                          "",
+		"{image: {registry: ''}, propagation: {enabled: false}, member: {enabled: true}}":              "",
+	} {
+		_, _, err := render(t, load(t, chartDir), parse(t, text), "")
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want error %q, got %v", text, want, err)
+		}
+	}
+}
+
+// TestDigest: what is packed with the digest of an image names the image by it.
+func TestDigest(t *testing.T) {
+	dir := t.TempDir()
+	if err := writePackage(dir, "", digest, time.Unix(1_700_000_000, 0).UTC()); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range read(t, dir) {
+		switch {
+		case name == "install-member.yaml":
+		case strings.HasSuffix(name, ".yaml"):
+			if got := strings.Count(text, "image: registry.invalid/refract@"+digest+"\n"); got != 1 {
+				t.Errorf("%s: want the image by its digest, got\n%s", name, text)
+			}
+		default:
+			packed, err := loader.LoadArchive(strings.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := rendered(t, packed, nil)
+			check(t, all, shown{at: container + "/image", want: "registry.example.com/refract@" + digest}, "Deployment/refract")
+		}
+	}
+	if err := writePackage(t.TempDir(), "", "sha256:abc", time.Now()); err == nil {
+		t.Error("want an error for what is no digest")
+	}
 }
 
 // TestConfigIsRendered: config/install and config/rbac are what the chart gives, and have nothing else but what has kustomize
@@ -175,6 +233,7 @@ func TestNamespaceIsAWord(t *testing.T) {
 	c := load(t, chartDir)
 	for name, values := range settings(t) {
 		t.Run(name, func(t *testing.T) {
+			values := named(values)
 			here, err := manifests(c, values, systemNamespace)
 			if err != nil {
 				t.Fatal(err)
@@ -283,7 +342,7 @@ func TestPackage(t *testing.T) {
 	c := load(t, chartDir)
 	archive := "refract-" + c.Metadata.Version + ".tgz"
 	dir := t.TempDir()
-	if err := writePackage(dir, "", at); err != nil {
+	if err := writePackage(dir, "", "", at); err != nil {
 		t.Fatal(err)
 	}
 	made := read(t, dir)
@@ -309,6 +368,7 @@ func TestPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, values := range settings(t) {
+		values := named(values)
 		want, err := manifests(c, values, systemNamespace)
 		if err != nil {
 			t.Fatal(err)
@@ -328,10 +388,10 @@ func TestPackage(t *testing.T) {
 			t.Errorf("install-%s.yaml: -want, +got:\n%s", name, diff)
 		}
 	}
-	if err := writePackage(t.TempDir(), "v9.9.9", at); err == nil || !strings.Contains(err.Error(), "Chart.yaml") {
+	if err := writePackage(t.TempDir(), "v9.9.9", "", at); err == nil || !strings.Contains(err.Error(), "Chart.yaml") {
 		t.Errorf("want an error that says where the version stands, got %v", err)
 	}
-	if err := writePackage(t.TempDir(), c.Metadata.AppVersion, at); err != nil {
+	if err := writePackage(t.TempDir(), c.Metadata.AppVersion, "", at); err != nil {
 		t.Errorf("the chart's own version: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 // Command charts makes manifests and an archive of the Helm chart of Refract, which stands in the folder refract.
 //
 //	charts render              writes config/install and config/rbac, as the chart gives them for each file of values
-//	charts package [-tag VERSION] DIR
+//	charts package [-tag VERSION] [-digest DIGEST] DIR
 //	                           writes the chart's archive, and the manifests of each file of values, into DIR
 package main
 
@@ -40,6 +40,7 @@ func run(ctx context.Context, args []string) error {
 	case "package":
 		f := flag.NewFlagSet("package", flag.ContinueOnError)
 		tag := f.String("tag", "", "the version that is released: fail unless the chart names the image of this one")
+		digest := f.String("digest", "", "the digest of the image that is released: the chart and the manifests name it")
 		if err := f.Parse(args[1:]); err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return writePackage(f.Arg(0), *tag, at)
+		return writePackage(f.Arg(0), *tag, *digest, at)
 	}
 	return fmt.Errorf("want render, or package DIR, got %q", args[0])
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +18,8 @@ import (
 )
 
 // writePackage writes the chart's archive, and manifests for each of the installations, into a folder. The chart must name
-// the image of the tag, if there is one.
-func writePackage(dir, tag string, at time.Time) error {
+// the image of the tag, if there is one. All of them name the digest of the image, if it is given.
+func writePackage(dir, tag, digest string, at time.Time) error {
 	c, err := loader.LoadDir(chartDir)
 	if err != nil {
 		return fmt.Errorf("loading the chart: %w", err)
@@ -26,6 +28,9 @@ func writePackage(dir, tag string, at time.Time) error {
 		return fmt.Errorf("charts/refract/Chart.yaml: want version %s and appVersion %s, as the tag says, got %s and %s: "+
 			"write them there, run `make charts` and tag that commit",
 			strings.TrimPrefix(tag, "v"), tag, c.Metadata.Version, c.Metadata.AppVersion)
+	}
+	if err := pin(c, digest); err != nil {
+		return fmt.Errorf("writing the digest of the image into the chart: %w", err)
 	}
 	if _, err := pack(c, dir, at); err != nil {
 		return fmt.Errorf("packing the chart: %w", err)
@@ -46,6 +51,29 @@ func writePackage(dir, tag string, at time.Time) error {
 	}
 	return nil
 }
+
+// noDigest is how values.yaml says that the image has no digest.
+const noDigest = "\n  digest: \"\"\n"
+
+// pin has the chart name the image by its digest. The archive has the text of the values, and templates have what was read of it.
+func pin(c *chart.Chart, digest string) error {
+	if digest == "" {
+		return nil
+	}
+	if !isDigest.MatchString(digest) {
+		return fmt.Errorf("want sha256:… of 64 digits, got %q", digest)
+	}
+	image, ok := c.Values["image"].(map[string]any)
+	at := slices.IndexFunc(c.Raw, func(f *common.File) bool { return f.Name == chartutil.ValuesfileName })
+	if !ok || at < 0 || bytes.Count(c.Raw[at].Data, []byte(noDigest)) != 1 {
+		return fmt.Errorf("want one line %q in %s", strings.TrimSpace(noDigest), chartutil.ValuesfileName)
+	}
+	image["digest"] = digest
+	c.Raw[at].Data = bytes.Replace(c.Raw[at].Data, []byte(noDigest), fmt.Appendf(nil, "\n  digest: %s\n", digest), 1)
+	return nil
+}
+
+var isDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // pack writes the chart's archive, and returns its path. It depends on nothing but the files and the time.
 func pack(c *chart.Chart, dir string, at time.Time) (string, error) {

@@ -35,9 +35,9 @@ type shown struct {
 // forParts are the values that hold for all parts, or stand below a part for that alone.
 var forParts = map[string]shown{
 	"image.registry":   {value: "registry.example.com/team", in: "Deployment", at: container + "/image", want: "registry.example.com/team/refract:APPVERSION"},
-	"image.repository": {value: "mirror/refract", in: "Deployment", at: container + "/image", want: "refract.dev/mirror/refract:APPVERSION"},
-	"image.tag":        {value: "v7", in: "Deployment", at: container + "/image", want: "refract.dev/refract:v7"},
-	"image.digest":     {value: digest, in: "Deployment", at: container + "/image", want: "refract.dev/refract@" + digest},
+	"image.repository": {value: "mirror/refract", in: "Deployment", at: container + "/image", want: "registry.example.com/mirror/refract:APPVERSION"},
+	"image.tag":        {value: "v7", in: "Deployment", at: container + "/image", want: "registry.example.com/refract:v7"},
+	"image.digest":     {value: digest, in: "Deployment", at: container + "/image", want: "registry.example.com/refract@" + digest},
 	"image.pullPolicy": {value: "Always", in: "Deployment", at: container + "/imagePullPolicy", want: "Always"},
 	"imagePullSecrets": {value: "[{name: registry}]", in: "Deployment", at: pods + "/imagePullSecrets", want: "[{name: registry}]"},
 	"replicaCount":     {value: "0", in: "Deployment", at: "spec/replicas", want: "0"},

@@ -148,6 +148,9 @@ func (r *release) charts(ctx context.Context) error {
 	if tagged.MatchString(r.version) {
 		args = append(args, "-tag", r.version)
 	}
+	if r.digest != "" {
+		args = append(args, "-digest", r.digest)
+	}
 	cmd := exec.CommandContext(ctx, "go", append(args, out)...)
 	cmd.Dir = filepath.Join(r.source, "charts")
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")

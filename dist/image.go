@@ -25,6 +25,9 @@ import (
 // imageDir is the folder with the image, an OCI layout.
 const imageDir = "image"
 
+// imageName is the name of the image where it is imported, and in its signature. No registry can have it: whoever pushes the image names theirs.
+const imageName = "registry.invalid/refract"
+
 // user is who the program runs as, nobody who owns anything.
 const user = "65532"
 
@@ -66,10 +69,15 @@ func (r *release) image(binaries []binary) error {
 	if err != nil {
 		return err
 	}
-	tag := map[string]string{"org.opencontainers.image.ref.name": r.version, "io.containerd.image.name": "refract.dev/refract:" + r.version}
+	tag := map[string]string{"org.opencontainers.image.ref.name": r.version, "io.containerd.image.name": imageName + ":" + r.version}
 	if err := path.AppendIndex(index, layout.WithAnnotations(tag)); err != nil {
 		return err
 	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	r.digest = digest.String()
 	return r.archiveImage(dir)
 }
 

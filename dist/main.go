@@ -29,6 +29,7 @@ type release struct {
 	version string
 	commit  string
 	created time.Time // When the commit was made: the time of everything.
+	digest  string    // Of the image, when it has been written.
 	say     func(format string, args ...any)
 }
 
@@ -46,6 +47,7 @@ func run(ctx context.Context, args []string) error {
 	source := f.String("source", "..", "the root of the repository")
 	out := f.String("out", "../bin/dist", "the folder for what is made; what was there is removed")
 	platforms := f.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for")
+	key := f.String("key", "", "a file with a private key, as cosign generate-key-pair writes it: sign the image by it; its password is $COSIGN_PASSWORD")
 	push := f.String("push", "", "push the image that is in the folder as REGISTRY/NAME:TAG, and make nothing")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -57,11 +59,20 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	var sign *signing
+	if *key != "" { // Before minutes of work.
+		if sign, err = signingBy(*key, os.Getenv("COSIGN_PASSWORD")); err != nil {
+			return err
+		}
+	}
 	r := &release{source: *source, out: *out, say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, "==> "+format+"\n", args...) }}
 	if err := r.describe(ctx); err != nil {
 		return err
 	}
-	return r.make(ctx, wanted)
+	if err := r.make(ctx, wanted); err != nil || sign == nil {
+		return err
+	}
+	return r.sign(sign)
 }
 
 func parsePlatforms(text string) ([]platform, error) {

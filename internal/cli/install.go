@@ -1,11 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"os"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/checkup"
 	"refract.dev/internal/installation"
+	"refract.dev/internal/signature"
 )
 
 // partFlags say which parts of Refract are meant.
@@ -48,6 +48,8 @@ type installOptions struct {
 	parts     partFlags
 	namespace string
 	image     string
+	verify    string // File with the public key by which the image is signed,
+	signature string // and with the signature.
 	export    bool
 	timeout   time.Duration
 }
@@ -67,11 +69,15 @@ Without a flag that names a part it is what the cluster has, and --propagation f
 that has nothing. Before anything is written it is looked whether the cluster can take
 it. An installation of Helm is left to Helm.
 
+--image names the image in a registry of yours, as there is none that Refract is served by;
+make image pushes what make dist makes. With a digest (NAME@sha256:...) it is always the same
+image, and --verify has the command look first whether its signature is one by that key.
+
 With --export the objects are printed as YAML, with the reason for each right, and no
 cluster is asked.`,
 		Example: `  refract install --context hub --image registry.example.com/refract:v0.1.0
-  refract install --injection --conversion
-  refract install --propagation --export > refract.yaml`,
+  refract install --injection --conversion --image registry.example.com/refract@sha256:DIGEST --verify cosign.pub
+  refract install --propagation --image registry.example.com/refract:v0.1.0 --export > refract.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
@@ -79,10 +85,14 @@ cluster is asked.`,
 	o.cluster.addClusterFlags(cmd, "cluster")
 	o.parts.addFlags(cmd, "install")
 	addSystemNamespace(cmd, &o.namespace)
-	f.StringVar(&o.image, "image", "", "`reference` of the image that the pods run (default: refract.dev/refract, of this program's version)")
+	f.StringVar(&o.image, "image", "", "`reference` of the image that the pods run; required")
+	f.StringVar(&o.verify, "verify", "", "`file` with a public key: write nothing unless it is that of the image's signature")
+	f.StringVar(&o.signature, "signature", "refract_image.sig", "`file` with the signature of the image, as make dist writes it")
 	f.BoolVar(&o.export, "export", false, "print the objects, and write nothing")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for it to be ready")
 	must(cmd.RegisterFlagCompletionFunc("image", cobra.NoFileCompletions))
+	must(cmd.MarkFlagFilename("verify", "pub", "pem"))
+	must(cmd.MarkFlagFilename("signature", "sig"))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }
@@ -113,11 +123,27 @@ func systemNamespace(ctx context.Context, c client.Reader, given string, parts .
 	}
 }
 
-// defaultImage is the one that is released with this program.
-func defaultImage() string {
-	info, _ := debug.ReadBuildInfo()
-	v := versionOf(version, info)
-	return "refract.dev/refract:" + v.tag()
+// verified returns an error unless an image is named, and is signed if that is asked for.
+func (o *installOptions) verified() error {
+	if o.image == "" {
+		return withHint(errors.New("--image: no image is named, and there is no registry that has one by default"),
+			"push the image that make dist makes to a registry of yours (make image PUSH=registry.example.com/refract:v0.1.0), and name it as --image")
+	}
+	if o.verify == "" {
+		return nil
+	}
+	key, err := os.ReadFile(o.verify)
+	if err != nil {
+		return fmt.Errorf("--verify: %w", err)
+	}
+	sig, err := os.ReadFile(o.signature)
+	if err != nil {
+		return withHint(fmt.Errorf("--signature: %w", err), "make dist KEY=cosign.key writes bin/dist/refract_image.sig")
+	}
+	if err := signature.Verify(o.image, key, sig); err != nil {
+		return withHint(fmt.Errorf("--verify: %w", err), "nothing was written; refract_image.sig is the signature of the image that was made with it")
+	}
+	return nil
 }
 
 func (o *installOptions) run(ctx context.Context, s *streams) error {
@@ -125,7 +151,9 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
 	}
 	parts := o.parts.parts()
-	o.image = cmp.Or(o.image, defaultImage())
+	if err := o.verified(); err != nil {
+		return err
+	}
 	if o.export {
 		if len(parts) == 0 {
 			parts = []installation.Part{installation.Propagation}

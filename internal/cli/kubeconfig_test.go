@@ -56,7 +56,7 @@ var clusterCommands = map[string]struct {
 	"refract explain":         {[]string{"deployment/web", "--hub"}, false, true},
 	"refract explain pod":     {[]string{"web"}, true, true},
 	"refract get":             {nil, true, true},
-	"refract install":         {nil, false, true},
+	"refract install":         {[]string{"--image", "registry.example.com/refract"}, false, true},
 	"refract join":            {[]string{"eu-1", "--member-context", "member"}, false, true},
 	"refract lint":            {[]string{"--hub"}, false, true},
 	"refract render":          {[]string{"--hub"}, false, true},

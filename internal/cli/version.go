@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -76,17 +75,4 @@ func versionOf(linked string, info *debug.BuildInfo) versionInfo {
 		v.Commit += dirty
 	}
 	return v
-}
-
-// tag returns the tag of the image that is released with this version: characters that a tag
-// cannot have are left out.
-func (v *versionInfo) tag() string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == '.', r == '-', r == '_':
-			return r
-		default:
-			return -1
-		}
-	}, v.Version)
 }

@@ -34,9 +34,15 @@ are given, those of the part last.
 {{- toJson $merged -}}
 {{- end -}}
 
-{{/* The name of an image, of values and the chart's appVersion: a digest says more than a tag. */}}
+{{/*
+The name of an image, of values and the chart's appVersion: a digest says more than a tag. A name without a host would be pulled
+from a registry that is nobody's of Refract.
+*/}}
 {{- define "refract.image" -}}
 {{- $name := list .image.registry .image.repository | compact | join "/" -}}
+{{- if not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $name) -}}
+{{- fail "image.registry: want the host of a registry of yours that has the image of Refract, as registry.example.com/team: there is no default (make image PUSH=registry.example.com/team/refract:v0.1.0 pushes the image that make dist makes)" -}}
+{{- end -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" $name .image.digest -}}
 {{- else -}}
