@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -19,7 +20,8 @@ import (
 // sorted by path, indexes as numbers, then by message, without duplicates. No
 // findings are nil.
 //
-// Paths and texts are the server's, but for one thing: what the server says of
+// Paths and texts are the server's, but for two things: versions in a text are
+// their names, and not all that is in them; and what the server says of
 // its internal form (spec.validation.openAPIV3Schema, if all versions have the
 // same schema, or just one) is said of the manifest
 // (spec.versions[0].schema.openAPIV3Schema, and likewise of every other version).
@@ -64,7 +66,7 @@ func CheckUpdate(crd, old map[string]any) ([]Finding, error) {
 
 // check adds to the server's errors what the server does not say.
 func check(crd map[string]any, m manifest, server []Finding) []Finding {
-	all := slices.Concat(server, unknownFields(crd), lint(m.v1))
+	all := slices.Concat(server, unknownFields(crd), lint(m))
 	if len(all) == 0 {
 		return nil
 	}
@@ -87,10 +89,46 @@ func (m manifest) update(old manifest) []Finding {
 // manifest.
 func (m manifest) findings(errs field.ErrorList) []Finding {
 	var all []Finding
-	for _, f := range findings(errs) {
+	for _, f := range findings(m.told(errs)) {
 		all = append(all, m.place(f)...)
 	}
 	return Sort(all)
+}
+
+// told returns the errors that are told: versions by their names, and if there is not one storage
+// version, only that, and not what follows for the status.
+func (m manifest) told(errs field.ErrorList) field.ErrorList {
+	stored := 0
+	for _, v := range m.internal.Spec.Versions {
+		if v.Storage {
+			stored++
+		}
+	}
+	var all field.ErrorList
+	for _, err := range errs {
+		if stored != 1 && err.Field == "status.storedVersions" {
+			continue
+		}
+		if versions, ok := err.BadValue.([]apiextensions.CustomResourceDefinitionVersion); ok {
+			brief := *err
+			brief.BadValue = namesOf(versions)
+			err = &brief
+		}
+		all = append(all, err)
+	}
+	return all
+}
+
+// namesOf names versions, and says which are stored.
+func namesOf(versions []apiextensions.CustomResourceDefinitionVersion) string {
+	names := make([]string, len(versions))
+	for i, v := range versions {
+		names[i] = v.Name
+		if v.Storage {
+			names[i] += " (storage)"
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // hoisted are the fields that the internal form has once, for all versions, if

@@ -25,8 +25,14 @@
 //	RootItems               warning  an array items at the root, with which the server takes every object for a list, and answers writes with HTTP 500
 //	UnrecognizedFormat      warning  a format that nothing checks (the server warns too)
 //	NonScalarSet            warning  a set of objects or arrays, which server-side apply and CEL do not treat as one (the server warns too)
-//	InvalidCABundle         warning  a caBundle of the conversion webhook that holds no certificate
+//	InvalidCABundle         error    a caBundle of the conversion webhook that holds no certificate: the server does not establish the definition
+//	InvalidCABundle         warning  the same of a definition that is established already
 //	ConversionReviewV1      warning  a conversion webhook that is sent reviews of v1beta1 only, whose answers the server checks less
+//	YAMLBoolean             warning  a property named true or false, or such a value in an enum of strings: YAML reads words such as on and no as that
+//	EnumOfAnotherType       warning  a value of an enum that the type excludes
+//	EmptyRange              warning  a lower limit above the upper one
+//	NegativeLimit           warning  a limit of lengths below 0, or a multipleOf that is not above 0
+//	MetadataWithoutProperties warning  metadata in a template that is pruned, as it says nothing of what is in it
 //	NoneConversionDrops     warning  without conversion, a field that one version has and another does not
 //	NoneConversionType      warning  without conversion, a field of another type in another version
 //	NoneConversionRequires  warning  without conversion, a field that one version requires and another does not know

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -34,9 +35,11 @@ func (f Finding) OfStrategyNone() bool {
 	return f.Rule == lintNoneDrops || f.Rule == lintNoneType || f.Rule == lintNoneRequires
 }
 
-// lint returns what is hardly meant in a definition, in no order.
-func lint(crd *apiextensionsv1.CustomResourceDefinition) []Finding {
-	l := &linter{}
+// lint returns what is hardly meant in a definition, in no order, and what keeps the server from
+// serving it.
+func lint(m manifest) []Finding {
+	crd := m.v1
+	l := &linter{established: apiextensions.IsCRDConditionTrue(m.internal, apiextensions.Established)}
 	for i := range crd.Spec.Versions {
 		if s := schemaOf(&crd.Spec.Versions[i]); s != nil {
 			l.schema(s, schemaPath(i), schemaContext{root: true})
@@ -46,8 +49,12 @@ func lint(crd *apiextensionsv1.CustomResourceDefinition) []Finding {
 	return l.found
 }
 
-// linter collects warnings.
-type linter struct{ found []Finding }
+// linter collects findings.
+type linter struct {
+	// established is whether the server serves the definition already.
+	established bool
+	found       []Finding
+}
 
 func (l *linter) warnf(rule, path, format string, args ...any) {
 	l.found = append(l.found, Finding{Path: path, Message: fmt.Sprintf(format, args...), Severity: Warning, Rule: rule})
@@ -85,6 +92,7 @@ func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c schemaC
 				"put it into spec, or rename it")
 	}
 	l.required(s, at, c)
+	l.values(s, at, c)
 	eachSchema(s, at, func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind) {
 		l.schema(child, path, schemaContext{
 			nested:    c.nested || kind == childNested,
@@ -126,15 +134,28 @@ func (l *linter) conversion(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 	at := "spec.conversion.webhook"
 	if config := conversion.Webhook.ClientConfig; config != nil {
-		bundle := strings.TrimSpace(string(config.CABundle)) // The server takes white space for nothing.
-		if bundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(bundle)) {
-			l.warnf(lintCABundle, at+".clientConfig.caBundle",
-				"holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
-		}
+		l.authority(config.CABundle, at+".clientConfig.caBundle")
 	}
 	if versions := conversion.Webhook.ConversionReviewVersions; slices.Contains(versions, "v1beta1") && !slices.Contains(versions, "v1") {
 		l.warnf(lintReviewVersions, at+".conversionReviewVersions",
 			"lacks v1: of the answers to reviews of v1beta1 the server checks neither uid nor apiVersion; put v1 first if the webhook knows it")
+	}
+}
+
+// authority judges whom the server is to trust. It establishes no definition with a bundle that it
+// cannot read, white space among them; one that is served already it goes on to serve.
+func (l *linter) authority(bundle []byte, at string) {
+	switch {
+	case len(bundle) == 0 || x509.NewCertPool().AppendCertsFromPEM(bundle):
+	case !l.established:
+		l.found = append(l.found, Finding{
+			Path: at, Severity: Error, Rule: lintCABundle,
+			Message: "holds no certificate in PEM: the server takes the definition, and does not establish it (InvalidCABundle) until there is one; " +
+				"want the base64 of one that begins with -----BEGIN CERTIFICATE-----, or leave caBundle out if something else writes it",
+		})
+	case strings.TrimSpace(string(bundle)) != "": // To convert it takes white space for nothing.
+		l.warnf(lintCABundle, at,
+			"holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
 	}
 }
 

@@ -26,8 +26,9 @@ func newCRDCheckCommand(s *streams) *cobra.Command {
 		Short: "Find what an API server would say to a CustomResourceDefinition",
 		Long: `Find what is wrong with CustomResourceDefinitions: what an API server refuses, every
 violation of the rules of structural schemas among it; fields of the manifest that do
-not exist; and what an API server takes and is hardly meant. The texts of errors are
-the API server's, and so are their paths, in the manifest as it stands.
+not exist; a caBundle with which no API server would establish it; and what an API
+server takes and is hardly meant, such as a minimum above the maximum. The texts of
+errors are the API server's, and so are their paths, in the manifest as it stands.
 
 With --old a definition is judged as an update of the one by the same name there, by
 which an API server tolerates some of what was so before, and refuses to remove a
