@@ -151,7 +151,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	records := &records{log: log, live: hub.live, successor: members.Successor, items: map[Key]*known{}}
 
 	revisions, err := newRevisions(&revisions{
-		client: hub.client, live: hub.live, records: func() map[types.NamespacedName]bool { return records.parts(o.SystemNamespace) },
+		client: hub.client, live: hub.live, rollouts: records.rollouts,
 		leads: o.Shards.Leads, system: o.SystemNamespace,
 	}, log)
 	if err != nil {
@@ -181,7 +181,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	dispatcher.decider, reporter.decider = decider, decider
+	dispatcher.decider, reporter.decider, revisions.decider = decider, decider, decider
 	reporter.judge = dispatcher.copyChanged
 	// Of what is to be decided about, copies may come, as when a cluster joins that is to have one of everything. Who takes much
 	// time for decisions delays no report of others by them, nor does what cannot be decided about yet.

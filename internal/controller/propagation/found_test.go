@@ -3,6 +3,7 @@ package propagation
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +20,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/revision"
 	"refract.dev/release"
 )
 
@@ -103,12 +106,12 @@ func canaryOn(c *Controller) {
 }
 
 // governedObject is a ConfigMap that obeys it.
-func governedObject(uid types.UID, value string) *unstructured.Unstructured {
+func governedObject(value string) *unstructured.Unstructured {
 	obj := sourceObject("v1", "ConfigMap", "web", "pp")
 	labels := obj.GetLabels()
 	labels[refractv1alpha1.RolloutPolicyLabel] = "careful"
 	obj.SetLabels(labels)
-	obj.SetUID(uid)
+	obj.SetUID("1")
 	obj.Object["data"] = map[string]any{"x": value}
 	return obj
 }
@@ -133,7 +136,7 @@ func TestRecreated(t *testing.T) {
 		}, was},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := hubOf(t, governedObject("1", "new"))
+			s, _ := hubOf(t, governedObject("new"))
 			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
 			duplicated(c)
 			canaryOn(c)
@@ -228,7 +231,7 @@ func TestRevisionCannotBeKept(t *testing.T) {
 		}
 		return c.Get(ctx, at, obj, o...)
 	}}
-	s, _ := hubOf(t, governedObject("1", "new"))
+	s, _ := hubOf(t, governedObject("new"))
 	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, on)
 	duplicated(c)
 	canaryOn(c)
@@ -251,5 +254,91 @@ func TestRevisionCannotBeKept(t *testing.T) {
 		if !p.governed.keeps(cluster) {
 			t.Errorf("want nothing to be written on %s", cluster)
 		}
+	}
+}
+
+// TestLastGoodIsLost: a cluster that cannot get back what it had, as that is stored nowhere, is named, and is not counted as one that has it.
+func TestLastGoodIsLost(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	obj := governedObject("new")
+	part, err := revision.ObjectPart(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := recordOn("1", refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}, refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced})
+	r.Status.Rollout = &refractv1alpha1.RolloutStatus{
+		UID: "1", Attempt: 1, Phase: refractv1alpha1.RolloutReverting, Target: revision.Of(part.Name, 0, nil), LastGood: revision.Of("refract-gone", 0, nil),
+		Reverting: []string{"eu-1"}, Failed: []refractv1alpha1.FailedCluster{{Name: "eu-1", Message: "it is not ready"}},
+	}
+	s, _ := hubOf(t, obj)
+	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{}, r)
+	duplicated(c)
+	canaryOn(c)
+	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+	see(t, c, key)
+	if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+		t.Fatal(err)
+	}
+	p := c.state.desired(key)
+	for _, cluster := range []string{"eu-1", "us-1"} {
+		c.state.report(key, cluster, clusterStatus{seq: p.seq, state: refractv1alpha1.StateFailed, reason: reasonOverrideFailed, message: p.targets[cluster].err.Error(), hash: "bad"})
+	}
+	if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	see(t, c, key)
+	k, _ := c.reporter.records.get(key)
+	if k.rollout.Phase != refractv1alpha1.RolloutStalled || !strings.Contains(k.rollout.Message, "eu-1 keeps the change") {
+		t.Errorf("want it to be stalled, and eu-1 to be named, got %s: %s", k.rollout.Phase, k.rollout.Message)
+	}
+	if !meta.IsStatusConditionTrue(k.conditions, refractv1alpha1.ConditionStalled) {
+		t.Errorf("want the condition Stalled, got %v", k.conditions)
+	}
+}
+
+// TestKeptAgain: revisions that somebody has deleted are stored again while a rollout names them: the newest as it is on the hub, and another
+// as it was read.
+func TestKeptAgain(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	s, _ := hubOf(t, governedObject("new"))
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+	v := c.reporter.revisions
+	var kept []revision.Part
+	for _, value := range []string{"new", "good"} {
+		part, err := revision.ObjectPart(governedObject(value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, part)
+	}
+	place := func(p *revision.Part) types.NamespacedName {
+		return types.NamespacedName{Namespace: "shop", Name: p.Name}
+	}
+	if err := v.store(t.Context(), place(&kept[1]), &kept[1], false); err != nil {
+		t.Fatal(err)
+	}
+	gone := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: kept[1].Name}}
+	if err := v.client.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	rollouts := map[Key]*refractv1alpha1.RolloutStatus{key: {
+		Phase: refractv1alpha1.RolloutProgressing, Target: revision.Of(kept[0].Name, 0, nil), LastGood: revision.Of(kept[1].Name, 0, nil),
+	}}
+	v.rollouts = func() map[Key]*refractv1alpha1.RolloutStatus { return rollouts }
+	if result, err := v.sweep(t.Context(), "shop"); err != nil || result.RequeueAfter != keptAgain {
+		t.Errorf("want it to be looked at again, got %s, %v", result.RequeueAfter, err)
+	}
+	if got := asked(c); !slices.Contains(got, "decide configmaps web: dependency") {
+		t.Errorf("want the object to be decided about, got %v", got)
+	}
+	for i := range kept {
+		text, err := (&revisions{live: v.live, cache: &parts{}}).part(t.Context(), place(&kept[i]), false)
+		if err != nil || revision.Check(text, kept[i].Name) != nil {
+			t.Errorf("want it to be stored again, got %q, %v", text, err)
+		}
+	}
+	clear(rollouts)
+	if result, err := v.sweep(t.Context(), "shop"); err != nil || result.RequeueAfter == keptAgain {
+		t.Errorf("want nobody to look any more, got %s, %v", result.RequeueAfter, err)
 	}
 }

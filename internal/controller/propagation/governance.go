@@ -159,6 +159,9 @@ func (g *governance) keeps(cluster string) bool {
 	return g != nil && (g.recorded == nil || release.Assigned(g.recorded, cluster).Name == release.Found)
 }
 
+// lost reports whether the revision that a cluster is to have is stored nowhere any more.
+func (t *target) lost() bool { return t.from != nil && t.from.kept && t.from.err != nil }
+
 // materialFor returns what the copy on a cluster is rendered from; now is that of the newest revision.
 func (g *governance) materialFor(cluster string, now *material) *material {
 	if g == nil || g.recorded == nil {

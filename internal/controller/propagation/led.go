@@ -439,6 +439,7 @@ func (rep *reporter) join(c *release.Cluster, all []companion) {
 		}
 		row := rep.clusterStatusOf(with.key, with.desired, c.Name, with.statuses)
 		rep.find(c, with.desired, &row, with.statuses)
+		c.Lost = c.Lost || t.lost()
 		if row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash {
 			continue
 		}

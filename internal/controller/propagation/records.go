@@ -197,17 +197,17 @@ func (r *records) get(key Key) (known, bool) {
 	return *k, true
 }
 
-// parts are where the parts of revisions are kept that rollouts name.
-func (r *records) parts(system string) map[types.NamespacedName]bool {
+// rollouts returns the rollouts that are written down. They are not to be modified.
+func (r *records) rollouts() map[Key]*refractv1alpha1.RolloutStatus {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	needed := map[types.NamespacedName]bool{}
+	all := map[Key]*refractv1alpha1.RolloutStatus{}
 	for key, k := range r.items {
-		for _, at := range partsOf(key, k.rollout, system) {
-			needed[at] = true
+		if k.rollout != nil {
+			all[key] = k.rollout
 		}
 	}
-	return needed
+	return all
 }
 
 // phase returns how far the rollout of an object has come; empty if it has none.

@@ -30,21 +30,25 @@ const (
 	// leastAge how old one is at least that is deleted: what was kept a moment ago is about to be named.
 	sweepDelay = 30 * time.Second
 	leastAge   = time.Minute
+	// keptAgain is how often it is looked whether all that rollouts name is still there.
+	keptAgain = 10 * time.Minute
 )
 
 // revisions keeps revisions on the hub: each part in a ControllerRevision, which all objects of the namespace share
 // that need it. They belong to nobody: what no rollout names is deleted.
 type revisions struct {
-	client  client.Client
-	live    client.Reader
-	records func() map[types.NamespacedName]bool // The parts that rollouts name.
-	leads   func() bool
-	system  string // The namespace of what has none, and of what Secrets say.
-	key     sealingKey
-	cache   *parts
-	stored  noted
-	queue   *workQueue[string] // Namespaces with revisions that may not be needed any more.
-	now     func() time.Time
+	client   client.Client
+	live     client.Reader
+	rollouts func() map[Key]*refractv1alpha1.RolloutStatus // That are written down.
+	decider  *decider
+	leads    func() bool
+	system   string // The namespace of what has none, and of what Secrets say.
+	key      sealingKey
+	cache    *parts
+	stored   noted
+	queue    *workQueue[string] // Namespaces with revisions that may not be needed any more, or may be gone.
+	watched  sync.Map           // Namespaces that are looked at again and again.
+	now      func() time.Time
 }
 
 func newRevisions(v *revisions, log logr.Logger) (*revisions, error) {
@@ -231,6 +235,11 @@ func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revis
 	if there, err := v.there(ctx, at, secret); err != nil || there {
 		return err
 	}
+	return v.put(ctx, at, data, secret)
+}
+
+// put stores what a part is stored as.
+func (v *revisions) put(ctx context.Context, at types.NamespacedName, data []byte, secret bool) error {
 	kept := data
 	if secret {
 		key, err := v.key.make(ctx, v.live, v.client, v.system)
@@ -271,6 +280,15 @@ func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret b
 	return false, nil
 }
 
+// named is told that the rollout of an object names revisions: somebody may delete them.
+func (v *revisions) named(key Key) {
+	for _, namespace := range []string{key.Namespace, v.system} {
+		if _, watched := v.watched.LoadOrStore(namespace, true); namespace != "" && !watched {
+			v.queue.addAfter(namespace, sweepDelay)
+		}
+	}
+}
+
 // later has the revisions of a namespace looked at that may not be needed any more.
 func (v *revisions) later(key Key) {
 	if key.Namespace != "" {
@@ -279,9 +297,10 @@ func (v *revisions) later(key Key) {
 	v.queue.addAfter(v.system, sweepDelay)
 }
 
-// sweep deletes the revisions of a namespace that no rollout names.
+// sweep deletes the revisions of a namespace that no rollout names, and keeps again those that one names and that are gone.
 func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Result, error) {
 	if !v.leads() {
+		v.watched.Delete(namespace)
 		return reconcile.Result{}, nil
 	}
 	again := time.Duration(0)
@@ -303,15 +322,63 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 		errs = append(errs, client.IgnoreNotFound(v.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())})))
 	}
 	ours := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{refractv1alpha1.RevisionLabel: "true"}}
-	list := &appsv1.ControllerRevisionList{}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevisionList"))
 	if err := v.live.List(ctx, list, ours...); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing revisions of namespace %s: %w", namespace, err)
 	}
-	needed := v.records() // What was named meanwhile is.
+	rollouts := v.rollouts() // What was named meanwhile is.
+	needed := map[types.NamespacedName]bool{}
+	for key, s := range rollouts {
+		for at := range partsOf(key, s, v.system) {
+			needed[at] = true
+		}
+	}
+	there := map[types.NamespacedName]bool{}
 	for i := range list.Items {
+		there[client.ObjectKeyFromObject(&list.Items[i])] = true
 		look(&list.Items[i], needed)
 	}
+	for key, s := range rollouts {
+		names, err := v.keepAgain(ctx, namespace, key, s, there)
+		if errs = append(errs, err); names && again == 0 {
+			again = keptAgain
+		}
+	}
+	if again == 0 {
+		v.watched.Delete(namespace)
+	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+}
+
+// keepAgain keeps what a rollout names in a namespace and is not there: the newest revision as it is on the hub, and others as far as this
+// process has read them. It reports whether the rollout names anything there.
+func (v *revisions) keepAgain(
+	ctx context.Context, namespace string, key Key, s *refractv1alpha1.RolloutStatus, there map[types.NamespacedName]bool,
+) (names bool, err error) {
+	gone := map[types.NamespacedName]bool{}
+	for at, sealed := range partsOf(key, s, v.system) {
+		if at.Namespace != namespace {
+			continue
+		}
+		if names = true; !there[at] {
+			gone[at] = sealed
+		}
+	}
+	if len(gone) == 0 && s.Phase != refractv1alpha1.RolloutStalled {
+		return names, nil
+	}
+	var errs []error
+	if err := v.keep(ctx, key, v.decider, &s.Target); err != nil && !errors.Is(err, errRevision) {
+		errs = append(errs, err)
+	}
+	for at, sealed := range gone {
+		if text := v.cache.get(at); text != nil {
+			errs = append(errs, v.put(ctx, at, text, sealed))
+		}
+	}
+	v.decider.add(key, priorityDependency) // Somebody may have put back what was lost.
+	return names, errors.Join(errs...)
 }
 
 // sealingKey is the key that parts of Secrets are sealed with. The zero value reads it when it is needed.

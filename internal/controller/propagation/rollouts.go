@@ -69,6 +69,7 @@ func (rep *reporter) advance(
 			is.UID = p.uid
 		}
 	}
+	rep.revisions.named(key)
 	if k.rollout != nil && equality.Semantic.DeepEqual(is, k.rollout) {
 		is = k.rollout
 	}
@@ -114,6 +115,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		if g.recorded != nil && row.Revision != "" && row.Revision == release.Assigned(g.recorded, name).Name {
 			c.Refused = output.Cut(row.Message, maxReadiness)
 		}
+		c.Lost = t.lost()
 		rep.find(&c, p, &row, statuses)
 		rep.join(&c, with)
 		in.Clusters = append(in.Clusters, c)
@@ -129,7 +131,7 @@ func (rep *reporter) find(c *release.Cluster, p *desiredState, row *refractv1alp
 	case !p.governed.keeps(row.Name), c.Offline:
 	case row.Reason == reasonUnreadable:
 		c.Offline = true // Nobody can look.
-	case own && r.seq != p.seq, row.Reason == reasonAwaitsRollout && row.Hash != "" && (t.variant == nil || t.variant.hash != row.Hash):
+	case own && r.seq != p.seq, !own && row.Reason == reasonAwaitsRollout && row.Hash != "" && (t.variant == nil || t.variant.hash != row.Hash):
 		c.Unseen = true // What is said of it was found out for something else.
 	case row.Reason == reasonKeepsContent:
 		c.Keeps = true
@@ -273,13 +275,13 @@ func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is 
 // errRevision is wrapped by the error for a revision that cannot be kept now, as the object is another by now.
 var errRevision = errors.New("the revision is not the newest any more")
 
-// partsOf are where the parts of revisions are kept that the rollout of an object names.
-func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) []types.NamespacedName {
-	var parts []types.NamespacedName
+// partsOf are where the parts of revisions are kept that the rollout of an object names, and whether they are sealed.
+func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) map[types.NamespacedName]bool {
+	parts := map[types.NamespacedName]bool{}
 	add := func(key Key, object string, policies []refractv1alpha1.PolicyRevision) {
-		parts = append(parts, objectPlace(key, object, system))
+		parts[objectPlace(key, object, system)] = isSecret(key)
 		for i := range policies {
-			parts = append(parts, policyPlace(key, &policies[i], system))
+			parts[policyPlace(key, &policies[i], system)] = false
 		}
 	}
 	for _, r := range revisionsIn(s) {
