@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -19,6 +21,13 @@ const (
 	// The wait doubles from the first to the last with each try that fails.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
+	// breakerTries is how many writes may try after the member has said that it is ready.
+	breakerTries = 4
+	// askPause is how long others wait while the member is asked whether it is ready.
+	askPause = 250 * time.Millisecond
+	// placesFor is for how long failures that may be those of one type count together, and mostPlaces how many places of them are known.
+	placesFor  = 30 * time.Second
+	mostPlaces = 64
 )
 
 // breaker keeps writers from a member that cannot take any writes at the moment:
@@ -26,51 +35,125 @@ const (
 type breaker struct {
 	now    func() time.Time
 	opened func(bool) // Told when it opens and closes.
+	// ask has the member asked whether it is ready, and [breaker.answered] told. It must not block.
+	ask func()
 
 	mu       sync.Mutex
 	failures int       // In a row.
-	until    time.Time // When the next may try.
-	trying   time.Time // Until when the one who tries has the word.
+	until    time.Time // When the member is asked next.
+	asking   time.Time // Until when an answer is awaited.
+	tries    int       // How many writes may still try.
+	trying   time.Time // Until when the others wait for those that try.
+	places   places
 }
 
-// pause returns how long to wait; zero to go on. While the breaker is open, zero
-// is for one caller alone.
+// writeScope is where a write goes.
+type writeScope struct {
+	namespace string
+	resource  schema.GroupResource
+}
+
+// places are where writes failed for reasons that may be those of one type, since one succeeded.
+type places struct {
+	failures int
+	since    time.Time
+	all      map[writeScope]struct{}
+}
+
+// pause returns how long to wait; zero to go on. While the breaker is open, the member is asked whether it is ready, and zero
+// is for a few callers alone after it was.
 func (b *breaker) pause() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()
 	switch {
-	case b.failures < breakerTrips:
+	case !b.isOpen():
 		return 0
 	case now.Before(b.until):
 		return jitter(b.until.Sub(now))
+	case now.Before(b.asking):
+		return jitter(askPause)
+	case b.tries > 0:
+		b.tries--
+		b.trying = now.Add(requestTimeout)
+		return 0
 	case now.Before(b.trying):
 		return jitter(firstPause)
 	}
-	b.trying = now.Add(requestTimeout)
-	return 0
+	b.asking = now.Add(requestTimeout)
+	b.ask()
+	return jitter(askPause)
+}
+
+func (b *breaker) isOpen() bool { return b.failures >= breakerTrips }
+
+// answered is told whether the member is ready; the error is why it is not.
+func (b *breaker) answered(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asking = time.Time{}
+	switch {
+	case !b.isOpen() || b.now().Before(b.until):
+	case err != nil:
+		b.fail()
+	default:
+		b.tries, b.trying = breakerTries, time.Time{}
+	}
+}
+
+// fail counts a failure that concerns the whole member. The lock must be held.
+func (b *breaker) fail() {
+	b.failures++
+	b.tries, b.trying = 0, time.Time{}
+	if b.isOpen() {
+		b.until = b.now().Add(jitter(min(firstPause<<min(b.failures-breakerTrips, 10), lastPause)))
+	}
 }
 
 // note is told how a write went.
-func (b *breaker) note(err error) {
+func (b *breaker) note(at writeScope, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	was := b.failures >= breakerTrips
+	was := b.isOpen()
 	switch {
 	case err == nil:
-		b.failures = 0
+		b.failures, b.places = 0, places{}
+		b.until, b.tries, b.trying = time.Time{}, 0, time.Time{}
 	case was && b.now().Before(b.until):
 		// It was under way when the others began to wait: a try it was not.
 	case ConcernsAll(err):
-		b.failures++
-		if b.failures >= breakerTrips {
-			b.until = b.now().Add(jitter(min(firstPause<<min(b.failures-breakerTrips, 10), lastPause)))
+		b.fail()
+	case ConcernsType(err) && was:
+		if b.tries == 0 { // Those that tried before have not succeeded.
+			b.fail()
 		}
+	case ConcernsType(err):
+		if b.places.add(at, b.now()) {
+			b.failures, b.places = breakerTrips-1, places{}
+			b.fail()
+		}
+	case was:
+		b.tries, b.trying = min(b.tries+1, breakerTries), time.Time{} // A refusal says nothing; the next may try.
 	}
-	b.trying = time.Time{} // A refusal says nothing; the next may try.
-	if is := b.failures >= breakerTrips; is != was {
+	if is := b.isOpen(); is != was {
 		b.opened(is)
 	}
+}
+
+// add counts a failure, and reports whether these are not those of one type, nor those of one namespace.
+func (p *places) add(at writeScope, now time.Time) bool {
+	if p.all == nil || now.Sub(p.since) > placesFor {
+		*p = places{since: now, all: map[writeScope]struct{}{}}
+	}
+	p.failures++
+	if len(p.all) < mostPlaces {
+		p.all[at] = struct{}{}
+	}
+	types, namespaces := map[schema.GroupResource]struct{}{}, map[string]struct{}{}
+	for known := range p.all {
+		types[known.resource], namespaces[known.namespace] = struct{}{}, struct{}{}
+	}
+	return p.failures >= breakerTrips && len(types) > 1 && len(namespaces) > 1
 }
 
 // jitter returns d, give or take a fifth.
@@ -78,24 +161,47 @@ func jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1) //nolint:gosec // No secret hangs on it.
 }
 
+// whose says what fails by an error.
+type whose int
+
+const (
+	ofNobody whose = iota // There is no error, or we gave up.
+	ofObject
+	ofType // Or of a webhook, or of the member: an API server does not say.
+	ofMember
+)
+
 // ConcernsAll tells errors that concern the whole member, as one that is overloaded or cannot be reached, from those that
 // concern one object, or one type of objects. That there is none, or that we gave up, concerns nobody.
-func ConcernsAll(err error) bool {
-	if err == nil {
-		return false
+func ConcernsAll(err error) bool { return concern(err) == ofMember }
+
+// ConcernsType tells errors of an API server that is well for other types, as far as it says: one that stands behind it may serve the type.
+// Errors of webhooks, which have names, are not among them.
+func ConcernsType(err error) bool { return concern(err) == ofType }
+
+func concern(err error) whose {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return ofNobody
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return !errors.Is(err, context.Canceled)
+		if errors.As(err, new(*SizeError)) {
+			return ofObject
+		}
+		return ofMember
 	}
-	switch s := status.Status(); {
+	s := status.Status()
+	switch {
 	case s.Code == http.StatusUnauthorized, s.Code == http.StatusTooManyRequests, s.Code == http.StatusRequestTimeout:
-		return true
-	case s.Code >= http.StatusInternalServerError:
-		// A webhook that fails is one for some types; its API server is well.
-		return !strings.Contains(s.Message, "webhook")
+		return ofMember
+	case s.Code < http.StatusInternalServerError, isTooLarge(s.Message):
+		return ofObject
+	case strings.Contains(s.Message, "webhook"):
+		return ofObject // A webhook that fails is one for some types; its API server is well.
+	case slices.ContainsFunc(storageWords, func(words string) bool { return strings.Contains(s.Message, words) }):
+		return ofMember
 	default:
-		return false
+		return ofType
 	}
 }
 
@@ -103,7 +209,7 @@ func ConcernsAll(err error) bool {
 // sent, and the answer did not come, or said that the API server gave up waiting itself. Of other errors that an API server
 // answers with, the write is taken not to have been done.
 func OutcomeUnknown(err error) bool {
-	if err == nil || errors.As(err, new(*LimitError)) {
+	if err == nil || errors.As(err, new(*LimitError)) || errors.As(err, new(*SizeError)) {
 		return false
 	}
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {

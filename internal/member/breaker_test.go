@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -29,6 +32,8 @@ func TestConcernsAll(t *testing.T) {
 		"Unauthorized": {"The credentials are those of all writes.", apierrors.NewUnauthorized("no"), true},
 		"TooMany":      {"An overloaded API server needs a rest.", serverError(http.StatusTooManyRequests, "later"), true},
 		"StorageFull":  {"No object can be written.", serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"), true},
+		"Broken":       {"It may be one type alone.", serverError(http.StatusServiceUnavailable, "later"), false},
+		"TooLarge":     {"Smaller objects can be written.", serverError(http.StatusInternalServerError, "etcdserver: request is too large"), false},
 		"Webhook":      {"A webhook is there for some types; the others can be written.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
 		"Invalid":      {"This object is wrong, others are not.", serverError(http.StatusUnprocessableEntity, "no"), false},
 		"Conflict":     {"The same.", serverError(http.StatusConflict, "no"), false},
@@ -73,65 +78,221 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
+// shut is a breaker whose time is now, and what it did.
+type shut struct {
+	*breaker
+
+	at     time.Time
+	asked  int
+	states []bool
+}
+
+func newShut() *shut {
+	s := &shut{at: time.Unix(0, 0)}
+	s.breaker = &breaker{
+		now: func() time.Time { return s.at }, opened: func(is bool) { s.states = append(s.states, is) }, ask: func() { s.asked++ },
+	}
+	return s
+}
+
+// letting is how many of many callers may go on.
+func (s *shut) letting() (n int) {
+	for range 50 {
+		if s.pause() == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 func TestBreaker(t *testing.T) {
-	now := time.Unix(0, 0)
-	var states []bool
-	b := &breaker{now: func() time.Time { return now }, opened: func(is bool) { states = append(states, is) }}
+	b, at := newShut(), writeScope{"shop", configMaps.GroupResource()}
 	down, refused := errors.New("connection refused"), serverError(http.StatusConflict, "no")
 	about := func(d, want time.Duration) bool { return d >= want*3/5 && d <= want*7/5 }
 
 	for range breakerTrips - 1 {
-		b.note(down)
+		b.note(at, down)
 	}
-	b.note(refused)
+	b.note(at, refused)
 	if d := b.pause(); d != 0 {
 		t.Errorf("pause(): before enough writes failed all go on: got %v", d)
 	}
-	b.note(down)
+	b.note(at, down)
 	if d := b.pause(); !about(d, firstPause) {
 		t.Errorf("pause(): want about %v, got %v", firstPause, d)
 	}
-	now = now.Add(2 * firstPause)
-	if d := b.pause(); d != 0 {
-		t.Errorf("pause(): when the time is over one may try: got %v", d)
+	b.at = b.at.Add(2 * firstPause)
+	if n := b.letting(); n != 0 || b.asked != 1 {
+		t.Errorf("pause(): when the time is over the member is asked once, and no copy is a probe: got %d, %d writes", b.asked, n)
 	}
-	if d := b.pause(); d == 0 {
-		t.Error("pause(): while one tries the others wait")
+	b.answered(errors.New("not ready"))
+	if d := b.pause(); !about(d, 2*firstPause) || b.asked != 1 {
+		t.Errorf("pause(): want about %v after an answer that it is not ready, got %v", 2*firstPause, d)
 	}
-	b.note(refused)
-	if d := b.pause(); d != 0 {
-		t.Errorf("pause(): a refusal leaves open whether the member is well, so that the next may try: got %v", d)
+	b.at = b.at.Add(4 * firstPause)
+	b.letting()
+	b.answered(nil)
+	if n := b.letting(); n != breakerTries || b.asked != 2 {
+		t.Errorf("pause(): when it says that it is ready want %d to try, got %d", breakerTries, n)
 	}
-	b.note(down)
-	if d := b.pause(); !about(d, 2*firstPause) {
-		t.Errorf("pause(): want about %v after a try that failed, got %v", 2*firstPause, d)
+	b.note(at, refused)
+	if n := b.letting(); n != 1 {
+		t.Errorf("pause(): a refusal leaves open whether the member is well, so that the next may try: got %d", n)
+	}
+	b.note(at, down)
+	if d := b.pause(); !about(d, 4*firstPause) {
+		t.Errorf("pause(): want about %v after a try that failed, got %v", 4*firstPause, d)
 	}
 	for range 100 {
-		b.note(down)
+		b.note(at, down)
 	}
-	if d := b.pause(); !about(d, 2*firstPause) {
-		t.Errorf("pause(): writes that were under way say no more than the one that tried: want about %v, got %v", 2*firstPause, d)
+	if d := b.pause(); !about(d, 4*firstPause) {
+		t.Errorf("pause(): writes that were under way say no more than those that tried: want about %v, got %v", 4*firstPause, d)
 	}
 	for range 100 {
-		now = now.Add(2 * lastPause)
-		b.note(down)
+		b.at = b.at.Add(2 * lastPause)
+		b.note(at, down)
 	}
 	if d := b.pause(); !about(d, lastPause) {
 		t.Errorf("pause(): want at most about %v, got %v", lastPause, d)
 	}
-	now = now.Add(2 * lastPause)
-	if d := b.pause(); d != 0 {
-		t.Errorf("pause(): got %v", d)
+	b.at = b.at.Add(2 * lastPause)
+	b.letting()
+	b.at = b.at.Add(2 * requestTimeout)
+	if asked := b.asked; b.letting() != 0 || b.asked != asked+1 {
+		t.Error("pause(): a member that does not answer whether it is ready must not block the others for ever")
 	}
-	now = now.Add(2 * requestTimeout)
-	if d := b.pause(); d != 0 {
-		t.Errorf("pause(): one who was to try and did not must not block the others for ever: got %v", d)
+	b.answered(nil)
+	b.letting()
+	b.at = b.at.Add(2 * requestTimeout)
+	if asked := b.asked; b.letting() != 0 || b.asked != asked+1 {
+		t.Error("pause(): those who were to try and did not must not block the others for ever")
 	}
-	b.note(nil)
-	if d := b.pause(); d != 0 {
-		t.Errorf("pause(): after a success all go on: got %v", d)
+	b.answered(nil)
+	b.note(at, nil)
+	if n := b.letting(); n != 50 {
+		t.Errorf("pause(): after a success all go on: got %d", n)
 	}
-	if len(states) != 2 || !states[0] || states[1] {
-		t.Errorf("opened: want [true false], got %v", states)
+	if len(b.states) != 2 || !b.states[0] || b.states[1] {
+		t.Errorf("opened: want [true false], got %v", b.states)
 	}
+}
+
+// TestBreakerOfOneType: failures of one object, one type, one webhook or one namespace hold no others, however many they are. Those of several types and namespaces do.
+func TestBreakerOfOneType(t *testing.T) {
+	unavailable, broken := serverError(http.StatusServiceUnavailable, "later"), serverError(http.StatusInternalServerError, "no")
+	late := apierrors.NewTimeoutError("late", 1)
+	cases := map[string]struct {
+		errs       []error
+		types      int
+		namespaces int
+		apart      time.Duration
+		want       bool // Whether others wait.
+	}{
+		"TooLarge": {[]error{
+			serverError(http.StatusInternalServerError, "etcdserver: request is too large"),
+			serverError(http.StatusInternalServerError, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097300 vs. 2097152)"),
+			apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+			&SizeError{MostSent + 1},
+		}, 10, 10, 0, false},
+		"Type":      {[]error{unavailable, late, broken}, 1, 50, 0, false},
+		"Namespace": {[]error{unavailable, late, broken}, 50, 1, 0, false},
+		"Webhook":   {[]error{serverError(http.StatusInternalServerError, `failed calling webhook "x"`)}, 10, 10, 0, false},
+		"All":       {[]error{broken}, 2, 2, 0, true},
+		"Rare":      {[]error{broken}, 2, 2, placesFor + time.Second, false},
+		"Storage":   {[]error{serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded")}, 1, 1, 0, true},
+		"Patience":  {[]error{serverError(http.StatusTooManyRequests, "later")}, 1, 1, 0, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newShut()
+			for i := range 1000 {
+				b.note(writeScope{fmt.Sprint(i / tc.types % tc.namespaces), schema.GroupResource{Resource: fmt.Sprint(i % tc.types)}}, tc.errs[i%len(tc.errs)])
+				b.at = b.at.Add(tc.apart)
+			}
+			if got := b.pause() > 0; got != tc.want {
+				t.Errorf("want others to wait: %t, got %t", tc.want, got)
+			}
+			if len(b.places.all) > mostPlaces {
+				t.Errorf("want what is known bounded, got %d places", len(b.places.all))
+			}
+		})
+	}
+}
+
+// TestBreakerOfAllTypes: a member that says that it is ready, and refuses all writes, is asked for few.
+func TestBreakerOfAllTypes(t *testing.T) {
+	b, writes := newShut(), 0
+	for end := b.at.Add(time.Minute); b.at.Before(end); b.at = b.at.Add(10 * time.Millisecond) {
+		asked := b.asked
+		for i := range 20 {
+			if b.pause() > 0 {
+				continue
+			}
+			writes++
+			b.note(writeScope{fmt.Sprint(i % 3), schema.GroupResource{Resource: fmt.Sprint(i % 5)}}, serverError(http.StatusInternalServerError, "no"))
+		}
+		if b.asked > asked {
+			b.answered(nil)
+		}
+	}
+	if most := breakerTrips + 7*breakerTries; writes > most || writes < breakerTrips+breakerTries {
+		t.Errorf("want some writes in a minute, and at most %d, got %d", most, writes)
+	}
+}
+
+// TestSize: what cannot be stored is not sent.
+func TestSize(t *testing.T) {
+	quoted := func(n int, with string) []byte { return []byte(`{"a":"` + strings.Repeat(with, n) + `"}`) }
+	cases := map[string]struct {
+		body []byte
+		want bool
+	}{
+		"Most":      {quoted(MostSent-8, "x"), true},
+		"More":      {quoted(MostSent-7, "x"), false},
+		"Lines":     {quoted(1<<20, `\n`), true}, // A ConfigMap of lines that are empty.
+		"Escaped":   {quoted(1<<20, `\u0001`), true},
+		"Backslash": {quoted(MostSent-8, `\\`), true},
+		"MoreLines": {quoted(MostSent-7, `\n`), false},
+		"Cut":       {append(quoted(MostSent, "x"), '\\'), false},
+		"Short":     {append(quoted(MostSent, "x"), `\u`...), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if err := checkSize(tc.body); (err == nil) != tc.want {
+				t.Errorf("want it sent: %t, got %v", tc.want, err)
+			}
+		})
+	}
+	s := newStub(t)
+	m := connect(t, s)
+	err := m.Copies.Apply(t.Context(), configMaps, webName, quoted(2<<20, "x"))
+	if !errors.As(err, new(*SizeError)) || s.count("PATCH configmaps") != 0 || ConcernsAll(err) || ConcernsType(err) || OutcomeUnknown(err) {
+		t.Errorf("want it not sent, and others not concerned, got %v", err)
+	}
+}
+
+// FuzzConcern: what a member says is taken for one thing, also when nothing of it is shown.
+func FuzzConcern(f *testing.F) {
+	for _, words := range slices.Concat(storageWords, tooLarge) {
+		f.Add(int32(500), "InternalError", words)
+	}
+	f.Add(int32(503), "ServiceUnavailable", `Internal error occurred: failed calling webhook "x"`)
+	f.Fuzz(func(t *testing.T, code int32, reason, message string) {
+		err := error(&apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: metav1.StatusReason(reason), Message: message}})
+		if ConcernsAll(err) && ConcernsType(err) {
+			t.Errorf("%d %q: want it to concern one thing", code, message)
+		}
+		b := newShut()
+		for i := range 100 {
+			b.note(writeScope{fmt.Sprint(i), schema.GroupResource{Resource: "configmaps"}}, err)
+		}
+		if b.pause() > 0 != ConcernsAll(err) {
+			t.Errorf("%d %q: errors about one type must not hold others", code, message)
+		}
+		hidden := masked(schema.GroupResource{Resource: "secrets"}, err)
+		if isTooLarge(message) && code >= 400 && code < 600 && ConcernsType(hidden) {
+			t.Errorf("%d %q: want it told as before, got %v", code, message, hidden)
+		}
+	})
 }

@@ -91,7 +91,7 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &connection{
+	c := &connection{
 		metadata:  meta,
 		whole:     whole,
 		discovery: discovery.NewDiscoveryClient(plain),
@@ -102,7 +102,11 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 		breaker:   breaker{now: time.Now, opened: meter(name).opened},
 		meter:     meter(name),
 		lifetime:  lifetime{ctx: ctx, stop: stop},
-	}, nil
+	}
+	c.breaker.ask = func() {
+		go func() { c.breaker.answered(c.request(c.lifetime.ctx, c.probe)) }() // Whoever closes the connection waits for requests.
+	}
+	return c, nil
 }
 
 // close refuses new requests, waits for those under way, and ends the watches. Begun is
@@ -167,7 +171,7 @@ func (c *connection) write(ctx context.Context, a action, do func(context.Contex
 		began := time.Now()
 		err := do(ctx)
 		c.rights.note(a, err)
-		c.breaker.note(err)
+		c.breaker.note(writeScope{a.namespace, a.resource}, err)
 		c.meter.wrote(a.verb, err, time.Since(began))
 		return err
 	})
@@ -204,6 +208,9 @@ func (c *connection) list(ctx context.Context, gvr schema.GroupVersionResource, 
 func (c *connection) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
 	body []byte, o metav1.PatchOptions,
 ) (got *metav1.PartialObjectMetadata, err error) {
+	if err := checkSize(body); err != nil {
+		return nil, err
+	}
 	err = c.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
 		got, err = c.metadata.patch(ctx, gvr, name, kind, body, o)
 		return c.unserved(ctx, gvr, err)

@@ -198,7 +198,7 @@ func (c *Copies) Remember(key Key, item Copy) { c.remember(key, item, false) }
 // RememberWritten is [Copies.Remember] of what was found written by [Copies.Apply] without an answer: it is taken for the answer.
 func (c *Copies) RememberWritten(key Key, item Copy) {
 	c.remember(key, item, true)
-	c.api.breaker.note(nil)
+	c.api.breaker.note(writeScope{}, nil)
 }
 
 func (c *Copies) remember(key Key, item Copy, written bool) {

@@ -98,7 +98,7 @@ func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) str
 	case strings.HasPrefix(said.Message, "admission webhook"):
 		return "admission webhook of the cluster denied the request about Secrets: " + notShown
 	}
-	for _, words := range storageWords {
+	for _, words := range slices.Concat(storageWords, tooLarge) {
 		if strings.Contains(said.Message, words) {
 			return words
 		}
@@ -106,9 +106,9 @@ func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) str
 	return fmt.Sprintf("the API server refused the request about Secrets with status %d: %s", code, notShown)
 }
 
-// storageWords are those of etcd about itself, in the answers of API servers.
+// storageWords are those of etcd about itself, in the answers of API servers. They concern all objects.
 var storageWords = []string{
-	"etcdserver: mvcc: database space exceeded", "etcdserver: request is too large", "etcdserver: request timed out", "etcdserver: leader changed",
+	"etcdserver: mvcc: database space exceeded", "etcdserver: request timed out", "etcdserver: leader changed",
 	"etcdserver: no leader", "etcdserver: too many requests",
 }
 

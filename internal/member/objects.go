@@ -36,8 +36,8 @@ func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, nam
 // the member does not answer, that is a failed write for [Member.Pause].
 func (o *Objects) ReadWritten(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
 	have, err := o.Read(ctx, gvr, name)
-	if ConcernsAll(err) {
-		o.api.breaker.note(err)
+	if ConcernsAll(err) || ConcernsType(err) {
+		o.api.breaker.note(writeScope{name.Namespace, gvr.GroupResource()}, err)
 	}
 	return have, err
 }

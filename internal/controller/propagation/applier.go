@@ -102,6 +102,7 @@ type applier struct {
 	held        held
 	unlisted    unlisted
 	gates       *gates
+	failing     failing
 	corrections corrections
 }
 
@@ -337,9 +338,15 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	return a.synced(key, p, r, t)
 }
 
+// passed notes that the member has taken a copy.
+func (a *applier) passed(key Key, t *target) {
+	a.failing.passed(key)
+	a.gates.passed(key, t.variant.hash)
+}
+
 // applied notes that a copy was written.
 func (a *applier) applied(key Key, p *desiredState, t *target, r *clusterStatus) {
-	a.gates.passed(key, t.variant.hash)
+	a.passed(key, t)
 	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
 	if before, _ := a.state.clusterStatus(key, a.member.Name); r.drift != nil && r.drift != before.drift {
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
@@ -382,6 +389,9 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 
 // wrote has as many writes be under way from now on as the member is found to be faster with.
 func (a *applier) wrote(err error) {
+	if member.ConcernsType(err) || errors.As(err, new(*member.SizeError)) {
+		return // It tells neither how fast the member writes, nor that it does.
+	}
 	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(member.ConcernsAll(err), waiting, now) })
 	if !member.ConcernsAll(err) {
 		a.answered()
@@ -433,10 +443,16 @@ func (a *applier) writeFailed(key Key, t *target, r clusterStatus, err error) (r
 	if f := sharedFailure(key, t.variant.gvr, found != member.Present, err); f != nil {
 		return a.meets(key, t, r, f)
 	}
-	if !member.ConcernsAll(err) {
+	if f := a.failing.note(key, t.variant.gvr, err); f != nil {
+		return a.meets(key, t, r, f)
+	}
+	if !member.ConcernsAll(err) && !member.ConcernsType(err) {
 		a.gates.refused(key)
 	}
 	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+	if errors.As(err, new(*member.SizeError)) {
+		return a.done(key, r, 0) // It is tried again when it is another.
+	}
 	if r.reason == reasonRejected {
 		r.message += remedyFor(err)
 	}
@@ -508,7 +524,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 		if err != nil {
 			return a.writeFailed(key, t, r, err)
 		}
-		a.gates.passed(key, t.variant.hash)
+		a.passed(key, t)
 		return a.synced(key, p, r, t)
 	case !a.ours(key, have) && !r.stripped(have):
 		return a.exists(key, r, have)
@@ -707,6 +723,8 @@ func refusal(err error) string {
 	switch {
 	case errors.As(err, new(*member.LimitError)):
 		return reasonUnreadable
+	case member.IsTooLarge(err):
+		return reasonRejected
 	case !errors.As(err, &status):
 		return reasonUnreachable
 	}

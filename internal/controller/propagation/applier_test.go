@@ -551,7 +551,7 @@ func statusOf(s *state, key Key) string {
 // TestApplierBacksOff from a cluster that fails to answer about whatever it is asked, and says so.
 func TestApplierBacksOff(t *testing.T) {
 	d := newDepot()
-	d.refuse = map[string]metav1.Status{http.MethodPatch: {Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}}
+	d.refuse = map[string]metav1.Status{http.MethodPatch: {Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests}}
 	a, _ := applierOf(t, d, 0)
 	var result reconcile.Result
 	var key Key

@@ -52,9 +52,11 @@ func scopesOf(key Key, version string) [3]gateScope {
 // early reports whether the API server finds the failure before all others. Each other answer then proves that the failure is over.
 func (id *gateID) early() bool { return id.name == "" }
 
-// webhook reports whether the failure is that of a webhook. A webhook may select some objects of a namespace. Therefore a copy counts as
-// one that fails only after its own request has failed.
-func (id *gateID) webhook() bool { return id.reason == reasonWebhookFailed }
+// webhook reports whether the failure is that of a webhook, or of an API server that does not say what fails. A webhook may select some objects
+// of a namespace. Therefore a copy counts as one that fails only after its own request has failed.
+func (id *gateID) webhook() bool {
+	return id.reason == reasonWebhookFailed || id.reason == reasonWriteFailed
+}
 
 // gates hold the copies of one member that share a failure: a type that the member does not serve, a webhook that does not answer, a
 // namespace that is being deleted. The copies wait at the gate of the failure, and one of them at a time is written as a probe. It is safe
@@ -261,7 +263,7 @@ func (g *gates) refused(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, is := range slices.Clone(g.probing[key]) {
-		if is.id.early() {
+		if is.id.early() || is.id.reason == reasonWriteFailed {
 			g.open(is)
 		}
 	}

@@ -51,7 +51,7 @@ func (a *applier) arrived(ctx context.Context, key Key, p *desiredState, t *targ
 		return nil // It was written to correct what somebody had changed: its hash does not tell whether that was done.
 	}
 	have, err := a.member.Objects.ReadWritten(ctx, t.variant.gvr, key.NamespacedName)
-	if member.ConcernsAll(err) {
+	if member.ConcernsAll(err) || member.ConcernsType(err) {
 		a.wrote(err)
 		return fmt.Errorf("reading what became of a write that was not answered: %w", err)
 	}

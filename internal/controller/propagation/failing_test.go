@@ -1,0 +1,145 @@
+package propagation
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/internal/member"
+)
+
+// TestLargeCopiesHoldNobody: copies that are too large fail alone, whether they are sent or not. The copies of others are written meanwhile.
+func TestLargeCopiesHoldNobody(t *testing.T) {
+	cases := map[string]struct {
+		value string
+		code  int32
+		said  string
+		sent  int // How many of the large are sent.
+		want  string
+	}{
+		"NotSent": {strings.Repeat("x", 2<<20), 0, "", 0, "bytes as JSON, and a cluster stores at most 1572864"},
+		"Etcd":    {"y", 500, "etcdserver: request is too large", 20, "request is too large"},
+		"Server":  {"y", 413, "Request entity too large: limit is 3145728", 20, "limit is 3145728"},
+		"Client": {
+			"y", 500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097300 vs. 2097152)", 20, "larger than max",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			a, _ := applierOf(t, d, 0)
+			for i := range 20 {
+				large, other := keyOf("configmaps", fmt.Sprint("large-", i)), keyOf("configmaps", fmt.Sprint("other-", i))
+				if tc.code != 0 {
+					d.change(func() { d.refuse = map[string]metav1.Status{http.MethodPatch: {Code: tc.code, Message: tc.said}} })
+				}
+				a.state.setDesired(large, wantedWith(t, large.Name, tc.value, "m"), previous{}, nil)
+				if _, err := a.applyOne(t.Context(), large); err != nil {
+					t.Fatal(err)
+				}
+				if i < 10 {
+					continue // Ten fail in a row.
+				}
+				d.change(func() { d.refuse = nil })
+				a.state.setDesired(other, wanted(t, other.Name, "m"), previous{}, nil)
+				if _, err := a.applyOne(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+				if got := statusOf(a.state, other); got != "Synced" {
+					t.Fatalf("after %d large copies: want that of others written, got %s", i+1, got)
+				}
+				r, _ := a.state.clusterStatus(large, "m")
+				if r.reason != reasonRejected || !strings.Contains(r.message, tc.want) {
+					t.Errorf("want %q, got %s: %q", tc.want, r.reason, r.message)
+				}
+			}
+			sent := 0
+			for _, request := range d.sent() {
+				if strings.Contains(request, "large") {
+					sent++
+				}
+			}
+			if sent != tc.sent {
+				t.Errorf("want %d large copies sent, got %d", tc.sent, sent)
+			}
+		})
+	}
+}
+
+// TestUnavailableTypeHoldsItself: copies of a type whose API server is down wait at a gate, and the breaker of the member stays closed.
+func TestUnavailableTypeHoldsItself(t *testing.T) {
+	for _, code := range []int32{http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInternalServerError} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			d := newDepot()
+			d.refuse = map[string]metav1.Status{http.MethodPatch: {Code: code, Message: "later"}}
+			a, _ := applierOf(t, d, 0)
+			var key Key
+			for i := range 20 {
+				key = keyOf("configmaps", fmt.Sprint(i))
+				a.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
+				if _, err := a.applyOne(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, _ := a.state.clusterStatus(key, "m")
+			if n := len(d.sent()); n != failTogether || r.reason != reasonWriteFailed || !strings.Contains(r.message, "one at a time") {
+				t.Errorf("want %d sent and the others at a gate, got %d, %s: %s", failTogether, n, r.reason, r.message)
+			}
+			if left := a.member.Pause(); left != 0 || a.pace != (pace{}) {
+				t.Errorf("want other types not held, got %s, %+v", left, a.pace)
+			}
+		})
+	}
+}
+
+// TestFailing: who fails together waits together, and no other.
+func TestFailing(t *testing.T) {
+	down := apierrors.NewServiceUnavailable("db-1 is down")
+	key := func(namespace string, i int) Key {
+		return Key{GroupResource: configMaps.GroupResource(), NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(i)}}
+	}
+	var f failing
+	for i := range 10 {
+		if got := f.note(key("shop", 1), configMaps, down); got != nil {
+			t.Fatalf("one copy that fails again and again: want no gate, got %+v after %d", got, i)
+		}
+	}
+	f.note(key("shop", 2), configMaps, down)
+	got := f.note(key("shop", 3), configMaps, down)
+	if got == nil || got.gateScope != (gateScope{resource: key("shop", 1).WithVersion(""), namespace: "shop"}) || !strings.Contains(got.what, "db-1") {
+		t.Errorf("want the gate of the type in the namespace, got %+v", got)
+	}
+	for i := range failEverywhere - 2 {
+		if got := f.note(key(fmt.Sprint("other-", i), 1), configMaps, down); got != nil {
+			t.Errorf("want no gate for the first in another namespace, got %+v", got)
+		}
+	}
+	got = f.note(key("last", 1), configMaps, down)
+	if got == nil || got.gateScope != (gateScope{resource: configMaps}) || strings.Contains(got.what, "db-1") {
+		t.Errorf("want the gate of the type, whose message names no object, got %+v", got)
+	}
+	f.passed(key("last", 1))
+	if got := f.note(key("last", 2), configMaps, down); got != nil {
+		t.Errorf("one was taken: want no gate, got %+v", got)
+	}
+	if got := f.note(key("shop", 4), configMaps, down); got == nil || got.namespace != "shop" {
+		t.Errorf("none was taken in this namespace: want its gate, got %+v", got)
+	}
+	if f.note(key("shop", 4), configMaps, apierrors.NewBadRequest("no")); len(f.copies[gateScope{resource: key("shop", 1).WithVersion(""), namespace: "shop"}]) != 0 {
+		t.Error("one was refused for a reason of its own: want the others forgotten")
+	}
+	for i := range 2 * mostFailing {
+		f.note(key(fmt.Sprint("n", i), 1), configMaps, down)
+	}
+	if len(f.copies) > mostFailing || len(f.namespaces[configMaps.GroupResource()]) > failEverywhere {
+		t.Errorf("want what is known bounded, got %d namespaces", len(f.copies))
+	}
+	if member.ConcernsAll(down) {
+		t.Error("want the member well")
+	}
+}
