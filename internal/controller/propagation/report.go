@@ -318,7 +318,7 @@ func (rep *reporter) reportOwn(
 	r.status.Clusters = rep.withOwn(key, p, statuses, r.status.Clusters)
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
 	rep.records.translateBack(r.status, stale)
-	r.status.Compact()
+	fit(r.status)
 	if digest(r.status) == before {
 		return reconcile.Result{}, nil
 	}
@@ -612,7 +612,7 @@ func (rep *reporter) assemble(
 	} else {
 		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionSourceGone)
 	}
-	s.Compact()
+	fit(&s)
 	return s
 }
 
