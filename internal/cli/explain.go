@@ -131,6 +131,7 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	if err != nil {
 		return explainClusters(err)
 	}
+	evaluation.CheckTypes(set.Objects)
 	outcome := evaluation.Find(found.Identity())
 	explanation, err := explain.Explain(evaluation, outcome, at)
 	var unknown *explain.UnknownPathError

@@ -96,6 +96,7 @@ func (o *renderOptions) run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return explainClusters(err)
 	}
+	evaluation.CheckTypes(set.Objects)
 	errs, warnings := evaluation.Findings()
 	reportFindings(s, errs, warnings)
 	if err := write(s, evaluation); err != nil {

@@ -43,6 +43,10 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	if err != nil {
 		return nil, fmt.Errorf("after the change: %w", err)
 	}
+	if options.Each == nil { // Reviews are in a hurry, and the API server of the hub has checked its own.
+		before.CheckTypes(from.Objects)
+		after.CheckTypes(to.Objects)
+	}
 	c := newComparison(before, after)
 	c.live = from.Live && to.Live
 	c.rollouts = newRollouts(from, to)

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,14 +60,16 @@ func shown(o *render.Outcome, v *override.Variant) []match.Cluster {
 }
 
 func group(o *render.Outcome, v *override.Variant, template *unstructured.Unstructured, clusters []match.Cluster, place string) Group {
-	g := Group{Failed: v.Err != nil, Policies: policies(o.Policies, v, clusters), Fields: []Field{}}
+	g := Group{Failed: v.Err != nil, Policies: policies(o, v, clusters), Fields: []Field{}}
 	for i := range clusters {
 		g.Clusters = append(g.Clusters, clusters[i].Name)
 	}
 	if g.Failed {
 		return g
 	}
+	g.Refused = o.Refuses(v)
 	h := historyOf(o.ID.GroupKind, template.Object, v)
+	h.refused = refusals(o, v)
 	if place == "" {
 		g.Fields = h.fields()
 		return g
@@ -78,20 +81,26 @@ func group(o *render.Outcome, v *override.Variant, template *unstructured.Unstru
 	return g
 }
 
+// refusals returns the warnings of a variant that say what an API server refuses.
+func refusals(o *render.Outcome, v *override.Variant) []override.Warning {
+	return slices.DeleteFunc(slices.Clone(v.Warnings), func(w override.Warning) bool { return !o.RefusedBy(&w) })
+}
+
 // telling is what became of the rules of one variant, told in their order of
 // effect.
 type telling struct {
+	outcome  *render.Outcome
 	variant  *override.Variant
 	failure  *override.RuleError // Of the variant; nil if it has none.
 	over     bool                // Whether the rule that failed has been told.
 	clusters []match.Cluster     // For which the same rules hold.
 }
 
-func policies(from []*override.Policy, v *override.Variant, clusters []match.Cluster) []Policy {
-	t := telling{variant: v, clusters: clusters}
+func policies(o *render.Outcome, v *override.Variant, clusters []match.Cluster) []Policy {
+	t := telling{outcome: o, variant: v, clusters: clusters}
 	errors.As(v.Err, &t.failure)
-	all := make([]Policy, len(from))
-	for i, p := range from {
+	all := make([]Policy, len(o.Policies))
+	for i, p := range o.Policies {
 		all[i] = Policy{Policy: *policyOf(p.Ref), Rules: make([]Rule, p.Rules())}
 		for j := range all[i].Rules {
 			all[i].Rules[j] = t.rule(p, j)
@@ -123,6 +132,7 @@ func (t *telling) rule(p *override.Policy, index int) Rule {
 	for i := range t.variant.Warnings {
 		if w := &t.variant.Warnings[i]; is(&w.Author) {
 			r.Warnings = append(r.Warnings, *remark(&w.Author, w.Path, w.Message))
+			r.Refused = r.Refused || t.outcome.RefusedBy(w)
 		}
 	}
 	return r

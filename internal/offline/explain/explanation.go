@@ -55,6 +55,8 @@ type Group struct {
 	// Failed is whether a rule failed. Nothing is then written to the clusters:
 	// they keep what they have.
 	Failed bool `json:"failed"`
+	// Refused is whether an API server refuses what the clusters are to get, by its type: a warning says why.
+	Refused bool `json:"refused,omitempty"`
 	// Policies are the override policies of the object in their order of effect.
 	Policies []Policy `json:"policies"`
 	// Fields are the places that were changed, in the order of their first change;
@@ -90,8 +92,10 @@ type Rule struct {
 	Why []Reason `json:"why,omitempty"`
 	// Changes is how many places it wrote to; not known if a rule failed.
 	Changes int `json:"changes,omitempty"`
-	// Warnings are about what had nothing to act on.
+	// Warnings are about what had nothing to act on, and about what API servers refuse.
 	Warnings []Remark `json:"warnings,omitempty"`
+	// Refused is whether an API server refuses what the rule wrote.
+	Refused bool `json:"refused,omitempty"`
 	// Error is why it could not be applied.
 	Error *Remark `json:"error,omitempty"`
 }
@@ -165,4 +169,6 @@ type Write struct {
 	By *tree.Author `json:"by"`
 	// Shadowed is whether a later change hides what this one left.
 	Shadowed bool `json:"shadowed,omitempty"`
+	// Refused is whether an API server refuses the value.
+	Refused bool `json:"refused,omitempty"`
 }

@@ -16,6 +16,8 @@ type history struct {
 	object   map[string]any // What there is in the end, without what is left empty.
 	changes  []tree.Change
 	hidden   []bool // By change: whether a later one hides it.
+	// refused are the warnings that say what an API server refuses.
+	refused []override.Warning
 }
 
 func historyOf(kind schema.GroupKind, template map[string]any, v *override.Variant) *history {
@@ -173,8 +175,15 @@ func (h *history) written(i int, write tree.Change) Write {
 	write = h.maskedWrite(i, write)
 	return Write{
 		Change: i, Path: c.Path, Around: write.Path != c.Path, Element: c.Element,
-		Op: write.Op, Before: write.Before, After: write.After, By: c.By,
+		Op: write.Op, Before: write.Before, After: write.After, By: c.By, Refused: h.refuses(c),
 	}
+}
+
+// refuses reports whether an API server refuses what a change wrote.
+func (h *history) refuses(c *tree.Change) bool {
+	return slices.ContainsFunc(h.refused, func(w override.Warning) bool {
+		return w.Author == *c.By && (tree.Covers(c.Path, w.Path) || tree.Covers(w.Path, c.Path))
+	})
 }
 
 // lookup returns what is at a place of value.

@@ -23,7 +23,7 @@ func WriteJSON(w io.Writer, x *Explanation) error {
 
 // WriteText writes the explanation for people: where the object goes and why not
 // elsewhere; then, for each group of clusters, the rules and the fields. What took
-// effect is marked ✔, what failed ✗, what had no effect or was hidden ~, and what
+// effect is marked ✔, what failed ✗, what had no effect, was hidden or is refused by an API server ~, and what
 // is not for the clusters ·.
 func WriteText(w io.Writer, x *Explanation) error {
 	out := bufio.NewWriter(w)
@@ -93,8 +93,11 @@ func writeFindings(out io.Writer, mark string, findings []render.Finding) {
 
 func writeGroup(out io.Writer, g *Group, asked bool) {
 	mark := "✔"
-	if g.Failed {
+	switch {
+	case g.Failed:
 		mark = "✗"
+	case g.Refused:
+		mark = "~"
 	}
 	fmt.Fprintf(out, "%s %s: %s\n", mark, output.Count(len(g.Clusters), "cluster", "clusters"), render.Few(g.Clusters))
 	for i := range g.Policies {
@@ -153,6 +156,8 @@ func writeRule(out io.Writer, r *Rule, width int, failed bool) {
 		text = "holds"
 	case r.Changes == 0:
 		mark, text = "~", "changes nothing"
+	case r.Refused:
+		mark = "~"
 	}
 	fmt.Fprintf(out, "      %s rule %-*d  %s\n", mark, width, r.Rule, text)
 	for i := range r.Warnings {
@@ -248,9 +253,13 @@ func rowOf(w *Write) row {
 	if w.Around {
 		r.note += ", with all of " + w.Path
 	}
-	if w.Shadowed {
+	switch {
+	case w.Shadowed:
 		r.mark = "~"
 		r.note += ", shadowed"
+	case w.Refused:
+		r.mark = "~"
+		r.note += ", refused"
 	}
 	return r
 }

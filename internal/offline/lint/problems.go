@@ -9,6 +9,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
+	"refract.dev/internal/offline/schema"
 )
 
 // kinds of problems, by what their facts say. The first that fits counts.
@@ -72,7 +73,7 @@ func withoutEmpty(problems []*manifest.Problem) []*manifest.Problem {
 	}
 	of := func(p *manifest.Problem) document { return document{p.Place.File, p.Place.Document} }
 	lacks := map[document]int{}
-	nothing := func(p *manifest.Problem) bool { return p.Kind == "" && p.Name == "" && p.Fact == isMissing }
+	nothing := func(p *manifest.Problem) bool { return p.Kind == "" && p.Name == "" && p.Fact == schema.IsMissing }
 	for _, p := range problems {
 		if nothing(p) {
 			lacks[of(p)]++

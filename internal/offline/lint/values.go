@@ -54,6 +54,7 @@ type wrongValue struct {
 // notes what policies make wrong.
 func (v *values) compare(o *render.Outcome, out *report) {
 	before := v.types.wrong[o]
+	template := run{outcome: o}.template()
 	s := subjectOf(o.Object)
 	for _, m := range before {
 		finding := s.finding(InvalidObject, manifest.FieldOf(o.Object.Content.Object, m.Path), "%s", m.Message)
@@ -65,7 +66,7 @@ func (v *values) compare(o *render.Outcome, out *report) {
 		if at.variant.Err != nil || len(at.variant.Changes) == 0 {
 			continue
 		}
-		for _, m := range v.types.check(at.variant.Object.Object) {
+		for _, m := range v.types.Check(at.variant.Object.Object, template) {
 			if !slices.Contains(before, m) {
 				v.noteAt(at, m, m.Path) // What was wrong before and has only moved has no change.
 			}
@@ -141,4 +142,4 @@ func (w *wrongValue) field() string {
 
 // missesField reports whether it is the place that is wrong and not what is put
 // there.
-func (w *wrongValue) missesField() bool { return w.mismatch.Message == noSuchField }
+func (w *wrongValue) missesField() bool { return w.mismatch.Message == schema.NoSuchField }

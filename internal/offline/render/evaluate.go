@@ -103,6 +103,8 @@ type Outcome struct {
 	errors   []Finding            // About the object as a whole.
 	warnings []Finding
 	shown    map[string]bool // Nil when all clusters are.
+	refused  bool            // By its type, as it is on the hub.
+	refusals map[override.Warning]bool
 }
 
 // Find returns the outcome of an object, nil if it has none.

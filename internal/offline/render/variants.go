@@ -71,7 +71,11 @@ func writeGroup(out *bufio.Writer, o *Outcome, g *Group) {
 		fmt.Fprintf(out, "  ✗ %s\n      keeps what it has: %v\n", clusters, err)
 		return
 	}
-	fmt.Fprintf(out, "  ✔ %s\n", clusters)
+	mark := "✔"
+	if o.Refuses(g.Variant()) {
+		mark = "~"
+	}
+	fmt.Fprintf(out, "  %s %s\n", mark, clusters)
 	var before string
 	for i, v := range g.Variants {
 		made := changesOf(o, v)

@@ -56,7 +56,11 @@ func (c *checker) hides() bool {
 	return c.secret && len(c.path) > 0 && (c.path[0].key == "data" || c.path[0].key == "stringData")
 }
 
-func (c *checker) value(value any, s *shape) {
+// value checks a value, unless it is what was there before.
+func (c *checker) value(value, before any, s *shape) {
+	if same(value, before) {
+		return
+	}
 	if value == nil {
 		c.null(s)
 		return
@@ -67,10 +71,10 @@ func (c *checker) value(value any, s *shape) {
 	}
 	switch value := value.(type) {
 	case map[string]any:
-		c.object(value, s)
+		c.object(value, before, s)
 		return
 	case []any:
-		c.array(value, s)
+		c.array(value, before, s)
 	case string:
 		c.checkFormat(value, s)
 	}
@@ -92,7 +96,8 @@ func (c *checker) null(s *shape) {
 	}
 }
 
-func (c *checker) object(object map[string]any, s *shape) {
+func (c *checker) object(object map[string]any, before any, s *shape) {
+	was, _ := before.(map[string]any)
 	for key, value := range object {
 		m := s.member(key)
 		switch {
@@ -102,26 +107,27 @@ func (c *checker) object(object map[string]any, s *shape) {
 			if near := nearest.To(key, slices.Sorted(maps.Keys(s.members))); near != "" {
 				hint = fmt.Sprintf("did you mean %s?", near)
 			}
-			c.at(step{key: key}, "there is no such field", hint)
+			c.at(step{key: key}, NoSuchField, hint)
 		case value != nil || m.nullable:
 			c.path = append(c.path, step{key: key})
-			c.value(value, m)
+			c.value(value, memberOf(was, key), m)
 			c.path = c.path[:len(c.path)-1]
 		}
 	}
 	for _, name := range s.required {
 		if !s.has(object, name) {
-			c.at(step{key: name}, "is missing", "")
+			c.at(step{key: name}, IsMissing, "")
 		}
 	}
 	c.checkLimits(object, s)
 }
 
-func (c *checker) array(array []any, s *shape) {
+func (c *checker) array(array []any, before any, s *shape) {
+	was, _ := before.([]any)
 	if s.items != nil {
 		for i, value := range array {
 			c.path = append(c.path, step{index: i, array: true})
-			c.value(value, s.items)
+			c.value(value, elementOf(was, i), s.items)
 			c.path = c.path[:len(c.path)-1]
 		}
 	}
@@ -170,7 +176,7 @@ func (c *checker) key(i int, value any, s *shape) (string, bool) {
 		required := slices.Contains(s.items.required, name)
 		if !required && !s.typed {
 			c.path = append(c.path, step{index: i, array: true})
-			c.at(step{key: name}, "is missing", "")
+			c.at(step{key: name}, IsMissing, "")
 			c.path = c.path[:len(c.path)-1]
 		}
 		// In a Go type what is absent and not required is the zero value.

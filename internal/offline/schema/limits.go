@@ -96,7 +96,7 @@ func (c *checker) checkEnum(value any, s *shape) {
 
 func (c *checker) checkAlternatives(value any, l *limits) {
 	for _, s := range l.allOf {
-		c.value(value, s)
+		c.value(value, none{}, s)
 	}
 	if len(l.anyOf) > 0 && c.fitting(value, l.anyOf) == 0 {
 		c.reportNone(value, l.anyOf)
@@ -119,7 +119,7 @@ func (c *checker) fitting(value any, alternatives []*shape) int {
 	n := 0
 	for _, s := range alternatives {
 		var trial checker
-		if trial.value(value, s); len(trial.found) == 0 {
+		if trial.value(value, none{}, s); len(trial.found) == 0 {
 			n++
 		}
 	}
@@ -133,7 +133,7 @@ func (c *checker) reportNone(value any, alternatives []*shape) {
 		return
 	}
 	if len(alternatives) == 1 {
-		c.value(value, alternatives[0])
+		c.value(value, none{}, alternatives[0])
 		return
 	}
 	c.report(fmt.Sprintf("is %s, which fits none of the %d alternatives of its schema", c.show(value), len(alternatives)), "")

@@ -21,6 +21,12 @@ type Mismatch struct {
 	Hint string
 }
 
+// Messages by which a [Mismatch] says that a field is not known, and that one is not there.
+const (
+	NoSuchField = "there is no such field"
+	IsMissing   = "is missing"
+)
+
 // longest is how many characters of a value a message shows.
 const longest = 80
 

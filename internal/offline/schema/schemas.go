@@ -52,9 +52,16 @@ func (s *Schemas) Knows(gvk schema.GroupVersionKind) bool {
 // differs by a few letters from one that exists.
 //
 // Messages quote the values they are about, except for the contents of a Secret.
-func (s *Schemas) Check(object map[string]any) []Mismatch {
+func (s *Schemas) Check(object map[string]any) []Mismatch { return s.CheckChanged(object, nil) }
+
+// CheckChanged is [Schemas.Check] for an object that was made from another and shares with it what
+// was not changed: where both have the same value it says nothing. That takes as long as what was changed is large.
+func (s *Schemas) CheckChanged(object, before map[string]any) []Mismatch {
 	version, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
+	if before["apiVersion"] != version || before["kind"] != kind {
+		before = nil // What it shares is of another shape now.
+	}
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil || version == "" || kind == "" {
 		return nil
@@ -65,7 +72,7 @@ func (s *Schemas) Check(object map[string]any) []Mismatch {
 		return s.unserved(gvk)
 	}
 	c := checker{secret: gvk == schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}
-	c.object(object, root)
+	c.object(object, before, root)
 	slices.SortFunc(c.found, func(a, b Mismatch) int {
 		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))
 	})

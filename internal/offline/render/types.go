@@ -1,0 +1,152 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/schema"
+	"refract.dev/override"
+	"refract.dev/tree"
+)
+
+var definitionKind = k8sschema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+
+// Types are what the kinds of objects want: those of Kubernetes, and those that the objects define.
+type Types struct {
+	// Unusable are the definitions that cannot be used, wholly or in part.
+	Unusable []UnusableDefinition
+
+	schemas *schema.Schemas
+}
+
+// UnusableDefinition is a CustomResourceDefinition, and why it cannot be used.
+type UnusableDefinition struct {
+	Object *manifest.Object
+	Err    error
+}
+
+// TypesOf returns the types that objects are checked against. It keeps the objects.
+func TypesOf(objects []manifest.Object) *Types {
+	var definitions []*unstructured.Unstructured
+	var at []*manifest.Object
+	for i := range objects {
+		if o := &objects[i]; o.Content.GroupVersionKind().GroupKind() == definitionKind {
+			definitions, at = append(definitions, o.Content), append(at, o)
+		}
+	}
+	schemas, errs := schema.New(definitions)
+	t := &Types{schemas: schemas}
+	for _, err := range errs {
+		t.Unusable = append(t.Unusable, UnusableDefinition{Object: at[err.Index], Err: err.Err})
+	}
+	return t
+}
+
+// Check compares an object with its type. Of what it shares with the object that it was made from, which may be nil,
+// it says nothing. What is missing is not told where it is there by another name.
+func (t *Types) Check(object, before map[string]any) []schema.Mismatch {
+	found := t.schemas.CheckChanged(object, before)
+	return slices.DeleteFunc(slices.Clone(found), func(missing schema.Mismatch) bool {
+		if missing.Message != schema.IsMissing {
+			return false
+		}
+		around, name := split(missing.Path)
+		return slices.ContainsFunc(found, func(m schema.Mismatch) bool {
+			beside, _ := split(m.Path)
+			return m.Message == schema.NoSuchField && beside == around && m.Hint == fmt.Sprintf("did you mean %s?", name)
+		})
+	})
+}
+
+// split returns a path without its last segment, and that.
+func split(path string) (around, last string) {
+	keys := tree.MustParse(path).Keys()
+	if len(keys) == 0 {
+		return "", ""
+	}
+	return path[:strings.LastIndexByte(path, '/')], keys[len(keys)-1]
+}
+
+// CheckTypes adds to the warnings of the objects that ask for a policy what API servers refuse of them by their
+// types, and of what override policies make of them. It is for people who look, once for an evaluation.
+func (e *Evaluation) CheckTypes(objects []manifest.Object) {
+	t := TypesOf(objects)
+	for _, unusable := range t.Unusable {
+		c := unusable.Object.Content
+		about := &Object{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(), Name: c.GetName()}
+		e.Warnings = append(e.Warnings, Finding{Object: about, Message: fmt.Sprintf("spec: %v", unusable.Err)})
+	}
+	for i := range e.Outcomes {
+		e.Outcomes[i].checkTypes(t)
+	}
+}
+
+func (o *Outcome) checkTypes(t *Types) {
+	if len(o.Variants) == 0 {
+		return
+	}
+	template := override.Template(o.Object.Content).Object
+	wrong := t.Check(template, nil)
+	if o.asks() {
+		for _, m := range wrong {
+			o.refused = true
+			o.warn(nil, refusal(m))
+		}
+	}
+	for i := range o.Variants {
+		v := &o.Variants[i]
+		if v.Err != nil || len(v.Changes) == 0 {
+			continue
+		}
+		for _, m := range t.Check(v.Object.Object, template) {
+			by := lastAt(v.Changes, m.Path)
+			if by == nil || by.Rule == tree.NoRule || slices.Contains(wrong, m) {
+				continue
+			}
+			w := override.Warning{Author: *by, Path: m.Path, Message: refusal(m)}
+			v.Warnings = append(slices.Clip(v.Warnings), w)
+			if o.refusals == nil {
+				o.refusals = map[override.Warning]bool{}
+			}
+			o.refusals[w] = true
+		}
+	}
+}
+
+// asks reports whether the object asks for a policy, or travels with one that does.
+func (o *Outcome) asks() bool {
+	return o.Propagation != nil || len(o.Policies) > 0 || len(o.Follows) > 0
+}
+
+// lastAt returns who made the last change at a path, around it or inside it; nil if nobody did.
+func lastAt(changes []tree.Change, path string) *tree.Author {
+	for i := range slices.Backward(changes) {
+		if c := &changes[i]; tree.Covers(c.Path, path) || tree.Covers(path, c.Path) {
+			return c.By
+		}
+	}
+	return nil
+}
+
+// refusal is a mismatch as a warning says it.
+func refusal(m schema.Mismatch) string {
+	text := m.Path + ": " + m.Message
+	if m.Hint != "" {
+		text += " (" + m.Hint + ")"
+	}
+	return text + "; an API server refuses this"
+}
+
+// Refuses reports whether an API server refuses a variant by its type: a warning says why. It is known after
+// [Evaluation.CheckTypes]. What is wrong with the object on the hub is taken to be wrong with each variant.
+func (o *Outcome) Refuses(v *override.Variant) bool {
+	return o.refused || slices.ContainsFunc(v.Warnings, func(w override.Warning) bool { return o.RefusedBy(&w) })
+}
+
+// RefusedBy reports whether a warning of a variant says why an API server refuses that.
+func (o *Outcome) RefusedBy(w *override.Warning) bool { return o.refusals[*w] }
