@@ -79,6 +79,8 @@ var parts = []part{
 			"[design/0022](../design/0022-what-is-kept-in-memory.md).",
 		[]row{
 			{"bytes of a copy, as JSON", "internal/controller/propagation", "maxBody", bytes, "it fails for the cluster: API servers read no more"},
+			{"bytes of a copy that is sent, as JSON in which each escape sequence counts as one byte", "internal/member", "MostSent", bytes,
+				"it is not sent, and is `Failed` (`Rejected`): etcd takes no more in a request"},
 			{"bytes of the copies of an object that are about to be written", "internal/controller/propagation", "maxPlanBodies", bytes,
 				"rendered when each is written"},
 			{"bytes of the copies of all objects that are about to be written", "internal/controller/propagation", "maxBodies", bytes,
