@@ -58,6 +58,9 @@ func parsePointer(s string, path *field.Path) (tree.Pointer, *field.Error) {
 	if !strings.HasPrefix(s, "/") {
 		return tree.Pointer{}, field.Invalid(path, s, "must begin with a slash, as every JSON pointer does")
 	}
+	if rest, ok := strings.CutPrefix(s, "/stringData"); ok && (rest == "" || rest[0] == '/') {
+		return tree.Pointer{}, field.Invalid(path, s, "an API server moves stringData of a Secret into data: name /data/KEY, with the value in base64")
+	}
 	p, err := tree.Parse(s)
 	if err != nil {
 		return tree.Pointer{}, field.Invalid(path, s, "must have ~0 for ~ and ~1 for / in a key, as every JSON pointer does")

@@ -176,9 +176,9 @@ func TestApplyErrors(t *testing.T) {
 		},
 		"PresentInASecret": {
 			reason: "As above.",
-			obj:    "{apiVersion: v1, kind: Secret, metadata: {name: c}, stringData: {image: 'hunter:2'}}", overriders: "{image: [{imagePath: /stringData/image, operations: [{imageComponent: Tag, operator: addIfAbsent, value: x}]}]}",
-			path: "/stringData/image", err: ErrPresent,
-			text: " image[0]: /stringData/image has a component that is already there: addIfAbsent does not replace it (the values of a Secret are not shown)",
+			obj:    "{apiVersion: v1, kind: Secret, metadata: {name: c}, data: {image: 'hunter:2'}}", overriders: "{image: [{imagePath: /data/image, operations: [{imageComponent: Tag, operator: addIfAbsent, value: x}]}]}",
+			path: "/data/image", err: ErrPresent,
+			text: " image[0]: /data/image has a component that is already there: addIfAbsent does not replace it (the values of a Secret are not shown)",
 		},
 		"ContainersNotAList": {
 			reason: "It is not passed over.",

@@ -189,9 +189,13 @@ func readReview(name string, stdin io.Reader) ([]byte, error) {
 	} else {
 		body, err = os.ReadFile(name)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	if body, err = manifest.Text(body); err != nil {
+		return nil, fmt.Errorf("%s: %w", pathsText([]string{name}), err)
+	}
+	switch {
 	case len(bytes.TrimSpace(body)) == 0:
 		return nil, fmt.Errorf("%s: nothing is in it", pathsText([]string{name}))
 	case json.Valid(body):

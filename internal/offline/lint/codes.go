@@ -15,6 +15,7 @@ const (
 	ProtectedField  Code = "protected-field"
 	InvalidImage    Code = "invalid-image"
 	InvalidObject   Code = "invalid-object"
+	ReadOtherwise   Code = "read-otherwise"
 )
 
 // Codes of what objects say about policies.

@@ -52,6 +52,10 @@ var Codes = []Explanation{
 		InvalidObject, Error, "An object is not what its type wants",
 		"Before any policy: a field does not exist, a value has the wrong type, or something required is missing. API servers refuse the object.",
 	},
+	{
+		ReadOtherwise, Warning, "YAML reads a word or number as another value",
+		"API servers and kubectl read YAML 1.1: on, yes and y are true, 010 is 8, and 1.10 is 1.1. Quotes keep what is written.",
+	},
 
 	{
 		MissingPolicy, Error, "An object names a policy that is not there",

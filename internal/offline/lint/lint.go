@@ -142,6 +142,7 @@ func (f *fleet) checks(out *report) []func() {
 	overriding, placing, items := policies.overriding, policies.placing, policies.byAuthor
 	injecting, pods := f.injections.policies, f.injections.pods
 	return []func(){
+		func() { checkMisread(set.Manifests, out) },
 		// What objects ask for.
 		func() { checkLabels(set.Objects, policies, lost, out) },
 		func() { checkNatives(outcomes, out) },

@@ -61,6 +61,7 @@ func (c *collector) add(value any, place Place, l lines) {
 		return
 	}
 	if !isList {
+		mergeStringData(content)
 		c.objects = append(c.objects, newObject(place, &unstructured.Unstructured{Object: content}, l))
 		return
 	}

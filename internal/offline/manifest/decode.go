@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -31,7 +32,7 @@ type chunk struct {
 }
 
 // split splits a file at its document markers: lines that begin with ---, which
-// stay with what follows, and lines that are "...". Text is split rather than
+// stay with what follows, and lines that are "..." with at most a comment. Text is split rather than
 // parsed so that a broken document does not hide those behind it. JSON has no
 // such lines. The directives before a marker are left out: whatever version of
 // YAML they ask for, a document means what it does to kubectl.
@@ -39,7 +40,6 @@ type chunk struct {
 // Source: YAML 1.2.2, section 9.1.2: a marker ends a document wherever it stands;
 // and section 9.2 on directives.
 func split(data []byte) []chunk {
-	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	var chunks []chunk
 	start, line, startLine := 0, 1, 1
 	cut := func(at int) {
@@ -60,7 +60,7 @@ func split(data []byte) []chunk {
 				start, startLine = at, line
 			}
 			cut(at)
-		case string(text) == "...":
+		case string(text) == "..." || bytes.HasPrefix(text, []byte("... #")) || bytes.HasPrefix(text, []byte("...\t#")):
 			cut(at)
 			start = end
 			startLine = line + 1
@@ -103,10 +103,11 @@ func (d *decoder) problem(place Place, field, fact string) {
 
 func (d *decoder) decode() {
 	c := d.chunk
-	if trimmed := bytes.TrimSpace(c.text); len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
+	behind := chunk{text: bytes.TrimPrefix(c.text, []byte("---")), line: c.line} // JSON may follow a marker, too.
+	if trimmed := bytes.TrimSpace(behind.text); len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
 		// Flow style YAML looks like JSON. A name that ends in .json means it.
 		if json.Valid(trimmed) || isJSONStream(trimmed) || path.Ext(d.file) == ".json" {
-			d.json(c)
+			d.json(behind)
 			return
 		}
 	}
@@ -204,34 +205,47 @@ func (d *decoder) yaml(c chunk) {
 
 // yamlSlowly decodes one YAML document and finds out what is wrong with it.
 func (d *decoder) yamlSlowly(c chunk) {
-	var node yaml.Node
-	syntax := yaml.Unmarshal(c.text, &node)
+	var node, more yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(c.text))
+	syntax := dec.Decode(&node)
+	if errors.Is(syntax, io.EOF) {
+		return
+	}
+	// Only the first document of a chunk is decoded: a second one would be lost.
+	if end := dec.Decode(&more); syntax == nil && !errors.Is(end, io.EOF) {
+		d.number++
+		d.problem(d.place(c.line+max(more.Line-1, 0)), "", "begins behind another document, and wants a line before it with --- alone")
+		return
+	}
 	if syntax == nil && empty(&node) {
 		return
 	}
 	d.number++
 	// What a document means is for the library to say that kubectl uses: yes is
 	// true, and 010 is 8. The nodes only know where things stand.
-	text, err := kyaml.YAMLToJSONStrict(c.text)
-	if syntax == nil { // The nodes say more about keys that are set twice.
-		text, err = kyaml.YAMLToJSON(c.text)
-	}
-	if err != nil {
-		d.problems = append(d.problems, c.explain(d.place(c.line), err))
+	if syntax == nil && d.infinite(node.Content[0]) {
 		return
 	}
 	doc := document{place: d.place(c.line)}
 	if syntax == nil {
 		doc.lines = linesIn(node.Content[0], c.line-1)
 		doc.place.Line = doc.lines.of("", c.line)
-		if duplicates := doc.lines.duplicates(); len(duplicates) > 0 {
-			for _, dup := range duplicates {
+		if wrong := doc.lines.wrongKeys(); len(wrong) > 0 {
+			for i := range wrong {
 				place := doc.place
-				place.Line = dup.line
-				d.problem(place, dup.path, fmt.Sprintf("is set twice, first on line %d", dup.first))
+				place.Line = wrong[i].line
+				d.problem(place, wrong[i].path, wrong[i].fact())
 			}
 			return
 		}
+	}
+	text, err := kyaml.YAMLToJSONStrict(c.text)
+	if syntax == nil { // The keys are known to differ; strictly, a merge that a key overrides is refused.
+		text, err = kyaml.YAMLToJSON(c.text)
+	}
+	if err != nil {
+		d.problems = append(d.problems, c.explain(d.place(c.line), err))
+		return
 	}
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &doc.value); err != nil {
 		d.problem(doc.place, "", "is not valid YAML: "+err.Error())
@@ -242,6 +256,21 @@ func (d *decoder) yamlSlowly(c chunk) {
 		return
 	}
 	d.documents = append(d.documents, doc)
+}
+
+// infinite reports numbers that JSON cannot express, and whether there are some.
+func (d *decoder) infinite(root *yaml.Node) bool {
+	found := false
+	l := linesIn(root, d.chunk.line-1)
+	for path, node := range l.scalars() {
+		if v, ok := plain(node); ok {
+			if f, isFloat := v.(float64); isFloat && (math.IsInf(f, 0) || math.IsNaN(f)) {
+				found = true
+				d.problem(d.place(l.line(node)), path, fmt.Sprintf("is %s, which is no number in JSON: write a number, or quote it", node.Value))
+			}
+		}
+	}
+	return found
 }
 
 // empty reports whether a document holds nothing, or null.

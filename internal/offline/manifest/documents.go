@@ -52,6 +52,7 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 		return to, []*Problem{problem}
 	}
 	if !isList {
+		mergeStringData(content)
 		return append(to, Document{Place: place, Content: content, lines: l}), nil
 	}
 	var problems []*Problem

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	yamlv2 "go.yaml.in/yaml/v2"
 	yaml "go.yaml.in/yaml/v3"
 )
 
@@ -123,15 +124,79 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// duplicate is a key that is in its object already.
-type duplicate struct {
+// wrongKey is a key that is in its object already, or null.
+type wrongKey struct {
 	path        string
 	line, first int
+	// spelling is how the first key is written, if that differs, and key what both mean.
+	spelling, key string
+	// null is whether the key is null.
+	null bool
 }
 
-// duplicates returns the keys that are set more than once.
-func (l lines) duplicates() []duplicate {
-	var found []duplicate
+// fact says so.
+func (d *wrongKey) fact() string {
+	if d.null {
+		return fmt.Sprintf("has the key %q, which is null and no string: quote it", d.spelling)
+	}
+	if d.spelling == "" {
+		return fmt.Sprintf("is set twice, first on line %d", d.first)
+	}
+	return fmt.Sprintf("is the key %s on line %d again: YAML reads both as %q; quote the keys, or keep one of them", d.spelling, d.first, d.key)
+}
+
+// written is a key as it stands in a file.
+type written struct {
+	line            int
+	value, spelling string
+}
+
+// spell returns a scalar as it is written.
+func spell(node *yaml.Node) string {
+	if node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+		return strconv.Quote(node.Value)
+	}
+	return node.Value
+}
+
+// plain returns what the library that kubectl uses reads a scalar without quotes as, and true; false for strings
+// and for what is no such scalar. It knows YAML 1.1: on is true, and 010 is 8.
+func plain(node *yaml.Node) (value any, ok bool) {
+	if node.Kind != yaml.ScalarNode || node.Style != 0 {
+		return nil, false
+	}
+	if err := yamlv2.Unmarshal([]byte(node.Value), &value); err != nil {
+		return nil, false
+	}
+	_, isString := value.(string)
+	return value, !isString
+}
+
+// keyOf returns what a key becomes in JSON.
+//
+// Source: https://pkg.go.dev/sigs.k8s.io/yaml#YAMLToJSON, which writes keys that are no strings as these.
+func keyOf(node *yaml.Node) string {
+	value, ok := plain(node)
+	if !ok {
+		return node.Value
+	}
+	switch v := value.(type) {
+	case bool:
+		return strconv.FormatBool(v)
+	case int:
+		return strconv.Itoa(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 32)
+	default: // The library refuses it.
+		return node.Value
+	}
+}
+
+// wrongKeys returns the keys that are set more than once, and those that are null.
+func (l lines) wrongKeys() []wrongKey {
+	var found []wrongKey
 	var walk func(node *yaml.Node, path string)
 	walk = func(node *yaml.Node, path string) {
 		if node.Kind == yaml.SequenceNode {
@@ -142,20 +207,58 @@ func (l lines) duplicates() []duplicate {
 		if node.Kind != yaml.MappingNode { // What an alias stands for is seen where it is defined.
 			return
 		}
-		first := make(map[string]int, len(node.Content)/2)
+		first := make(map[string]written, len(node.Content)/2)
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			key := node.Content[i]
-			at := join(path, key.Value)
-			if line, ok := first[key.Value]; ok && key.Kind == yaml.ScalarNode {
-				found = append(found, duplicate{path: at, line: l.line(key), first: line})
+			key := resolve(node.Content[i])
+			at, means := join(path, key.Value), keyOf(key)
+			if value, ok := plain(key); ok && value == nil {
+				found = append(found, wrongKey{path: path, line: l.line(node.Content[i]), spelling: spell(key), null: true})
+			}
+			if before, ok := first[means]; ok && key.Kind == yaml.ScalarNode {
+				again := wrongKey{path: at, line: l.line(node.Content[i]), first: before.line, key: means}
+				if before.value != key.Value {
+					again.spelling = before.spelling
+				}
+				found = append(found, again)
 			} else {
-				first[key.Value] = l.line(key)
+				first[means] = written{line: l.line(node.Content[i]), value: key.Value, spelling: spell(key)}
 			}
 			walk(node.Content[i+1], at)
 		}
 	}
 	walk(l.root(), "")
 	return found
+}
+
+// scalars goes through the values of a document that are neither objects nor lists, with their paths. What an
+// alias stands for is seen where it is defined.
+func (l lines) scalars() func(yield func(string, *yaml.Node) bool) {
+	return func(yield func(string, *yaml.Node) bool) {
+		if root := l.root(); root != nil {
+			scalarsIn(root, "", yield)
+		}
+	}
+}
+
+func scalarsIn(node *yaml.Node, path string, yield func(string, *yaml.Node) bool) bool {
+	switch node.Kind {
+	case yaml.ScalarNode:
+		return yield(path, node)
+	case yaml.SequenceNode:
+		for i, item := range node.Content {
+			if !scalarsIn(item, fmt.Sprintf("%s[%d]", path, i), yield) {
+				return false
+			}
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if !scalarsIn(node.Content[i+1], join(path, node.Content[i].Value), yield) {
+				return false
+			}
+		}
+	default: // An alias.
+	}
+	return true
 }
 
 // join adds a key to a path as [field.Path] writes it: in brackets if it would

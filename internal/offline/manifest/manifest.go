@@ -215,7 +215,18 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 			problems = append(problems, &Problem{Place: Place{File: s.name}, Fact: fmt.Sprintf("cannot be read: %v", reason(err))})
 			continue
 		}
-		for _, c := range split(data) {
+		text, err := Text(data)
+		if err != nil {
+			problems = append(problems, NotText(s.name, err))
+			continue
+		}
+		if len(data) == 0 && s.complete {
+			problems = append(problems, &Problem{
+				Place: Place{File: s.name, Line: 1}, Fact: "is empty, as a file is that could not be written",
+				Hint: "delete it, or write a comment into it if it is meant to say nothing",
+			})
+		}
+		for _, c := range split(text) {
 			decoders = append(decoders, &decoder{file: s.name, chunk: c})
 		}
 	}

@@ -260,7 +260,7 @@ func TestSplit(t *testing.T) {
 		"Indented":  {reason: "A marker stands at the beginning of a line.", in: "a: |\n  ---\n", want: []part{{"a: |\n  ---\n", 1}}},
 		"End":       {reason: "Three dots end a document.", in: "a: 1\n...\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
 		"EndMarker": {reason: "Then another may begin as usual.", in: "a: 1\n...\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 3}}},
-		"ByteOrder": {reason: "A byte order mark is no text.", in: "\uFEFFa: 1\n", want: []part{{"a: 1\n", 1}}},
+		"EndNoted":  {reason: "A comment may follow the end of a document.", in: "a: 1\n... # end\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
 		"Directive": {reason: "A directive is no document.", in: "# one\n\n%YAML 1.1\n%TAG ! !a\n---\na: 1\n", want: []part{{"---\na: 1\n", 5}}},
 		"Between":   {reason: "It may stand between documents.", in: "a: 1\n...\n%YAML 1.1\r\n---\r\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\r\nb: 2\n", 4}}},
 		"Content%":  {reason: "A document that has begun has no directives.", in: "a:\n%YAML 1.1\n---\nb: 2\n", want: []part{{"a:\n%YAML 1.1\n", 1}, {"---\nb: 2\n", 3}}},

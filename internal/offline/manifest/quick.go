@@ -2,7 +2,9 @@ package manifest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -20,8 +22,10 @@ func decodeQuickly(text []byte) (any, bool) {
 	if bytes.Contains(text, []byte("<<")) {
 		return nil, false // A merge may set a key twice that stands there once.
 	}
-	var value any
-	if err := yaml.UnmarshalStrict(text, &value); err != nil {
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.SetStrict(true)
+	var value, more any
+	if err := dec.Decode(&value); err != nil || !errors.Is(dec.Decode(&more), io.EOF) {
 		return nil, false
 	}
 	if m, isObject := value.(map[any]any); isObject {

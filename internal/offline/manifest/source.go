@@ -21,7 +21,9 @@ type source struct {
 	// asked is whether it was asked for by itself, and not found in a folder: then
 	// it must hold something.
 	asked bool
-	read  func() ([]byte, error)
+	// complete is whether the file was found in a folder in which a file without a byte is one that could not be written.
+	complete bool
+	read     func() ([]byte, error)
 }
 
 // extensions are those of files that are read when they are found in a folder.
@@ -41,7 +43,11 @@ func find(paths []string, stdin io.Reader) ([]source, []*Problem) {
 		case err != nil:
 			problems = append(problems, missing(p, err))
 		case info.IsDir():
+			before := len(sources)
 			sources, problems = findIn(os.DirFS(p), p, sources, problems)
+			for i := range sources[before:] {
+				sources[before+i].complete = true
+			}
 		default:
 			sources = append(sources, source{name: filepath.Clean(p), asked: true, read: func() ([]byte, error) { return os.ReadFile(p) }})
 		}

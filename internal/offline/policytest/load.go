@@ -40,6 +40,10 @@ func Load(paths []string) ([]Test, []*manifest.Problem) {
 			problems = append(problems, unreadable(file, err))
 			continue
 		}
+		if data, err = manifest.Text(data); err != nil {
+			problems = append(problems, manifest.NotText(file, err))
+			continue
+		}
 		found, wrong := parse(file, data, language)
 		tests = append(tests, found...)
 		problems = append(problems, wrong...)

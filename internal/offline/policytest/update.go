@@ -12,6 +12,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
 	"refract.dev/tree"
 )
@@ -106,6 +107,9 @@ func Update(r *Result) ([]Updated, []Refused, error) {
 func updateFile(file string, proposals []*proposal) (updated []Updated, refused []Refused, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
+		return nil, nil, fmt.Errorf("updating %s: %w", file, err)
+	}
+	if data, err = manifest.Text(data); err != nil { // It is written as UTF-8.
 		return nil, nil, fmt.Errorf("updating %s: %w", file, err)
 	}
 	of := map[int][]*proposal{} // By where the document begins.
