@@ -93,7 +93,7 @@ var parts = []part{
 			{"variants whose changes a report shows", "internal/controller/propagation", "maxVariants", count, "only how many variants there are is shown"},
 			{"changes of a variant in a report", "internal/controller/propagation", "maxChanges", count, "the rest is not shown; refract explain does"},
 			{"bytes of all changes in a report, and of all warnings about variants", "internal/controller/propagation", "maxText", bytes, "the same"},
-			{"bytes of a report, as JSON", "internal/controller/propagation", "mostStatus", bytes, "messages of clusters are cut, and then left out; the rollout is always written"},
+			{"bytes of a report, as JSON", "internal/controller/propagation", "mostStatus", bytes, "messages of clusters are cut, then left out"},
 			{"warnings of an object, and of each variant, in a report", "internal/controller/propagation", "maxWarnings", count, "how many more there are"},
 		},
 	},
