@@ -79,6 +79,9 @@ type Reconciler struct {
 	// Used returns the token of the deletions on a cluster that were approved last, if it stands for nothing any more. It
 	// may be nil.
 	Used func(name string) string
+	// Owed returns the copies on a cluster that are to be deleted and of which the hub has no other record. It is asked at
+	// each look. It may be nil.
+	Owed func(name string) []corev1alpha1.PendingDeletion
 	// Now tells the time by which credentials are renewed; time.Now if nil.
 	Now func() time.Time
 }
@@ -200,6 +203,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if m := r.Set.Get(fc.Name); m != nil {
 		m.Copies.versions.writeTo(&fc.Status)
 	}
+	r.noteOwed(fc)
 	r.Set.observe(fc, outlook{ready: h.ready, hidden: is.hidden(fc), stays: is.contested != ""})
 	r.Set.markExamined(fc.Name)
 	meter(fc.Name).ready(h.ready)
@@ -220,6 +224,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		h.pending, h.hasPending = r.Pending(fc.Name)
 	}
 	return r.report(ctx, before, fc, h, next)
+}
+
+// noteOwed has the status of a cluster say which of its copies are to be deleted and are not recorded elsewhere.
+func (r *Reconciler) noteOwed(fc *corev1alpha1.FederatedCluster) {
+	if r.Owed != nil && r.owns(fc.Name) {
+		fc.Status.PendingDeletions = r.Owed(fc.Name)
+	}
 }
 
 // report writes what came of looking at a cluster into its status, if that is news.

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -316,6 +318,37 @@ func TestHeldDeletionsAreReported(t *testing.T) {
 	held = false
 	if got := messageOf(f.look(), corev1alpha1.ClusterDeletionsHeld); !strings.HasPrefix(got, "False ") {
 		t.Errorf("want False, got %q", got)
+	}
+}
+
+// TestPendingDeletionsAreWritten: the status of a cluster says what is still to be deleted there, and a replica that begins reads it.
+func TestPendingDeletionsAreWritten(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	owed := []corev1alpha1.PendingDeletion{{Resource: "deployments.apps", Namespace: "shop", Name: "web", UID: "1", Cause: "Deleted"}}
+	key := Key{GroupResource: schema.GroupResource{Group: "apps", Resource: "deployments"}, NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	f.Owed = func(string) []corev1alpha1.PendingDeletion { return owed }
+	for _, step := range []struct {
+		reason string
+		owed   []corev1alpha1.PendingDeletion
+	}{{"It is to be deleted.", owed}, {"It is gone.", nil}} {
+		owed = step.owed
+		fc := f.look()
+		if diff := cmp.Diff(step.owed, fc.Status.PendingDeletions); diff != "" {
+			t.Errorf("%s\nstatus: -want, +got:\n%s", step.reason, diff)
+		}
+		after := &Set{OnChange: func(string) {}}
+		after.introduce(fc)
+		read := after.Owed(key)
+		mine := after.AllOwed(func(name string) bool { return name == fc.Name })
+		others := after.AllOwed(func(string) bool { return false })
+		if len(read) != len(step.owed) || len(mine) != len(step.owed) || len(others) != 0 || len(after.OwedBy(fc.Name)) != len(step.owed) {
+			t.Errorf("%s\nanother replica: want %v, got %v of the copy, %v of its clusters, %v of those of others", step.reason, step.owed, read, mine, others)
+		}
+		after.remove(fc.Name)
+		if len(after.owed) > 0 {
+			t.Errorf("%s\nthe cluster has left: want nothing, got %v", step.reason, after.owed)
+		}
 	}
 }
 

@@ -61,7 +61,8 @@ type Set struct {
 	members  map[string]*joined
 	clusters atomic.Pointer[[]placement.Cluster]
 	older    atomic.Pointer[map[schema.GroupResource]map[string][]string]
-	again    chan event.GenericEvent // Clusters to look at without delay.
+	owed     map[Key]map[string]corev1alpha1.PendingDeletion // By cluster.
+	again    chan event.GenericEvent                         // Clusters to look at without delay.
 	sweeps   sweeper
 	turns    *fair.Places // Of lists; nil before the first member.
 	names    names
@@ -76,6 +77,7 @@ type joined struct {
 	hidden   bool // Whether nothing is placed on it, as it is another name of a cluster.
 	approved string
 	older    map[schema.GroupResource][]string // See [Set.Older].
+	owed     []corev1alpha1.PendingDeletion    // See [Set.Owed].
 	releases bool
 	waiting  time.Time // Since when it waits for older names; the zero time if it does not.
 }
@@ -334,6 +336,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 	changed := assigned || !j.looksLike(&after)
 	j.view, j.leaving, j.hidden, j.approved = after.view, after.leaving, after.hidden, after.approved
 	j.releases, j.older = after.releases, after.older
+	s.setOwed(fc.Name, j, fc.Status.PendingDeletions)
 	if j.member != nil {
 		j.member.ready.Store(ready)
 	}
@@ -368,12 +371,15 @@ func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 	}
 	before := s.members[name]
 	if j == nil {
+		if before != nil {
+			s.setOwed(name, before, nil)
+		}
 		delete(s.members, name)
 	} else {
 		if before != nil {
 			j.view, j.examined, j.leaving, j.hidden, j.approved = before.view, before.examined, before.leaving, before.hidden, before.approved
 			j.waiting = before.waiting
-			j.releases, j.older = before.releases, before.older
+			j.releases, j.older, j.owed = before.releases, before.older, before.owed
 			j.view.Ready = false
 		}
 		s.members[name] = j

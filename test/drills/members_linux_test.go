@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -334,4 +335,87 @@ func (d *drill) namespaceUID(cluster string) types.UID {
 	ns := &corev1.Namespace{}
 	d.must(d.clients[cluster].Get(d.Context(), types.NamespacedName{Name: d.ns}, ns))
 	return ns.UID
+}
+
+// TestNamespaceDeletedWhileMemberIsAway deletes a namespace of the hub that has copies on a member which cannot be reached, and creates it again
+// at once. When the member is back, what somebody had deleted goes there without an approval, also after a restart of the controllers, and what
+// was created again is changed and not deleted.
+func TestNamespaceDeletedWhileMemberIsAway(t *testing.T) {
+	d := start(t)
+	k := d.work()
+	const asked = 15 // More than goes unasked.
+	config := func(name, color string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: NS, labels: {%s: everywhere}}, data: {color: %s}}",
+			name, corev1alpha1.PropagationPolicyLabel, color)
+	}
+	const everywhere = "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: PropagationPolicy, metadata: {name: everywhere, namespace: NS}, spec: {schedulingMode: Duplicate}}"
+	manifests := []string{everywhere, config("again", "blue"), config("left", "blue")}
+	for i := range asked {
+		manifests = append(manifests, config(fmt.Sprintf("asked-%02d", i), "blue"))
+	}
+	d.apply("hub", manifests...)
+	d.settle()
+	before := d.get(t.Context(), d.struck(), "ConfigMap", "again").GetUID()
+
+	d.down(d.struck())
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterOffline), metav1.ConditionTrue)
+	for i := range asked {
+		d.must(d.hub().Delete(t.Context(), object("ConfigMap", d.ns, fmt.Sprintf("asked-%02d", i))))
+	}
+	d.wait("the members that are there have lost the copies", func(ctx context.Context) error {
+		for i := range asked {
+			name := types.NamespacedName{Namespace: d.ns, Name: fmt.Sprintf("asked-%02d", i)}
+			if err := absent(d.clients[d.spared()[0]].Get(ctx, name, object("ConfigMap", "", ""))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+
+	began := time.Now()
+	d.must(d.hub().Delete(t.Context(), &corev1.Namespace{ObjectMeta: named(d.ns)}))
+	d.wait("the namespace is gone", func(ctx context.Context) error {
+		return absent(d.hub().Get(ctx, types.NamespacedName{Name: d.ns}, &corev1.Namespace{}))
+	})
+	d.must(d.hub().Create(t.Context(), &corev1.Namespace{ObjectMeta: named(d.ns)}))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("want the namespace to be deleted and created within ten seconds, got %v", took)
+	}
+	d.apply("hub", everywhere, config("again", "red"))
+
+	d.owes(asked + 1)
+	restarts := k.restarts()
+	d.must(k.replica().Signal(syscall.SIGKILL))
+	d.wait("the replica runs again", func(context.Context) error {
+		if k.restarts() == restarts {
+			return errors.New("it was not started yet")
+		}
+		return nil
+	})
+	d.atWork(k)
+	d.owes(asked + 1)
+
+	d.up(d.struck())
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	d.settle()
+	d.owes(0)
+	again := d.get(t.Context(), d.struck(), "ConfigMap", "again")
+	if again.GetUID() != before || harness.Field(again, "data", "color") != "red" {
+		t.Errorf("want what was created again to be changed on the member, got %s of UID %s, and before %s", harness.Field(again, "data", "color"), again.GetUID(), before)
+	}
+}
+
+// owes waits until the FederatedCluster that was struck tells of so many copies that are still to be deleted.
+func (d *drill) owes(want int) {
+	d.Helper()
+	d.wait(fmt.Sprintf("%s tells of %d copies to be deleted", d.struck(), want), func(ctx context.Context) error {
+		fc := &corev1alpha1.FederatedCluster{}
+		if err := d.hub().Get(ctx, types.NamespacedName{Name: d.struck()}, fc); err != nil {
+			return err
+		}
+		if got := len(fc.Status.PendingDeletions); got != want {
+			return fmt.Errorf("it tells of %d", got)
+		}
+		return nil
+	})
 }

@@ -163,9 +163,36 @@ type FederatedClusterStatus struct {
 	// +optional
 	APIResourceTypes []APIResource `json:"apiResourceTypes,omitempty"`
 
+	// PendingDeletions are copies on the cluster that are still to be deleted, and of which the
+	// hub has neither the object nor a Propagation any more, as their namespace was deleted. Of
+	// more than 500, the others are not listed: after a restart they count as unknown to the hub.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=500
+	PendingDeletions []PendingDeletion `json:"pendingDeletions,omitempty"`
+
 	// JoinPerformed says whether the cluster was prepared when it joined.
 	// +optional
 	JoinPerformed bool `json:"joinPerformed,omitempty"`
+}
+
+// MaxPendingDeletions bounds the list of pending deletions of a cluster.
+const MaxPendingDeletions = 500
+
+// PendingDeletion is a copy that is still to be deleted.
+type PendingDeletion struct {
+	// Resource is the type: RESOURCE, or RESOURCE.GROUP.
+	Resource string `json:"resource"`
+	// Namespace of the copy; empty if it has none.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the copy.
+	Name string `json:"name"`
+	// UID of the hub's object that it is a copy of. The copy of another object is not meant.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// Cause is why it is to be deleted: a reason of the condition SourceGone of a Propagation.
+	Cause string `json:"cause"`
 }
 
 // Resources are sums over a cluster's nodes.

@@ -145,7 +145,12 @@ func causeIn(conditions []metav1.Condition) cause {
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return ""
 	}
-	switch said := cause(c.Reason); said {
+	return causeOf(c.Reason)
+}
+
+// causeOf is the cause that a reason of sourceGone stands for; empty if it stands for none.
+func causeOf(reason string) cause {
+	switch said := cause(reason); said {
 	case causeDeleted, causeLeader, causeOwner, causeWithdrawn, causeNamespace, causeType, causeMissing, causeForgotten:
 		return said
 	default: // Causes of placement among them: the object is there then.

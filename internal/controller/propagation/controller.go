@@ -182,7 +182,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		return nil, err
 	}
 	dispatcher.decider, reporter.decider, revisions.decider = decider, decider, decider
-	reporter.judge = dispatcher.copyChanged
+	reporter.judge, reporter.pend = dispatcher.copyChanged, dispatcher.pend
 	// Of what is to be decided about, copies may come, as when a cluster joins that is to have one of everything. Who takes much
 	// time for decisions delays no report of others by them, nor does what cannot be decided about yet.
 	reporter.yielding.waiting = func() int { return dispatcher.waiting() + decider.queue.wanted() }
@@ -216,7 +216,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	clusters := &member.Reconciler{
 		Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
-		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval,
+		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed,
 	}
 	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
 	return &Controller{
@@ -286,6 +286,9 @@ func (r *runner) Start(ctx context.Context) error {
 		c.decider.sources.reflector(namespaceResource, "", c.namespaces.view, func() {}).RunWithContext(ctx)
 	})
 	c.dispatcher.start(ctx)
+	for _, key := range c.decider.allOwed() {
+		c.decider.add(key, priorityResync)
+	}
 	c.started.Store(true)
 	if r.begun != nil {
 		r.begun()
@@ -327,7 +330,7 @@ func (c *Controller) prime(ctx context.Context) error {
 			return nil
 		case now := <-tick.C:
 			keys, listed := c.decider.sources.all()
-			if listed && c.state.unknown(keys) == 0 && p.over(c.state.unknown(c.decider.records.keys()), now) {
+			if listed && c.state.unknown(keys) == 0 && p.over(c.state.unknown(append(c.decider.records.keys(), c.decider.allOwed()...)), now) {
 				c.state.setComplete()
 				if kinds := c.decider.keptKinds.unserved(c.decider.sources.resources()); len(kinds) > 0 {
 					c.decider.log.Info("The hub does not serve kinds of --keep-kinds, so they protect no copy: check their names", "kinds", kinds)

@@ -101,7 +101,7 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 	d.last.Store(time.Now().UnixNano())
 	d.spent.Store(0)
 	keys, _ := d.sources.all() // Some may wait for this replica to lead.
-	for _, key := range append(keys, d.state.keys()...) {
+	for _, key := range slices.Concat(keys, d.state.keys(), d.allOwed()) {
 		d.queue.add(key, priorityResync)
 	}
 	return reconcile.Result{}, nil
@@ -217,7 +217,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	}
 	p.made, p.conversions, p.naming = time.Now(), read, naming
 	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)
-	if p.gone && !seen && len(was.placed) == 0 && d.neverWas(key) {
+	if p.gone && !seen && len(was.placed)+len(was.statuses) == 0 && d.neverWas(key) {
 		d.sources.noted(key, told)
 		return reconcile.Result{}, nil
 	}
@@ -245,6 +245,7 @@ func (d *decider) goes(
 	if !p.gone {
 		return nil
 	}
+	p.of, p.recalled = was.uid, was.recalled && told == nil
 	if p.cause, err = d.whyGone(ctx, key, obj, why, told, was, seen); err == nil {
 		d.watchKept(key, obj, p)
 	}
@@ -309,13 +310,17 @@ func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen 
 	}
 }
 
-// reported returns what a record says that was true before a restart.
-func (d *decider) reported(key Key) previous {
+// reported returns what a record says, and what the FederatedClusters say, that was true before a restart.
+func (d *decider) reported(key Key) previous { return recall(d.recorded(key), d.members.Owed(key)) }
+
+// recorded is reported, of the record alone.
+func (d *decider) recorded(key Key) previous {
 	k, found := d.records.get(key)
 	if !found || k.status == nil {
 		return previous{}
 	}
 	was := previous{uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	was.recalled = was.cause != ""
 	for i := range k.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
 		if s := &k.status.Clusters[i]; d.members.Known(s.Name) {
@@ -426,6 +431,11 @@ func (d *decider) unfollow(key Key) {
 
 // forget drops a key of which nothing is left, if what was decided is still p.
 func (d *decider) forget(key Key, p *desiredState) {
+	for name := range d.members.Owed(key) {
+		if d.shards.Owns(name) {
+			d.state.hear(owedCopy{key, name})
+		}
+	}
 	d.decideAgain(d.state.forget(key, p))
 	d.unfollow(key)
 }

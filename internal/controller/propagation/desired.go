@@ -77,6 +77,9 @@ type desiredState struct {
 	// cause is why.
 	gone  bool
 	cause cause
+	// of is the UID of the object that is gone; empty if it is not known. Recalled is whether the cause is from before a restart.
+	of       types.UID
+	recalled bool
 	// among are the clusters that it was decided for, by name; nil for all. From others nothing is removed because it is not placed there.
 	among []placement.Cluster
 	// naming is how often clusters had got other names when the decision began.
@@ -172,6 +175,8 @@ type previous struct {
 	// rollout is what was written down of its rollout last; nil if that is nothing. Another object of the name goes on from there: it
 	// is what the clusters have.
 	rollout *refractv1alpha1.RolloutStatus
+	// recalled is whether the cause is from before a restart.
+	recalled bool
 	// statuses and warned are what was reported before a restart.
 	statuses []refractv1alpha1.ClusterStatus
 	warned   []string
@@ -721,7 +726,7 @@ func (p *desiredState) followed() (all []refractv1alpha1.FollowedObject) {
 // remember is the memory after p.
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {
-		was.cause, was.follows = p.cause, nil
+		was.cause, was.recalled, was.follows = p.cause, p.recalled, nil
 		return was
 	}
 	if p.blocked != "" {

@@ -47,8 +47,8 @@ func newDispatcher(d *dispatcher) (*dispatcher, error) {
 	d.appliers = map[string]runningApplier{}
 	var err error
 	if d.pending, err = newWorkQueue("held", 1, d.log, func(_ context.Context, name string) (reconcile.Result, error) {
-		// One that did not answer is lost when it does not once more: it is asked again by its turn, and says then what is held.
-		if m := d.members.Get(name); m == nil || m.Answers() {
+		// One that is ready and did not answer is lost when it does not once more: it is asked again by its turn, and says then what is held.
+		if m := d.members.Get(name); m == nil || m.Answers() || !m.Ready() {
 			d.members.Recheck(name)
 		}
 		return reconcile.Result{}, nil

@@ -28,6 +28,9 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 	}
 	var why cause
 	why, r.reason = p.removalCause(leaving)
+	if p.recalled && why.asked() && have.Source != sourceOf(a.hub, p.of, key.GroupResource, key.Namespace, key.Name) {
+		why = causeMissing // What was asked for before the restart was the deletion of another object of this name.
+	}
 	r.state, r.message = refractv1alpha1.StateDeleting, why.of()
 	if have.Deleting {
 		r.message = "the copy is being deleted and still has finalizers on the cluster"

@@ -215,6 +215,15 @@ func TestRemove(t *testing.T) {
 			reason: "A cluster that does not leave gets nothing.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.releases = true },
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
+		"DeletedBeforeRestart": {
+			reason: "Somebody deleted the object by a call, before a restart.", p: &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "1"},
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"AnotherDeletedBeforeRestart": {
+			reason: "The copy is of another object of that name, as after a restore: nobody has asked for its deletion.",
+			p:      &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "0"},
+			want:   want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
+		},
 		"AnotherHubs": {
 			reason: "It is not ours to remove.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
 				o.Annotations[refractv1alpha1.SourceAnnotation] = "other-hub/1/configmaps/shop/web"

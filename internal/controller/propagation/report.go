@@ -95,7 +95,9 @@ type reporter struct {
 	revisions *revisions
 	// judge has a copy asked whether it is healthy.
 	judge func(m *member.Member, key Key)
-	now   func() time.Time
+	// pend has a cluster say soon what is still to be deleted on it.
+	pend func(cluster string)
+	now  func() time.Time
 	// yielding says which reports wait while many copies are being written.
 	yielding *yielding
 
@@ -214,7 +216,7 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 		}
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	case p.gone && !found:
-		return rep.goOn(key, p), nil
+		return rep.goOn(key, p, was), nil
 	case p.gone && len(statuses)+len(was.placed) == 0:
 		return rep.close(ctx, key, p, r, was, k)
 	case !p.gone && found && k.deleting:
@@ -302,7 +304,7 @@ func (rep *reporter) reportOwn(
 	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool,
 ) (reconcile.Result, error) {
 	if !found {
-		if p.gone && !rep.ownsAny(statuses) {
+		if p.gone && len(rep.remaining(key)) == 0 {
 			rep.decider.forget(key, p)
 		}
 		return reconcile.Result{}, nil
@@ -388,16 +390,6 @@ func latest(row, now *refractv1alpha1.ClusterStatus) *refractv1alpha1.ClusterSta
 	}
 }
 
-// ownsAny reports whether this replica writes to one of the clusters of statuses.
-func (rep *reporter) ownsAny(statuses map[string]clusterStatus) bool {
-	for name := range statuses {
-		if rep.shards.Owns(name) {
-			return true
-		}
-	}
-	return false
-}
-
 // again has a report come again after an error. That what is known of the record is
 // behind is no error: it exists already, or has changed, or is deleted.
 func again(err error) (reconcile.Result, error) {
@@ -433,17 +425,30 @@ func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r reco
 	return reconcile.Result{}, nil
 }
 
-// goOn is for an object that is gone together with its record, as a namespace takes that along. Nobody is left to report to, and nobody tells
-// any more of the copies on the members of other replicas. Those on the members of this replica are deleted all the same.
-func (rep *reporter) goOn(key Key, p *desiredState) reconcile.Result {
-	rep.state.learn(key, nil)
-	if _, statuses, was, ok := rep.state.snapshot(key); ok && len(statuses)+len(was.placed) == 0 {
-		if left := rep.mayReturn(key, p, was, known{}); left > 0 {
-			return reconcile.Result{RequeueAfter: left}
-		}
-		rep.decider.forget(key, p)
+// goOn is for an object that is gone together with its record, as a namespace takes that along. Nobody is left to report to.
+func (rep *reporter) goOn(key Key, p *desiredState, was previous) reconcile.Result {
+	if len(rep.remaining(key)) > 0 {
+		return reconcile.Result{}
 	}
+	if left := rep.mayReturn(key, p, was, known{}); left > 0 {
+		return reconcile.Result{RequeueAfter: left}
+	}
+	rep.decider.forget(key, p)
 	return reconcile.Result{}
+}
+
+// remaining returns the clusters of this replica that have, or may have, a copy of an object that is gone together with its record. Nobody tells any
+// more of the copies on the members of other replicas. Those of this replica are deleted all the same; until then, the FederatedClusters
+// say that they are to be.
+func (rep *reporter) remaining(key Key) []string {
+	rep.state.learn(key, nil)
+	left := rep.state.bereave(key)
+	for _, name := range left {
+		if m := rep.members.Get(name); m == nil || !m.Ready() {
+			rep.pend(name)
+		}
+	}
+	return left
 }
 
 // unbind takes off a record what an earlier version has put there: see [record.bound].

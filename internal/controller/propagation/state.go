@@ -33,6 +33,8 @@ type state struct {
 	gone    departures                   // The objects that are gone and that others may have travelled with.
 	scalers map[Key]map[Key]bool         // The autoscalers of the hub that scale another.
 	nothing map[Key]bool                 // Of what there is nothing to decide; nil once nobody asks.
+	bare    map[Key]bool                 // Objects that went together with their records. Some may be there again.
+	heard   map[owedCopy]bool            // Of what FederatedClusters tell, what is done.
 	copies  copyCounts
 	seq     int64
 	naming  int64 // How often clusters got other names.
@@ -105,7 +107,7 @@ func (r *clusterStatus) baseline() string {
 func newState() *state {
 	return &state{
 		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
-		nothing: map[Key]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
+		nothing: map[Key]bool{}, bare: map[Key]bool{}, heard: map[owedCopy]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
 		gone: newDepartures(time.Now),
 	}
 }
@@ -720,6 +722,7 @@ func (s *state) forget(key Key, p *desiredState) (followers []Key) {
 	followers = append(s.setFollowers(key, e, nil), s.setScaled(key, e, &desiredState{})...)
 	s.index(key, e, nil)
 	delete(s.objects, key)
+	delete(s.bare, key)
 	if s.nothing != nil {
 		s.nothing[key] = true // Its record may stay for a while, or for as long as somebody else's finalizer.
 	}
