@@ -3,10 +3,14 @@ package revision
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // KeySecret is the name of the Secret in the system namespace with the key that parts of Secrets are sealed
@@ -62,6 +66,27 @@ func Open(data, key []byte, name string) ([]byte, error) {
 		return nil, fmt.Errorf("opening a revision: %w", ErrSealed)
 	}
 	return text, nil
+}
+
+// keyed begins digests that are made with the key. No hexadecimal number begins with it.
+const keyed = "k"
+
+// digestLength is that of a digest, and of the hash of a content.
+const digestLength = 32
+
+// Digest returns what stands in reports in the place of a hash of a content that not everybody may read who reads reports: who
+// guesses at the content cannot try a guess without the key.
+func Digest(key []byte, hash string) string {
+	return (keyed + mac(key, "content", hash))[:digestLength]
+}
+
+// IsDigest reports whether it is one that [Digest] has made, with whatever key.
+func IsDigest(s string) bool { return strings.HasPrefix(s, keyed) }
+
+func mac(key []byte, purpose, text string) string {
+	m := hmac.New(sha256.New, key)
+	_, _ = m.Write([]byte(purpose + "\x00" + text)) // It never fails.
+	return hex.EncodeToString(m.Sum(nil))
 }
 
 func sealer(key []byte) (cipher.AEAD, error) {

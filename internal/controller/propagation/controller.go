@@ -147,7 +147,6 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	assigned := o.Shards
 	o.Shards = &namedShards{assigned, members}
 	policies, state := newPolicies(log), newState()
-	state.owns = o.Shards.Owns
 	records := &records{log: log, live: hub.live, successor: members.Successor, items: map[Key]*known{}}
 
 	revisions, err := newRevisions(&revisions{
@@ -157,6 +156,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	state.owns, state.digest = o.Shards.Owns, revisions.key.digest
 	reviewer, err := newReviewer(&reviewer{client: hub.client, shards: o.Shards, members: members, policies: policies, state: state, records: records}, log)
 	if err != nil {
 		return nil, err

@@ -149,6 +149,14 @@ func priorityOf(key Key, p priority) priority {
 	return p
 }
 
+// ready looks again at what is to be decided about, and reads the key that is needed to report on it.
+func (d *decider) ready(ctx context.Context, key Key, src *source, seen bool) (why cause, again time.Duration, err error) {
+	if why, again, err = d.lookAgain(ctx, key, src, seen); err == nil && again == 0 {
+		err = d.revisions.prepare(ctx, key)
+	}
+	return why, again, err
+}
+
 // decideOne decides about one object, and dispatches what was decided with the priority that the
 // decision had: what somebody has just changed overtakes on every member what is looked at once more.
 func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
@@ -168,7 +176,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
-	why, again, err := d.lookAgain(ctx, key, &src, seen)
+	why, again, err := d.ready(ctx, key, &src, seen)
 	if err != nil || again > 0 {
 		return reconcile.Result{RequeueAfter: again}, err
 	}

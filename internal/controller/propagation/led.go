@@ -438,9 +438,9 @@ func (rep *reporter) join(c *release.Cluster, all []companion) {
 			c.Changes, c.Differs = c.Changes || plan.changes[c.Name], c.Differs || plan.differs[c.Name]
 		}
 		row := rep.clusterStatusOf(with.key, with.desired, c.Name, with.statuses)
-		rep.find(c, with.desired, &row, with.statuses)
+		rep.find(c, with.key, with.desired, &row, with.statuses)
 		c.Lost = c.Lost || t.lost()
-		if row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash {
+		if row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == rep.state.digest(with.key, t.variant.hash) {
 			continue
 		}
 		c.Holds = false

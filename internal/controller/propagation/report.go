@@ -469,7 +469,7 @@ func (rep *reporter) unbind(ctx context.Context, r record) error {
 func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, statuses map[string]clusterStatus) refractv1alpha1.ClusterStatus {
 	r, reported := statuses[name]
 	if r.foreign != nil && !rep.shards.Owns(name) {
-		return elsewhere(p, *r.foreign)
+		return rep.elsewhere(key, p, *r.foreign)
 	}
 	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
 	if reported {
@@ -495,14 +495,16 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 		s.Revision = release.Assigned(p.governed.recorded, name).Name
 	}
 	if !rep.shards.Owns(name) {
-		return elsewhere(p, s) // It was this replica's, or nobody has said anything of it yet.
+		return rep.elsewhere(key, p, s) // It was this replica's, or nobody has said anything of it yet.
 	}
+	s.Hash = rep.state.digest(key, s.Hash)
 	return s
 }
 
 // elsewhere is the status of a cluster that another replica writes to: what was said of it last, in the light of what has been decided
 // since. It is to that replica the word of the one that leads: it removes the copy when that is Deleting, and only then.
-func elsewhere(p *desiredState, s refractv1alpha1.ClusterStatus) refractv1alpha1.ClusterStatus {
+func (rep *reporter) elsewhere(key Key, p *desiredState, s refractv1alpha1.ClusterStatus) refractv1alpha1.ClusterStatus {
+	s.Hash = rep.state.digest(key, s.Hash)
 	t := p.targets[s.Name]
 	if t == nil {
 		if s.State != refractv1alpha1.StateDeleting && p.blocked == "" && !p.dryRun {
@@ -514,7 +516,7 @@ func elsewhere(p *desiredState, s refractv1alpha1.ClusterStatus) refractv1alpha1
 	if s.State == refractv1alpha1.StateDeleting || s.Reason == reasonDryRun && !p.dryRun {
 		s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
 	}
-	if t.variant == nil || t.variant.hash != s.Hash {
+	if t.variant == nil || rep.state.digest(key, t.variant.hash) != s.Hash {
 		s.State = pendingUnlessBroken(s.State)
 	}
 	return s
@@ -607,7 +609,7 @@ func (rep *reporter) assemble(
 	}
 	s.VariantCount = int32(len(p.variants))
 	for _, v := range p.variants[:min(len(p.variants), maxVariants)] {
-		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: v.hash, Clusters: holders[v.hash], Changes: v.changes})
+		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: rep.state.digest(key, v.hash), Clusters: holders[v.hash], Changes: v.changes})
 	}
 	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
 	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))

@@ -381,10 +381,38 @@ func (v *revisions) keepAgain(
 	return names, errors.Join(errs...)
 }
 
-// sealingKey is the key that parts of Secrets are sealed with. The zero value reads it when it is needed.
+// sealingKey is the key that parts are sealed with, and digests made, of what not everybody may read. The zero value reads it
+// when it is needed.
 type sealingKey struct {
 	mu  sync.Mutex
 	key []byte
+	// last is the one that was read last.
+	last []byte
+}
+
+// ready returns the key as it was known last. It is made unless it is there.
+func (k *sealingKey) ready(ctx context.Context, live client.Reader, c client.Client, system string) ([]byte, error) {
+	k.mu.Lock()
+	last := k.last
+	k.mu.Unlock()
+	if last != nil {
+		return last, nil
+	}
+	return k.make(ctx, live, c, system)
+}
+
+// digest returns what a report says in the place of the hash of a content; nothing before the key was read.
+func (k *sealingKey) digest(key Key, hash string) string {
+	if hash == "" || !isSealed(key) || revision.IsDigest(hash) {
+		return hash
+	}
+	k.mu.Lock()
+	last := k.last
+	k.mu.Unlock()
+	if last == nil {
+		return ""
+	}
+	return revision.Digest(last, hash)
 }
 
 // read returns the key, as it is known if that will do, or the error of not finding it.
@@ -400,7 +428,7 @@ func (k *sealingKey) read(ctx context.Context, live client.Reader, system string
 		return nil, fmt.Errorf("reading the key of revisions: %w", err)
 	}
 	if key := s.Data[revision.KeyName]; revision.IsKey(key) {
-		k.key = key
+		k.key, k.last = key, key
 		return key, nil
 	}
 	return nil, fmt.Errorf("the Secret %s/%s, which seals what Secrets were, holds no key: delete it, and one is made", system, revision.KeySecret)

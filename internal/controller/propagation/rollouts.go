@@ -96,7 +96,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 			Offline: row.State == refractv1alpha1.StateOffline,
 			Unknown: row.State == refractv1alpha1.StateSynced && row.Readiness == "",
 			Joining: row.Hash == "" && row.Reason != reasonKeepsContent,
-			Holds:   row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash,
+			Holds:   row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash),
 			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
 			Why:     output.Cut(row.ReadinessMessage, maxReadiness),
 		}
@@ -116,7 +116,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 			c.Refused = output.Cut(row.Message, maxReadiness)
 		}
 		c.Lost = t.lost()
-		rep.find(&c, p, &row, statuses)
+		rep.find(&c, key, p, &row, statuses)
 		rep.join(&c, with)
 		in.Clusters = append(in.Clusters, c)
 	}
@@ -125,13 +125,16 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 }
 
 // find says of a cluster that is to keep what it was found with whether that is known, and is another content than the newest.
-func (rep *reporter) find(c *release.Cluster, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus) {
+func (rep *reporter) find(
+	c *release.Cluster, key Key, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus,
+) {
 	r, t := statuses[row.Name], p.targets[row.Name]
+	newest := t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash)
 	switch own := rep.shards.Owns(row.Name); {
 	case !p.governed.keeps(row.Name), c.Offline:
 	case row.Reason == reasonUnreadable:
 		c.Offline = true // Nobody can look.
-	case own && r.seq != p.seq, !own && row.Reason == reasonAwaitsRollout && row.Hash != "" && (t.variant == nil || t.variant.hash != row.Hash):
+	case own && r.seq != p.seq, !own && row.Reason == reasonAwaitsRollout && row.Hash != "" && !newest:
 		c.Unseen = true // What is said of it was found out for something else.
 	case row.Reason == reasonKeepsContent:
 		c.Keeps = true

@@ -13,6 +13,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/internal/revision"
 	"refract.dev/placement"
 	"refract.dev/tree"
 )
@@ -25,6 +26,8 @@ type state struct {
 	asked    atomic.Bool  // Whether a rollout policy has ever asked something of copies.
 
 	owns func(cluster string) bool // Whether this replica writes to it.
+	// digest returns what is reported in the place of a hash: see [sealingKey].
+	digest func(key Key, hash string) string
 
 	mu      sync.Mutex
 	objects map[Key]*objectState
@@ -108,7 +111,8 @@ func newState() *state {
 	return &state{
 		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
 		nothing: map[Key]bool{}, bare: map[Key]bool{}, heard: map[owedCopy]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
-		gone: newDepartures(time.Now),
+		digest: func(_ Key, hash string) string { return hash },
+		gone:   newDepartures(time.Now),
 	}
 }
 
@@ -178,10 +182,15 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	}
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
-		if r.foreign != nil && p.blocked == "" && !s.owns(name) { // What has become ours is looked at.
-			e.credit(&r)
-			e.statuses[name] = r
+		switch {
+		case r.foreign != nil && p.blocked == "" && !s.owns(name): // What has become ours is looked at.
+			s.credit(key, e, &r)
+		case revision.IsDigest(r.hash):
+			s.recognize(key, p.targets[name], &r)
+		default:
+			continue
 		}
+		e.statuses[name] = r
 	}
 	e.count(s.owns)
 	s.keepBodies(e)
@@ -262,9 +271,17 @@ func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func
 }
 
 // credit counts what another replica has reported to the desired state if the copy is as that is.
-func (e *objectState) credit(r *clusterStatus) {
-	if t := e.desired.targets[r.foreign.Name]; t != nil && t.variant != nil && t.variant.hash == r.foreign.Hash {
+func (s *state) credit(key Key, e *objectState, r *clusterStatus) {
+	if t := e.desired.targets[r.foreign.Name]; t != nil && t.variant != nil && s.digest(key, t.variant.hash) == s.digest(key, r.foreign.Hash) {
 		r.seq = e.desired.seq
+	}
+}
+
+// recognize puts the hash of a content in the place of the digest that was reported of it before a restart. A digest that was made with
+// another key, or of another content, stays: what the cluster holds is then found out from the copy.
+func (s *state) recognize(key Key, t *target, r *clusterStatus) {
+	if t != nil && t.variant != nil && s.digest(key, t.variant.hash) == r.hash {
+		r.hash = t.variant.hash
 	}
 }
 
@@ -617,7 +634,7 @@ func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus) {
 		}
 		r := reported(&status)
 		r.foreign = &status
-		e.credit(&r)
+		s.credit(key, e, &r)
 		if _, reported := e.statuses[status.Name]; !reported {
 			s.copies.change(key.Namespace, status.Name, e.desired.targets[status.Name] != nil, true)
 		}
