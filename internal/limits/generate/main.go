@@ -155,7 +155,8 @@ var parts = []part{
 	{
 		"Answers of members",
 		"What a member answers is somebody else's. Beyond a bound the rest is not read, the request fails, and the condition `Readable` of the\n" +
-			"FederatedCluster is False with the reason `AnswerTooLarge`. Other members do not notice.",
+			"FederatedCluster is False with the reason `AnswerTooLarge`. Other members do not notice.\n\n" +
+			"`status.pendingDeletions` of a FederatedCluster lists at most 500 copies ([0051](../design/0051-nothing-holds-a-namespace.md)).",
 		[]row{
 			{
 				"bytes of an answer, or of several that belong together, after decompression",

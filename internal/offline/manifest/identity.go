@@ -75,7 +75,8 @@ func (o *object) checkName(metadata map[string]any, unnamed bool) {
 		return
 	}
 	if prefix, _ := metadata["generateName"].(string); !unnamed && prefix != "" && metadata["name"] == nil {
-		o.report("metadata.name", "is missing; metadata.generateName makes a new object of each kubectl create, and has no place in manifests", "give the object a name")
+		o.report("metadata.name", "is missing; metadata.generateName makes a new object of each kubectl create, and has no place in manifests",
+			"give the object a name")
 		return
 	}
 	name := o.requireString(metadata, "name", "metadata.name")
