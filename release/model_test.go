@@ -317,7 +317,7 @@ func (w *world) become(m *member) {
 
 func (w *world) input() *Input {
 	target := revision(w.target)
-	in := &Input{Policy: w.policy, Target: target, Paused: w.paused, Approved: w.approve, Resumed: w.resume, Now: w.now}
+	in := &Input{Policy: w.policy, Target: target, Paused: w.paused, Approved: w.approve, Resumed: w.resume, Nonce: fmt.Sprint(len(w.log)), Now: w.now}
 	if w.hold {
 		in.Policy, in.Hold = nil, "the policy is gone"
 	}
@@ -581,7 +581,7 @@ func (l *laws) approved() error {
 		return nil
 	}
 	for _, k := range l.opened() {
-		want := fmt.Sprintf("%s/%d/%d", l.is.Target.Name, l.is.Attempt, k)
+		want := fmt.Sprintf("%s/%d/%d/%s", l.is.Target.Name, l.is.Attempt, k, l.was.Nonce)
 		if k < len(l.spec.Waves) && l.spec.Waves[k].Strategy == refractv1alpha1.WaveManual && l.approve != want {
 			return fmt.Errorf("wave %d was opened, and %q was approved", k, l.approve)
 		}

@@ -66,6 +66,8 @@ type Input struct {
 	// Paused, Approved and Resumed are what people say, by the annotations of these names.
 	Paused            bool
 	Approved, Resumed string
+	// Nonce is random, and another one for each call. It becomes a part of what has to be said to approve.
+	Nonce string
 	// Now is the time.
 	Now time.Time
 }
@@ -129,13 +131,16 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 	case in.Policy != nil && !slices.Equal(was.Policies, s.Policies):
 		// Its waves are others: those that are open, and what was approved, say nothing of them.
 		s.Target, s.Opened = in.Target, 0
-		s.Attempt++
+		r.again()
 		for i := range s.Current { // What is asked of them may be another, too.
 			s.Current[i].Since, s.Current[i].Ready = at(in.Now), nil
 		}
 		r.begun = true
 	default:
 		s.Target = in.Target // With the generations of now.
+	}
+	if s.Nonce == "" && s.Phase != refractv1alpha1.RolloutComplete { // It began before there were any.
+		s.Nonce = in.Nonce
 	}
 	r.prune()
 	r.goOn()
@@ -303,7 +308,7 @@ func (r *rollout) begin() {
 // start begins with the first wave.
 func (r *rollout) start() {
 	r.begun = true
-	r.Attempt++
+	r.again()
 	r.Phase, r.Opened, r.Began = refractv1alpha1.RolloutProgressing, 0, at(r.in.Now)
 	r.Waves, r.Current, r.Done, r.Failed, r.Reverting = nil, nil, nil, nil, nil
 }
@@ -336,17 +341,28 @@ func (r *rollout) prune() {
 	}
 }
 
-// token is what an annotation says to approve that a wave begins, or that it is tried again. It is
-// never said twice, so that what was meant for another time means nothing.
+// again counts an attempt: nothing that was said before it approves anything of it.
+func (r *rollout) again() {
+	r.Attempt++
+	r.Nonce = r.in.Nonce
+}
+
+// token is what an annotation says to approve that a wave begins, or that it is tried again. Nobody can say it before
+// the status does, and it is never said twice, so that what was meant for another time means nothing.
 func (r *rollout) token(what string) string {
-	return fmt.Sprintf("%s/%d/%s", r.Target.Name, r.Attempt, what)
+	return fmt.Sprintf("%s/%d/%s/%s", r.Target.Name, r.Attempt, what, r.Nonce)
+}
+
+// says reports whether an annotation has the value that stands for what.
+func (r *rollout) says(annotation, what string) bool {
+	return r.Nonce != "" && annotation == r.token(what)
 }
 
 // retry is what is tried again.
 const retry = "retry"
 
 func (r *rollout) goOn() {
-	if Stopped(r.RolloutStatus) && r.Phase != refractv1alpha1.RolloutReverting && r.in.Resumed == r.token(retry) {
+	if Stopped(r.RolloutStatus) && r.Phase != refractv1alpha1.RolloutReverting && r.says(r.in.Resumed, retry) {
 		r.resume()
 	}
 	switch r.Phase {
@@ -400,7 +416,7 @@ func (r *rollout) resume() {
 		return
 	}
 	r.begun = true
-	r.Attempt++
+	r.again()
 	r.Phase = refractv1alpha1.RolloutProgressing
 	again := r.Failed
 	r.Failed = nil
@@ -720,12 +736,16 @@ func (r *rollout) mayOpen(wave int) string {
 			text = fmt.Sprintf("it changes %d clusters, more than %d, and waits for an approval", all, p.maxChange)
 		}
 	}
-	token := r.token(fmt.Sprint(wave))
-	if !needs || r.in.Approved == token {
+	switch what := fmt.Sprint(wave); {
+	case !needs:
 		return ""
+	case r.says(r.in.Approved, what):
+		r.Nonce = r.in.Nonce // It was used.
+		return ""
+	default:
+		r.Awaits = r.token(what)
+		return text
 	}
-	r.Awaits = token
-	return text
 }
 
 // releaseAll gives the target to the clusters whose turn has come. It returns why others wait

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/internal/offline/render"
@@ -91,12 +92,12 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if err != nil {
 		return explainMembership(err)
 	}
-	token, message := member.PendingApproval(fc)
-	if token == "" {
+	held := fc.Status.DeletionsHeld
+	if held == nil {
 		return fmt.Errorf("cluster %q: %w", name, member.ErrNotPending)
 	}
-	kept, others := member.PendingData(message)
-	if done := fc.Annotations[refractv1alpha1.ApproveAnnotation]; done == token || done != "" && done == others && o.yes && !o.deleteVolumes {
+	done := fc.Annotations[refractv1alpha1.ApproveAnnotation]
+	if done == held.Token || done != "" && done == held.OthersToken && o.yes && !o.deleteVolumes {
 		fmt.Fprintf(s.err, "the deletions on %s are approved already\n", name)
 		return nil
 	}
@@ -104,15 +105,14 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if err != nil {
 		return err
 	}
-	writeHeld(s.out, objects, name, message)
-	switch chosen, err := o.choose(s, token, kept, others); {
+	writeHeld(s.out, objects, name, held)
+	token, err := o.choose(s, held)
+	switch {
 	case err != nil:
 		return err
-	case chosen == "":
+	case token == "":
 		fmt.Fprintln(s.err, "nothing was approved")
 		return nil
-	default:
-		token = chosen
 	}
 	if err := member.Approve(ctx, c, name, token); err != nil {
 		return explainApproval(err)
@@ -123,7 +123,8 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 
 // choose returns the token of what the user wants to be deleted: the token of all, or that of the others, which are not kept;
 // empty if nothing.
-func (o *approveOptions) choose(s *streams, token string, kept int, others string) (string, error) {
+func (o *approveOptions) choose(s *streams, held *corev1alpha1.DeletionsHeld) (string, error) {
+	kept, others := int(held.HoldData), held.OthersToken
 	switch {
 	case kept > 0 && others == "" && o.yes && !o.deleteVolumes:
 		return "", withHint(fmt.Errorf("--yes alone does not approve the deletion of %s", keptCopies(kept)), "--delete-volumes does")
@@ -141,7 +142,7 @@ func (o *approveOptions) choose(s *streams, token string, kept int, others strin
 		deletes = yes
 	}
 	if deletes {
-		return token, nil
+		return held.Token, nil
 	}
 	if others != "" {
 		left := output.Count(kept, "copy that holds data stays; --delete-volumes deletes it", "copies that hold data stay; --delete-volumes deletes them")
@@ -162,21 +163,17 @@ func explainApproval(err error) error {
 	return explainMembership(err)
 }
 
-// writeHeld lists what is held back on the cluster. How much that is, the condition's message
+// writeHeld lists what is held back on the cluster. How much that is, the cluster's status
 // says: what is approved is what it tells of, and the hub may have no report on some of it.
-func writeHeld(w io.Writer, objects []*status.Object, cluster, message string) {
-	listed, copies := awaitingApproval(objects, cluster)
-	held, of, which, ok := member.PendingTally(message)
-	if !ok {
-		held, of = len(listed), copies
-	}
-	fmt.Fprintf(w, "%d of %s on %s are to go", held, output.Count(of, "copy", "copies"), cluster)
-	if kept, _ := member.PendingData(message); kept > 0 {
-		fmt.Fprintf(w, " (%s: %d)", member.PendingKept, kept)
+func writeHeld(w io.Writer, objects []*status.Object, cluster string, held *corev1alpha1.DeletionsHeld) {
+	listed := awaitingApproval(objects, cluster)
+	fmt.Fprintf(w, "%d of %s on %s are to go", held.Copies, output.Count(int(held.Of), "copy", "copies"), cluster)
+	if held.HoldData > 0 {
+		fmt.Fprintf(w, " (%s: %d)", member.DataCopies, held.HoldData)
 	}
 	fmt.Fprintln(w, ":")
 	writeGrouped(w, listed)
-	switch more := held - len(listed); {
+	switch more, which := int(held.Copies)-len(listed), member.PendingGroups(held); {
 	case more > 0 && which != "":
 		fmt.Fprintf(w, "  and %d that the hub has no report on; together: %s\n", more, which)
 	case more > 0:
@@ -184,20 +181,14 @@ func writeHeld(w io.Writer, objects []*status.Object, cluster, message string) {
 	}
 }
 
-// awaitingApproval returns the objects whose copies on the cluster are held back,
-// and the number of all copies there.
-func awaitingApproval(objects []*status.Object, cluster string) (held []*status.Object, copies int) {
+// awaitingApproval returns the objects whose copies on the cluster are held back.
+func awaitingApproval(objects []*status.Object, cluster string) (held []*status.Object) {
 	for _, o := range objects {
-		r := o.Row(cluster)
-		if r == nil || !status.Holds(r) {
-			continue
-		}
-		copies++
-		if r.State == refractv1alpha1.StateDeleting && r.Reason == refractv1alpha1.ReasonAwaitingApproval {
+		if r := o.Row(cluster); r != nil && status.Holds(r) && r.State == refractv1alpha1.StateDeleting && r.Reason == refractv1alpha1.ReasonAwaitingApproval {
 			held = append(held, o)
 		}
 	}
-	return held, copies
+	return held
 }
 
 // copiesOn returns the objects that the cluster has copies of.

@@ -353,9 +353,13 @@ func (d *departure) tell() {
 
 // approve lets the guard pass what it holds back.
 func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
-	token, message := member.PendingApproval(fc)
-	if kept, others := member.PendingData(message); kept > 0 && !d.all {
-		token = others
+	held := fc.Status.DeletionsHeld
+	if held == nil {
+		return nil
+	}
+	token := held.Token
+	if held.HoldData > 0 && !d.all {
+		token = held.OthersToken
 	}
 	if token == "" || token == d.approved {
 		return nil

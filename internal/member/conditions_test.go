@@ -45,7 +45,7 @@ func TestSetConditions(t *testing.T) {
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "False PermissionMissing"}},
 		{"A member that is lost has joined all the same, and nothing new is known of its rights.", health{offline: true, reason: "Unreachable"}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "False Unreachable", "Offline": "True Unreachable", "Authorized": "False PermissionMissing"}},
-		{"The guard holds deletions back.", health{ready: true, joined: true, hasPending: true, pending: "20 of 21"}, true,
+		{"The guard holds deletions back.", health{ready: true, joined: true, held: &corev1alpha1.DeletionsHeld{}, pending: "20 of 21"}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized", "DeletionsHeld": "True AwaitingApproval"}},
 		{"They were approved.", health{ready: true, joined: true}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized", "DeletionsHeld": "False NothingHeld"}},

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -208,75 +206,18 @@ func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedC
 	return nil
 }
 
-var (
-	pendingToken  = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
-	pendingOthers = regexp.MustCompile(`\bothers=([0-9a-f]+); token=`)
-	pendingKept   = regexp.MustCompile(PendingKept + `: ([0-9]+)`)
-)
-
-// PendingKept stands in the guard's message before the number of copies that need approval because of their data: those of volumes,
-// and those that are kept.
-const PendingKept = "copies that hold data"
-
-// PendingApproval returns the token of the deletions that the guard holds back on the member,
-// and what it says of them; empty if none are. A token that was approved is that
-// of deletions that are about to happen.
-func PendingApproval(fc *corev1alpha1.FederatedCluster) (token, message string) {
-	for i := range fc.Status.Conditions {
-		c := &fc.Status.Conditions[i]
-		if c.Type != corev1alpha1.ClusterDeletionsHeld || c.Status != metav1.ConditionTrue {
-			continue
-		}
-		if found := pendingToken.FindStringSubmatch(c.Message); found != nil {
-			return found[1], c.Message
-		}
-	}
-	return "", ""
-}
-
-// pendingTally is how the guard begins what it says.
-var pendingTally = regexp.MustCompile(`^([0-9]+) of ([0-9]+) copies are to go(?: at once, which nobody has approved yet \((.*)\): )?`)
-
-// PendingTally returns how many copies are held back according to a message of [Held], of how
-// many that the member has, and which these are, as a text with namespaces and causes, which
-// may be empty. It is false if the message does not say.
-func PendingTally(message string) (held, copies int, which string, ok bool) {
-	found := pendingTally.FindStringSubmatch(message)
-	if found == nil {
-		return 0, 0, "", false
-	}
-	held, errHeld := strconv.Atoi(found[1])
-	copies, errCopies := strconv.Atoi(found[2])
-	return held, copies, found[3], errHeld == nil && errCopies == nil
-}
-
-// PendingData returns how many of the copies that are held back, according to a message of the guard, need approval because of
-// their data, and the token of the others; empty if there are no others, or no such copies.
-func PendingData(message string) (kept int, others string) {
-	if found := pendingKept.FindStringSubmatch(message); found != nil {
-		kept, _ = strconv.Atoi(found[1]) // The largest int, if there are more.
-	}
-	if found := pendingOthers.FindStringSubmatch(message); found != nil {
-		others = found[1]
-	}
-	return kept, others
-}
-
 // Approve lets the deletions go on that the token stands for, and no others:
-// [ErrNotHeld] or [ErrHeldAnew] say that they are not what is held back any more.
+// [ErrNotPending] or [ErrPendingChanged] say that they are not what is held back any more.
 func Approve(ctx context.Context, hub client.Client, name, token string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		fc, err := Find(ctx, hub, name)
 		if err != nil {
 			return err
 		}
-		held, message := PendingApproval(fc)
-		_, others := PendingData(message)
-		switch {
-		case held == token || token != "" && others == token:
-		case held == "":
+		switch held := fc.Status.DeletionsHeld; {
+		case held == nil:
 			return fmt.Errorf("cluster %q: %w", name, ErrNotPending)
-		default:
+		case token == "" || (held.Token != token && held.OthersToken != token):
 			return fmt.Errorf("cluster %q: %w", name, ErrPendingChanged)
 		}
 		before := fc.DeepCopy()

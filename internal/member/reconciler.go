@@ -73,9 +73,9 @@ type Reconciler struct {
 	// connect to; whether they are ready is what their owner has written. Nil means
 	// that all are. When the answer changes, [Set.Disown] or [Set.Recheck] must be called.
 	Owns func(name string) bool
-	// Pending reports whether deletions on a cluster wait for approval, and says which. It
-	// is asked at each look. It may be nil.
-	Pending func(name string) (message string, held bool)
+	// Pending returns the deletions on a cluster that wait for approval; nil if none do. Known is false
+	// while nobody can tell, as after a start: then what is reported stands. It is asked at each look. It may be nil.
+	Pending func(name string) (held *corev1alpha1.DeletionsHeld, known bool)
 	// Used returns the token of the deletions on a cluster that were approved last, if it stands for nothing any more. It
 	// may be nil.
 	Used func(name string) string
@@ -220,9 +220,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		// The change has the cluster looked at again.
 		return again(r.takeBack(ctx, fc))
 	}
-	if r.Pending != nil {
-		h.pending, h.hasPending = r.Pending(fc.Name)
-	}
+	h.held, h.pending = r.pending(fc)
 	return r.report(ctx, before, fc, h, next)
 }
 
@@ -231,6 +229,21 @@ func (r *Reconciler) noteOwed(fc *corev1alpha1.FederatedCluster) {
 	if r.Owed != nil && r.owns(fc.Name) {
 		fc.Status.PendingDeletions = r.Owed(fc.Name)
 	}
+}
+
+// pending returns the deletions on a cluster that wait for approval, and says so in words. What is reported stands
+// until it is known what waits, as after a start.
+func (r *Reconciler) pending(fc *corev1alpha1.FederatedCluster) (held *corev1alpha1.DeletionsHeld, message string) {
+	held = fc.Status.DeletionsHeld
+	if r.Pending != nil && r.owns(fc.Name) {
+		if now, known := r.Pending(fc.Name); known {
+			held = now
+		}
+	}
+	if held == nil {
+		return nil, ""
+	}
+	return held, PendingMessage(held, fc.Name)
 }
 
 // report writes what came of looking at a cluster into its status, if that is news.
@@ -315,12 +328,12 @@ type health struct {
 	reason  string // For what is not as it should be.
 	message string
 
-	lacking    string // Rights; "" if all that was needed was granted.
-	excess     string // What it answered with too much of; "" if it did not lately.
-	leaving    string // What it waits for; "" if it does not leave.
-	pending    string // Deletions that wait for approval,
-	hasPending bool   // if any do.
-	expiring   string // Credentials that end soon; "" if they do not, or are renewed.
+	lacking  string                      // Rights; "" if all that was needed was granted.
+	excess   string                      // What it answered with too much of; "" if it did not lately.
+	leaving  string                      // What it waits for; "" if it does not leave.
+	pending  string                      // What waits for approval, in words;
+	held     *corev1alpha1.DeletionsHeld // nil if nothing does.
+	expiring string                      // Credentials that end soon; "" if they do not, or are renewed.
 }
 
 // examine connects to the cluster if it was not connected, and asks it. The only
@@ -460,7 +473,8 @@ func plain(err error) string {
 // setConditions writes the health into the status and reports whether that
 // changed anything.
 func setConditions(status *corev1alpha1.FederatedClusterStatus, h health, now metav1.Time) bool {
-	changed := false
+	changed := !equality.Semantic.DeepEqual(status.DeletionsHeld, h.held)
+	status.DeletionsHeld = h.held
 	for _, c := range conditions(status, h) {
 		changed = SetCondition(status, c, now) || changed
 	}
@@ -528,7 +542,7 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	switch {
-	case h.hasPending:
+	case h.held != nil:
 		all = append(all, corev1alpha1.ClusterCondition{
 			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.pending,
 		})

@@ -310,14 +310,32 @@ func TestClustersOfOtherReplicas(t *testing.T) {
 func TestHeldDeletionsAreReported(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
-	held := true
-	f.Pending = func(string) (string, bool) { return "20 of 21 copies are to go", held }
-	if got, want := messageOf(f.look(), corev1alpha1.ClusterDeletionsHeld), "True AwaitingApproval: 20 of 21 copies are to go"; got != want {
-		t.Errorf("want %q, got %q", want, got)
+	known := true
+	held := &corev1alpha1.DeletionsHeld{
+		Token: "0af3-X", Copies: 20, Of: 21, Groups: []corev1alpha1.HeldDeletions{{Namespace: "a", Cause: "which went", Copies: 20, Of: 20}},
 	}
-	held = false
-	if got := messageOf(f.look(), corev1alpha1.ClusterDeletionsHeld); !strings.HasPrefix(got, "False ") {
-		t.Errorf("want False, got %q", got)
+	f.Pending = func(string) (*corev1alpha1.DeletionsHeld, bool) { return held, known }
+	const want = "True AwaitingApproval: 20 of 21 copies are to go at once, which nobody has approved yet (20 of 20 copies in namespace a, " +
+		"which went): `refract approve m` shows them and lets them go, and what comes back to the hub stays"
+	for _, step := range []struct {
+		reason string
+		held   *corev1alpha1.DeletionsHeld
+		known  bool
+		want   *corev1alpha1.DeletionsHeld
+	}{
+		{"The text is made of the fields.", held, true, held},
+		{"Nobody knows after a start: what was approved by then stays what it was.", nil, false, held},
+		{"Nothing is held.", nil, true, nil},
+	} {
+		held, known = step.held, step.known
+		fc := f.look()
+		if diff := cmp.Diff(step.want, fc.Status.DeletionsHeld); diff != "" {
+			t.Errorf("%s\ndeletionsHeld: -want, +got:\n%s", step.reason, diff)
+		}
+		got := messageOf(fc, corev1alpha1.ClusterDeletionsHeld)
+		if held := step.want != nil; held != (got == want) || held == strings.HasPrefix(got, "False ") {
+			t.Errorf("%s\nwant held to be %t, got %q", step.reason, held, got)
+		}
 	}
 }
 

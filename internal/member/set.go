@@ -76,6 +76,7 @@ type joined struct {
 	leaving  bool
 	hidden   bool // Whether nothing is placed on it, as it is another name of a cluster.
 	approved string
+	held     *corev1alpha1.DeletionsHeld       // As it is reported.
 	older    map[schema.GroupResource][]string // See [Set.Older].
 	owed     []corev1alpha1.PendingDeletion    // See [Set.Owed].
 	releases bool
@@ -187,6 +188,16 @@ func (s *Set) Approved(name string) string {
 		return j.approved
 	}
 	return ""
+}
+
+// Held returns the deletions on the cluster that wait for approval, as its status says; it is not to be modified.
+func (s *Set) Held(name string) *corev1alpha1.DeletionsHeld {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.members[name]; j != nil {
+		return j.held
+	}
+	return nil
 }
 
 // ReleasesKept reports whether the cluster, if it leaves, gets the copies that hold data: see
@@ -310,6 +321,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 		leaving:  !fc.DeletionTimestamp.IsZero() && !is.stays,
 		hidden:   is.hidden,
 		approved: fc.Annotations[refractv1alpha1.ApproveAnnotation],
+		held:     fc.Status.DeletionsHeld.DeepCopy(),
 		older:    olderIn(&fc.Status),
 		releases: fc.Annotations[refractv1alpha1.ReleaseKeptAnnotation] == "true",
 	}
@@ -335,7 +347,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 	}
 	changed := assigned || !j.looksLike(&after)
 	j.view, j.leaving, j.hidden, j.approved = after.view, after.leaving, after.hidden, after.approved
-	j.releases, j.older = after.releases, after.older
+	j.held, j.releases, j.older = after.held, after.releases, after.older
 	s.setOwed(fc.Name, j, fc.Status.PendingDeletions)
 	if j.member != nil {
 		j.member.ready.Store(ready)
@@ -379,7 +391,7 @@ func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 		if before != nil {
 			j.view, j.examined, j.leaving, j.hidden, j.approved = before.view, before.examined, before.leaving, before.hidden, before.approved
 			j.waiting = before.waiting
-			j.releases, j.older, j.owed = before.releases, before.older, before.owed
+			j.held, j.releases, j.older, j.owed = before.held, before.releases, before.older, before.owed
 			j.view.Ready = false
 		}
 		s.members[name] = j

@@ -130,14 +130,12 @@ func (d *drill) clear() {
 // approveAll lets go what the guard holds back, as the drill is over.
 func (d *drill) approveAll(ctx context.Context) {
 	for _, m := range d.Members {
-		c := d.clusterCondition(ctx, m, string(corev1alpha1.ClusterDeletionsHeld))
-		_, after, ok := strings.Cut(c.Message, "token=")
-		if c.Status != metav1.ConditionTrue || !ok {
+		fc := &corev1alpha1.FederatedCluster{}
+		d.must(d.hub().Get(ctx, types.NamespacedName{Name: m}, fc))
+		if fc.Status.DeletionsHeld == nil {
 			continue
 		}
-		token := strings.FieldsFunc(after, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) })[0]
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, refractv1alpha1.ApproveAnnotation, token)
-		fc := &corev1alpha1.FederatedCluster{ObjectMeta: named(m)}
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, refractv1alpha1.ApproveAnnotation, fc.Status.DeletionsHeld.Token)
 		d.must(d.hub().Patch(ctx, fc, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 }

@@ -428,8 +428,28 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 			"apply", "--as=team", "-f", "-")
 		return err
 	})
+	// Nobody approves what does not wait yet: before an object has a rollout, or before this one begins.
+	kubectl(t, "hub", "", "create", "configmap", "tried", "-n", ns)
+	kubectl(t, "hub", "", "annotate", "configmap", "tried", "-n", ns, "kubeadmiral.io/dry-run=true")
+	kubectl(t, "hub", "", "label", "configmap", "tried", "-n", ns, "kubeadmiral.io/propagation-policy-name=everywhere")
+	harness.Eventually(t, "the object that is tried is reported on", func(context.Context) error {
+		_, err := env.Kubectl("hub", "", "get", "propagation", "tried.configmaps", "-n", ns)
+		return err
+	})
+	steers := func(record, value, want string, as ...string) {
+		t.Helper()
+		out, err := env.KubectlSays("hub", "", append([]string{"annotate", "propagation", record, "-n", ns, "--overwrite", value}, as...)...)
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("annotate %s %s %v: want %q, got %v\n%s", record, value, as, want, err, out)
+		}
+	}
+	for _, value := range []string{"refract.dev/approve-rollout=1/1/1", "refract.dev/resume-rollout=1/1/retry", "refract.dev/rollout-paused=true"} {
+		steers("tried.configmaps", value, "the object has no rollout yet", "--as=team")
+	}
+	steers("web.deployments.apps", "refract.dev/approve-rollout=1/1/1", "the rollout waits for no approval")
 	kubectl(t, "hub", "", "set", "image", "--as=team", "--namespace="+ns, "deployment/web", "web=shop:2")
 	awaits(t, ns, 1)
+	steers("web.deployments.apps", "refract.dev/approve-rollout=1/1/1", "this is not what the rollout waits for")
 	if out, err := refract(t, "rollout", "approve", "deployment/web", "-n", ns, "--as", "team"); err == nil || !strings.Contains(out, "ClusterRolloutPolicy "+floor+": it takes the verb approve, which team does not have for it") {
 		t.Errorf("want the team not to be able to approve it, got %v", err)
 	}

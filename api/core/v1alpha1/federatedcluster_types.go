@@ -89,7 +89,7 @@ const (
 	// Its message names what is missing.
 	ClusterAuthorized ClusterConditionType = "Authorized"
 	// ClusterDeletionsHeld: more copies are to go at once than the guard lets pass
-	// unasked. Its message says of which namespaces, why, how many, and how to approve it.
+	// unasked. Its message says what status.deletionsHeld does, and how to approve it.
 	ClusterDeletionsHeld ClusterConditionType = "DeletionsHeld"
 	// ClusterReadable is False while the cluster answers with more than is taken from a
 	// member. Its message names what there is too much of, and the limit. A cluster that
@@ -171,6 +171,11 @@ type FederatedClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=500
 	PendingDeletions []PendingDeletion `json:"pendingDeletions,omitempty"`
 
+	// DeletionsHeld are the deletions that wait for approval; absent if none do. The condition
+	// DeletionsHeld says the same in words.
+	// +optional
+	DeletionsHeld *DeletionsHeld `json:"deletionsHeld,omitempty"`
+
 	// JoinPerformed says whether the cluster was prepared when it joined.
 	// +optional
 	JoinPerformed bool `json:"joinPerformed,omitempty"`
@@ -193,6 +198,52 @@ type PendingDeletion struct {
 	UID types.UID `json:"uid,omitempty"`
 	// Cause is why it is to be deleted: a reason of the condition SourceGone of a Propagation.
 	Cause string `json:"cause"`
+}
+
+// DeletionsHeld are deletions of copies that wait for approval.
+type DeletionsHeld struct {
+	// Token approves all of them, as the value of the annotation refract.dev/approve-deletions. A part
+	// of it is random, and it approves once.
+	// +kubebuilder:validation:MaxLength=64
+	Token string `json:"token"`
+
+	// OthersToken approves those that hold no data; empty if all or none of them do.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	OthersToken string `json:"othersToken,omitempty"`
+
+	// Copies is how many wait.
+	Copies int64 `json:"copies"`
+
+	// Of is how many copies the cluster has.
+	Of int64 `json:"of"`
+
+	// HoldData is how many of those that wait need approval because of their data: those of volumes,
+	// and those that are kept.
+	// +optional
+	HoldData int64 `json:"holdData,omitempty"`
+
+	// Groups are those that wait, by namespace and cause: the largest groups.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Groups []HeldDeletions `json:"groups,omitempty"`
+}
+
+// HeldDeletions are deletions in one namespace that wait for approval, for one cause.
+type HeldDeletions struct {
+	// Namespace of the copies; empty for those without one.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
+	// Cause in words.
+	Cause string `json:"cause"`
+
+	// Copies is how many wait.
+	Copies int64 `json:"copies"`
+
+	// Of is how many copies the cluster has in the namespace.
+	Of int64 `json:"of"`
 }
 
 // Resources are sums over a cluster's nodes.

@@ -98,9 +98,8 @@ const RevisionLabel = Prefix + "revision"
 const InventoryAnnotation = Prefix + "inventory"
 
 // ApproveAnnotation on a FederatedCluster approves the deletion of copies that
-// the guard holds back there: its value is the token in the message of the
-// cluster's condition DeletionsHeld, and stands for the copies that were held back
-// when it was given.
+// the guard holds back there: its value is status.deletionsHeld.token of the cluster, or othersToken,
+// and stands for the copies that were held back when it was given.
 const ApproveAnnotation = Prefix + "approve-deletions"
 
 // ApprovePlacementAnnotation on a PropagationPolicy or ClusterPropagationPolicy approves a change of

@@ -399,6 +399,12 @@ type RolloutStatus struct {
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 
+	// Nonce is a random part of what Awaits says. Each attempt has its own, and each approval that is
+	// used replaces it: so nobody can approve what does not wait yet, or approve twice.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Nonce string `json:"nonce,omitempty"`
+
 	// Opened is how many waves may have the target.
 	// +optional
 	Opened int32 `json:"opened,omitempty"`

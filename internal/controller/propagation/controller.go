@@ -250,6 +250,7 @@ func (f *applierFactory) make(m *member.Member) (*applier, error) {
 	}
 	guard := newGuard(f.options.Guard, time.Now)
 	guard.all = f.options.GuardAll
+	guard.resume(f.members.Held(m.Name))
 	return newApplier(&applier{
 		hub: f.hub, log: log, member: m, cluster: f.members, state: f.state, stations: f.stations, begin: f.options.Shards.Begin,
 		namespaces: ns, guard: guard, keptKinds: f.options.KeptKinds, renderer: f.renderer, large: newLargeWrites(f.large), spare: f.spare,

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/member"
 )
 
@@ -302,19 +303,19 @@ func (d *dispatcher) stop(name string) {
 	delete(d.appliers, name)
 }
 
-// pendingDeletions says what the guard of a cluster holds back.
-func (d *dispatcher) pendingDeletions(name string) (message string, pending bool) {
+// pendingDeletions returns what the guard of a cluster holds back, nil if nothing, and whether that is known.
+func (d *dispatcher) pendingDeletions(name string) (held *corev1alpha1.DeletionsHeld, known bool) {
 	a := d.applier(name)
 	if a == nil {
-		return "", false
+		return nil, false
 	}
 	copiesHeld.WithLabelValues(name).Set(float64(a.member.Copies.Count()))
-	message, keys := a.guard.show(name)
+	held, keys, known := a.guard.show()
 	deletionsPending.WithLabelValues(name).Set(float64(len(keys)))
-	return message, message != ""
+	return held, known
 }
 
-// usedApproval returns the token of the deletions on a cluster that were approved last, if it stands for nothing any more.
+// usedApproval returns the token of the deletions on a cluster that were approved last.
 func (d *dispatcher) usedApproval(name string) string {
 	if a := d.applier(name); a != nil {
 		return a.guard.usedToken()

@@ -206,7 +206,7 @@ func TestMemberJoins(t *testing.T) {
 	if d.applier("m") != a {
 		t.Error("clusterChanged(): want the applier to go on when the member is as it was")
 	}
-	if _, known := d.pendingDeletions("m"); known {
+	if held, known := d.pendingDeletions("m"); held != nil || !known {
 		t.Error("pendingDeletions(): want none")
 	}
 	if !d.emptied("m") || d.emptied("other") {
@@ -299,8 +299,8 @@ func TestMemberIsLookedAtAgain(t *testing.T) {
 		if diff := cmp.Diff(want, asked(c)); diff != "" {
 			t.Errorf("lookAgain(): -want, +got:\n%s", diff)
 		}
-		if message, is := c.dispatcher.pendingDeletions("eu-1"); !is || message == "" {
-			t.Errorf("pendingDeletions(): want what is held, got %q", message)
+		if pending, known := c.dispatcher.pendingDeletions("eu-1"); !known || pending == nil || pending.Copies != 1 {
+			t.Errorf("pendingDeletions(): want what is held, got %+v", pending)
 		}
 	})
 }

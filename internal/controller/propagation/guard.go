@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/member"
 )
 
@@ -58,6 +60,8 @@ type guard struct {
 	shown     [4]uint64         // The digests of what was pending when that was shown last.
 	recast    bool              // Whether one of them is pending for another cause since.
 	used      string            // The token that was approved last.
+	recorded  []string          // The tokens that were given before a start, as they are reported.
+	resumed   time.Time         // When that was read.
 	issued    []issue           // What tokens were given for, the newest last.
 	allowed   map[Key]removal   // May be deleted unasked.
 	approved  map[Key]types.UID // May be deleted, as somebody said so.
@@ -211,13 +215,16 @@ func (g *guard) collecting(now time.Time) time.Duration {
 	return until.Sub(now)
 }
 
-// approve allows what the token was given for and is still pending.
+// approve allows what the token was given for and is still pending. A token approves once.
 func (g *guard) approve(token string) {
-	if token != "" && (token == g.pending.token() || token == g.pending.others()) {
+	if token == "" {
+		return
+	}
+	if slices.Contains(g.recorded, token) && (stands(token, g.pending.digest()) || stands(token, g.pending.othersDigest())) {
 		g.issue()
 	}
 	at := slices.IndexFunc(g.issued, func(i issue) bool { return i.token == token })
-	if token == "" || at < 0 {
+	if at < 0 {
 		return
 	}
 	for key, r := range g.issued[at].removals {
@@ -226,18 +233,14 @@ func (g *guard) approve(token string) {
 			g.approved[key] = r.uid
 		}
 	}
-	g.issued = slices.Delete(g.issued, 0, at+1)
-	g.used = token
+	g.issued, g.recorded = slices.Delete(g.issued, 0, at+1), nil
+	g.used, g.recast = token, true
 }
 
-// usedToken returns the token that was approved last, if it stands for nothing any more: what came back to the hub before it was
-// deleted must not be deleted by the same token at another time.
+// usedToken returns the token that was approved last: it stands for nothing any more.
 func (g *guard) usedToken() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.used == g.pending.token() || g.used == g.pending.others() {
-		return ""
-	}
 	return g.used
 }
 
@@ -410,22 +413,49 @@ func (g *guard) over(n, least, of int) bool {
 	return g.share < 1 && n > least && float64(n) > g.share*float64(of)
 }
 
-// issue remembers what the token stands for, as somebody may have read it.
+// issue gives what is pending its tokens, if it has none yet, and remembers what they stand for, as somebody may have read them.
 func (g *guard) issue() {
-	if token := g.pending.others(); !g.knows(token) {
+	if digest := g.pending.othersDigest(); g.tokenOf(digest) == "" && digest != "" {
 		others := maps.Clone(g.pending.byKey)
 		maps.DeleteFunc(others, func(_ Key, r removal) bool { return r.kept() })
-		g.issued = append(g.issued, issue{token, others})
+		g.issued = append(g.issued, issue{g.newToken(digest), others})
 	}
-	if token := g.pending.token(); !g.knows(token) {
-		g.issued = append(g.issued, issue{token, maps.Clone(g.pending.byKey)})
+	if digest := g.pending.digest(); g.tokenOf(digest) == "" && digest != "" {
+		g.issued = append(g.issued, issue{g.newToken(digest), maps.Clone(g.pending.byKey)})
 	}
 	g.issued = g.issued[max(0, len(g.issued)-issues):]
 }
 
-// knows reports whether it is known what the token stands for; an empty one stands for nothing.
-func (g *guard) knows(token string) bool {
-	return token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == token })
+// tokenOf returns the token that was given for what has the digest; empty if none was.
+func (g *guard) tokenOf(digest string) string {
+	if at := slices.IndexFunc(g.issued, func(i issue) bool { return stands(i.token, digest) }); at >= 0 {
+		return g.issued[at].token
+	}
+	return ""
+}
+
+// newToken returns a token for what has the digest: that which was reported before a start, or one that nobody can know yet.
+func (g *guard) newToken(digest string) string {
+	if at := slices.IndexFunc(g.recorded, func(token string) bool { return stands(token, digest) }); at >= 0 {
+		return g.recorded[at]
+	}
+	return digest + "-" + rand.Text()
+}
+
+// stands reports whether a token was given for what has the digest.
+func stands(token, digest string) bool {
+	return digest != "" && strings.HasPrefix(token, digest+"-")
+}
+
+// resume tells the guard what was held before a start: what is the same has the same token.
+func (g *guard) resume(held *corev1alpha1.DeletionsHeld) {
+	if held == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recorded = slices.DeleteFunc([]string{held.Token, held.OthersToken}, func(token string) bool { return token == "" })
+	g.resumed = g.now()
 }
 
 // went is told that a copy was deleted.
@@ -482,21 +512,35 @@ func (g *guard) says(r removal, cluster string) string {
 
 // describe says how much of a group is pending, where and why.
 func (g *guard) describe(of group, n int) string {
-	where := "in namespace " + of.namespace
-	if of.namespace == "" {
-		where = "without a namespace"
-	}
-	return fmt.Sprintf("%d of %d copies %s, %s", n, g.copies[of.namespace], where, of.cause.ofMany())
+	held := g.held(of, n)
+	return member.PendingGroup(&held)
 }
 
-// groupsShown is of how many groups a message tells.
+func (g *guard) held(of group, n int) corev1alpha1.HeldDeletions {
+	return corev1alpha1.HeldDeletions{Namespace: of.namespace, Cause: of.cause.ofMany(), Copies: int64(n), Of: int64(g.copies[of.namespace])}
+}
+
+// groupsShown is of how many groups is told.
 const groupsShown = 5
 
-func (g *guard) message(cluster string) string {
-	token := g.pending.token()
-	if token == "" {
-		return ""
+// guardResumes is how long it takes at most after a start until what was held before is held again.
+const guardResumes = time.Minute
+
+// show returns what is pending, nil when nothing is, and names it: what the tokens stand for now is remembered.
+// It is not known as long as what was held before a start may be held again.
+func (g *guard) show() (held *corev1alpha1.DeletionsHeld, keys []Key, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.pending.byKey) == 0 {
+		if g.shown != g.pending.sum {
+			g.issued, g.recorded = nil, nil // What is held later is another time.
+		}
+		known = len(g.recorded) == 0 || g.now().Sub(g.resumed) > guardResumes
+		g.shown, g.recast = g.pending.sum, false
+		return nil, nil, known
 	}
+	g.issue()
+	g.shown, g.recast = g.pending.sum, false
 	tally, total := g.pending.byGroup, 0
 	for _, n := range g.copies {
 		total += n
@@ -504,35 +548,14 @@ func (g *guard) message(cluster string) string {
 	groups := slices.SortedFunc(maps.Keys(tally), func(a, b group) int {
 		return cmp.Or(cmp.Compare(tally[b], tally[a]), strings.Compare(a.namespace, b.namespace), strings.Compare(string(a.cause), string(b.cause)))
 	})
-	shown := groups[:min(len(groups), groupsShown)]
-	parts, left := make([]string, 0, groupsShown+1), len(g.pending.byKey)
-	for _, of := range shown {
-		parts = append(parts, g.describe(of, tally[of]))
-		left -= tally[of]
+	held = &corev1alpha1.DeletionsHeld{
+		Token: g.tokenOf(g.pending.digest()), OthersToken: g.tokenOf(g.pending.othersDigest()),
+		Copies: int64(len(g.pending.byKey)), Of: int64(total), HoldData: int64(g.pending.kept),
 	}
-	if left > 0 {
-		parts = append(parts, fmt.Sprintf("and %d of others", left))
+	for _, of := range groups[:min(len(groups), groupsShown)] {
+		held.Groups = append(held.Groups, g.held(of, tally[of]))
 	}
-	if n := g.pending.kept; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s: %d", member.PendingKept, n))
-	}
-	token = "token=" + token
-	if others := g.pending.others(); others != "" {
-		token = "others=" + others + "; " + token
-	}
-	const format = "%d of %d copies are to go at once, which nobody has approved yet (%s): " +
-		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; %s"
-	return fmt.Sprintf(format, len(g.pending.byKey), total, strings.Join(parts, "; "), cluster, token)
-}
-
-// show says what is pending and what to do, empty when nothing is, and names it: what the
-// token stands for now is remembered.
-func (g *guard) show(cluster string) (message string, keys []Key) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.issue()
-	g.shown, g.recast = g.pending.sum, false
-	return g.message(cluster), slices.Collect(maps.Keys(g.pending.byKey))
+	return held, slices.Collect(maps.Keys(g.pending.byKey)), true
 }
 
 // outdated reports whether something else is pending than was shown last, or for another cause.
@@ -601,17 +624,17 @@ func add(counts map[group]int, of group, n int) {
 	}
 }
 
-// token names the copies that are pending, in whatever order they became so; it is
+// digest names the copies that are pending, in whatever order they became so; it is
 // empty if none is. It is the same after a restart.
-func (p *pendingRemovals) token() string {
+func (p *pendingRemovals) digest() string {
 	if len(p.byKey) == 0 {
 		return ""
 	}
-	return tokenOf(p.sum)
+	return digestOf(p.sum)
 }
 
-// others names the copies that are pending and not kept; it is empty if there are none, or no others.
-func (p *pendingRemovals) others() string {
+// othersDigest names the copies that are pending and not kept; it is empty if there are none, or no others.
+func (p *pendingRemovals) othersDigest() string {
 	if p.kept == 0 || p.kept == len(p.byKey) {
 		return ""
 	}
@@ -619,14 +642,14 @@ func (p *pendingRemovals) others() string {
 	for i := range sum {
 		sum[i] -= p.keptSum[i]
 	}
-	return tokenOf(sum)
+	return digestOf(sum)
 }
 
-func tokenOf(sum [4]uint64) string {
+func digestOf(sum [4]uint64) string {
 	var text []byte
 	for _, part := range sum {
 		text = binary.BigEndian.AppendUint64(text, part)
 	}
 	digest := sha256.Sum256(text)
-	return hex.EncodeToString(digest[:])[:12]
+	return hex.EncodeToString(digest[:])[:16]
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/member"
 )
 
@@ -58,6 +59,13 @@ func numbered(i int) Key { return keyOf("configmaps", strconv.Itoa(i)) }
 func held20(t *testing.T, now *time.Time) *guard {
 	t.Helper()
 	g := newGuard(DefaultGuard, func() time.Time { return *now })
+	hold20(t, g, now)
+	return g
+}
+
+// hold20 has 20 of 40 copies held.
+func hold20(t *testing.T, g *guard, now *time.Time) {
+	t.Helper()
 	for i := range 20 {
 		g.ask(removal{Key: numbered(i)}, of(40), "")
 	}
@@ -65,7 +73,6 @@ func held20(t *testing.T, now *time.Time) *guard {
 	if got, _ := g.ask(removal{Key: numbered(0)}, of(40), ""); got != deny {
 		t.Fatalf("ask(): want held, got %v", got)
 	}
-	return g
 }
 
 // TestGuardOutdated: what a cluster says of what is held is outdated as soon as something else is held, and not before.
@@ -78,15 +85,15 @@ func TestGuardOutdated(t *testing.T) {
 		want   bool
 	}{
 		{"Nobody has said yet that copies are held.", func() {}, true},
-		{"It is said.", func() { g.show("eu-1") }, false},
+		{"It is said.", func() { g.show() }, false},
 		{"The same are held.", func() { g.ask(removal{Key: numbered(3)}, of(40), "") }, false},
 		{"One is there again.", func() { g.stays(numbered(3)) }, true},
-		{"It is said.", func() { g.show("eu-1") }, false},
+		{"It is said.", func() { g.show() }, false},
 		{"One more is to go.", func() { g.ask(removal{Key: numbered(20)}, of(40), "") }, true},
-		{"It is said.", func() { g.show("eu-1") }, false},
+		{"It is said.", func() { g.show() }, false},
 		{"One is to go for another cause.", func() { g.ask(removal{Key: numbered(4), cause: causeDeleted}, of(40), "") }, true},
 		{"Somebody approves all.", func() { g.ask(removal{Key: numbered(1)}, of(40), token(t, g)) }, true},
-		{"It is said that none is held.", func() { g.show("eu-1") }, false},
+		{"It is said that none is held.", func() { g.show() }, false},
 		{"What goes was not held any more.", func() { g.went(numbered(1)) }, false},
 	}
 	for _, s := range steps {
@@ -98,12 +105,20 @@ func TestGuardOutdated(t *testing.T) {
 
 func token(t *testing.T, g *guard) string {
 	t.Helper()
-	message, _ := g.show("eu-1")
-	_, token, ok := strings.Cut(message, "token=")
-	if !ok {
-		t.Fatalf("show() has no token: %q", message)
+	held, _, _ := g.show()
+	if held == nil || held.Token == "" {
+		t.Fatalf("show() has no token: %+v", held)
 	}
-	return token
+	return held.Token
+}
+
+// message is what a cluster says of what is held.
+func message(g *guard) string {
+	held, _, _ := g.show()
+	if held == nil {
+		return ""
+	}
+	return member.PendingMessage(held, "eu-1")
 }
 
 func TestGuardIsApproved(t *testing.T) {
@@ -119,7 +134,7 @@ func TestGuardIsApproved(t *testing.T) {
 		}
 		g.went(numbered(i))
 	}
-	if message, _ := g.show("eu-1"); message != "" {
+	if message := message(g); message != "" {
 		t.Errorf("show() after all went: %q", message)
 	}
 }
@@ -223,7 +238,7 @@ func TestGuardAwaits(t *testing.T) {
 			t.Errorf("ask() for copy %d of 40: want hold, got %v", i, got)
 		}
 	}
-	if message, _ := g.show("eu-1"); !strings.HasPrefix(message, "40 of 100 copies are to go at once") {
+	if message := message(g); !strings.HasPrefix(message, "40 of 100 copies are to go at once") {
 		t.Errorf("show(): want all of them in one pass, got %q", message)
 	}
 	g.await(removal{Key: numbered(0)}) // The member was away.
@@ -534,17 +549,18 @@ func TestGuardSays(t *testing.T) {
 	g := newGuard(DefaultGuard, func() time.Time { return now })
 	play(g, &now, map[string]int{"a": 40, "b": 15, "c": 5}, true,
 		step{"a", causeWithdrawn, 40}, step{"b", causePlacement, 12}, step{"c", causeWithdrawn, 1})
-	message, _ := g.show("eu-1")
-	before, _, _ := strings.Cut(message, "token=")
 	want := "52 of 60 copies are to go at once, which nobody has approved yet (40 of 40 copies in namespace a, whose objects do not ask to be " +
 		"propagated any more; 12 of 15 copies in namespace b, which are not placed here any more): `refract approve eu-1` shows them and lets " +
-		"them go, and what comes back to the hub stays; "
-	if diff := cmp.Diff(want, before); diff != "" {
+		"them go, and what comes back to the hub stays"
+	if diff := cmp.Diff(want, message(g)); diff != "" {
 		t.Errorf("show(): -want, +got:\n%s", diff)
 	}
-	held, copies, which, ok := member.PendingTally(message)
-	if !ok || held != 52 || copies != 60 || !strings.HasPrefix(which, "40 of 40 copies in namespace a, ") || !strings.HasSuffix(which, "placed here any more") {
-		t.Errorf("HeldTally(): `refract approve` reads %d of %d: %q, %t, want what show() says", held, copies, which, ok)
+	held, _, _ := g.show()
+	if diff := cmp.Diff(&corev1alpha1.DeletionsHeld{Token: held.Token, Copies: 52, Of: 60, Groups: []corev1alpha1.HeldDeletions{
+		{Namespace: "a", Cause: "whose objects do not ask to be propagated any more", Copies: 40, Of: 40},
+		{Namespace: "b", Cause: "which are not placed here any more", Copies: 12, Of: 15},
+	}}, held); diff != "" {
+		t.Errorf("show(): -want, +got:\n%s", diff)
 	}
 	r := removal{Key: numbered(0), cause: causeWithdrawn}
 	r.Namespace = "a"
@@ -552,5 +568,60 @@ func TestGuardSays(t *testing.T) {
 		"`refract approve eu-1` shows them and lets them go, and what comes back to the hub stays"
 	if diff := cmp.Diff(want, g.says(r, "eu-1")); diff != "" {
 		t.Errorf("says(): -want, +got:\n%s", diff)
+	}
+}
+
+// TestGuardResumes: who has read the token of what is held can approve it, whoever holds it by then; and nobody
+// can before, though he knows what is to go.
+func TestGuardResumes(t *testing.T) {
+	now := time.Unix(0, 0)
+	before := held20(t, &now)
+	held, _, _ := before.show()
+	digest, _, _ := strings.Cut(held.Token, "-")
+
+	after := newGuard(DefaultGuard, func() time.Time { return now })
+	after.resume(held)
+	if is, _, known := after.show(); is != nil || known {
+		t.Errorf("show() before anything is held again: want it not to be known, got %+v, %t", is, known)
+	}
+	hold20(t, after, &now)
+	if got := token(t, after); got != held.Token {
+		t.Errorf("the token was %q before the start, and is %q", held.Token, got)
+	}
+	if got, _ := after.ask(removal{Key: numbered(1)}, of(40), held.Token); got != allow {
+		t.Errorf("ask() with the token of before the start: want pass, got %v", got)
+	}
+
+	another := newGuard(DefaultGuard, func() time.Time { return now })
+	another.resume(held)
+	now = now.Add(2 * guardResumes)
+	if is, _, known := another.show(); is != nil || !known {
+		t.Errorf("show() when nothing is held after a while: want that, got %+v, %t", is, known)
+	}
+
+	later := newGuard(DefaultGuard, func() time.Time { return now })
+	hold20(t, later, &now)
+	for _, guess := range []string{held.Token, digest, digest + "-"} {
+		if got, _ := later.ask(removal{Key: numbered(1)}, of(40), guess); got != deny {
+			t.Errorf("ask() with %q, which this guard has not given: want hold, got %v", guess, got)
+		}
+	}
+}
+
+// TestGuardForgetsTokens: a token is that of one hold.
+func TestGuardForgetsTokens(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	old := token(t, g)
+	for i := range 20 { // All come back to the hub.
+		g.stays(numbered(i))
+	}
+	g.show()
+	hold20(t, g, &now)
+	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), old); got != deny {
+		t.Errorf("ask() with the token of an earlier time: want hold, got %v", got)
+	}
+	if got := token(t, g); got == old {
+		t.Errorf("the token %q is that of an earlier time", got)
 	}
 }

@@ -1,14 +1,11 @@
 package propagation
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"refract.dev/internal/member"
 )
 
 // TestHolding: a copy that holds data is deleted without approval for one cause only. Of other copies the
@@ -106,10 +103,10 @@ func TestGuardOfKept(t *testing.T) {
 	if got, _ := g.ask(kept, of(40), ""); got != deny {
 		t.Fatalf("ask() of a claim: want deny, got %v", got)
 	}
-	message, _ := g.show("eu-1")
-	n, others := member.PendingData(message)
-	if n != 1 || others != before || token(t, g) == before {
-		t.Errorf("show() = %q: want one volume, the token of the others as before, and another one of all", message)
+	held, _, _ := g.show()
+	others := held.OthersToken
+	if held.HoldData != 1 || others != before || held.Token == before {
+		t.Errorf("show() = %+v: want one volume, the token of the others as before, and another one of all", held)
 	}
 	if got, _ := g.ask(kept, of(40), others); got != deny {
 		t.Errorf("ask() of the claim when the others are approved: want deny, got %v", got)
@@ -117,9 +114,8 @@ func TestGuardOfKept(t *testing.T) {
 	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), others); got != allow {
 		t.Errorf("ask() of one of the others: want allow, got %v", got)
 	}
-	message, _ = g.show("eu-1")
-	if n, others := member.PendingData(message); n != 1 || others != "" || !strings.HasPrefix(message, "1 of 40 copies are to go") {
-		t.Errorf("show() when only the claim is left: %q", message)
+	if held, _, _ := g.show(); held.HoldData != 1 || held.OthersToken != "" || held.Copies != 1 || held.Of != 40 {
+		t.Errorf("show() when only the claim is left: %+v", held)
 	}
 	elsewhere := numbered(50)
 	elsewhere.Namespace = "other"
@@ -128,17 +124,18 @@ func TestGuardOfKept(t *testing.T) {
 	if got, _ := g.ask(removal{Key: elsewhere}, of(40), ""); got != allow {
 		t.Errorf("ask() of a copy of another namespace: want allow, got %v", got)
 	}
-	if got, _ := g.ask(kept, of(40), token(t, g)); got != allow {
+	approved := token(t, g)
+	if got, _ := g.ask(kept, of(40), approved); got != allow {
 		t.Errorf("ask() of the claim when it is approved: want allow, got %v", got)
 	}
-	if got := g.usedToken(); got == "" || got == others {
+	if got := g.usedToken(); got != approved {
 		t.Errorf("usedToken() = %q: want that of the claim, so that it is taken back", got)
 	}
 	g.stays(kept.Key) // It came back to the hub before it was deleted.
-	if got, _ := g.ask(kept, of(40), ""); got != deny {
-		t.Errorf("ask() of the claim at another time: want deny, got %v", got)
+	if got, _ := g.ask(kept, of(40), approved); got != deny {
+		t.Errorf("ask() of the claim at another time, with the token that was used: want deny, got %v", got)
 	}
-	if got := g.usedToken(); got != "" {
-		t.Errorf("usedToken() = %q while the token stands for what waits: want none", got)
+	if got := token(t, g); got == approved {
+		t.Errorf("show() has the token %q again, which was used", got)
 	}
 }

@@ -43,7 +43,7 @@ func TestMissingAtTheStart(t *testing.T) {
 		remove(0)
 		now = now.Add(guardSettles)
 	}
-	if message, _ := a.guard.show("m"); !strings.HasPrefix(message, "40 of 40 copies are to go at once") || len(s.requests) > 0 {
+	if message := message(a.guard); !strings.HasPrefix(message, "40 of 40 copies are to go at once") || len(s.requests) > 0 {
 		t.Errorf("want all of them held and none gone, got %q and requests %v", message, s.requests)
 	}
 }
@@ -121,9 +121,9 @@ func TestRemove(t *testing.T) {
 		"Approved": {
 			reason: "Somebody has: that is no loss.", p: &desiredState{}, before: func(a *applier, e *neighbours) {
 				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
-				e.approved = a.guard.pending.token()
+				e.approved = token(t, a.guard)
 			},
-			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled}},
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"Leaves": {
 			reason: "The cluster is leaving the fleet, whatever is wanted of the object.", p: &desiredState{blocked: reasonPolicyNotFound}, before: func(a *applier, e *neighbours) {
@@ -191,9 +191,9 @@ func TestRemove(t *testing.T) {
 		"KeptAndApproved": {
 			reason: "Somebody has approved it.", p: &desiredState{}, copy: keep, before: func(a *applier, e *neighbours) {
 				a.guard.pending.add(removal{key, "u-web", causePlacement, true})
-				e.approved = a.guard.pending.token()
+				e.approved = token(t, a.guard)
 			},
-			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled}},
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"AnotherWasApproved": {
 			reason: "An approval is for a copy, and not for its name.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
@@ -237,7 +237,7 @@ func TestRemove(t *testing.T) {
 		"HeldAndWent": {
 			reason: "It is held no more, and the cluster says so.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) {
 				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
-				a.guard.show("m")
+				a.guard.show()
 			},
 			want: want{Status: "none", Copy: member.Absent, Said: []string{settled, "pend m"}},
 		},

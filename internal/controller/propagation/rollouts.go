@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,7 +82,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 	g := p.governed
 	in := &release.Input{
 		Policy: g.policy, Hold: g.hold, Target: g.target,
-		Paused: s.paused, Approved: s.approved, Resumed: s.resumed,
+		Paused: s.paused, Approved: s.approved, Resumed: s.resumed, Nonce: rand.Text(),
 	}
 	all := rep.members.Clusters()
 	for i := range all {

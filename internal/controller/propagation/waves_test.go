@@ -231,7 +231,7 @@ type simulation struct {
 func (s *simulation) run() []release.PlannedWave {
 	good, target := refractv1alpha1.Revision{Name: "good"}, refractv1alpha1.Revision{Name: "target"}
 	status := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: good, LastGood: good}
-	in := &release.Input{Policy: s.policy, Target: target}
+	in := &release.Input{Policy: s.policy, Target: target, Nonce: "n"}
 	for first := true; ; first = false {
 		s.in.governed = &governance{policy: s.policy, target: target, recorded: status, kept: map[string]*material{good.Name: s.before}}
 		p := decide(source{gvr: configMaps, kind: "ConfigMap", object: s.object}, previous{uid: "u-1"}, s.in)
