@@ -137,12 +137,12 @@ type wrongKey struct {
 // fact says so.
 func (d *wrongKey) fact() string {
 	if d.null {
-		return fmt.Sprintf("has the key %q, which is null and no string: quote it", d.spelling)
+		return fmt.Sprintf("has the key `%s`, which is null and no string: quote it", d.spelling)
 	}
 	if d.spelling == "" {
 		return fmt.Sprintf("is set twice, first on line %d", d.first)
 	}
-	return fmt.Sprintf("is the key %s on line %d again: YAML reads both as %q; quote the keys, or keep one of them", d.spelling, d.first, d.key)
+	return fmt.Sprintf("is the same key as `%s` on line %d: YAML reads both as %q; quote the keys, or keep one of them", d.spelling, d.first, d.key)
 }
 
 // written is a key as it stands in a file.
