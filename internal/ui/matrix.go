@@ -30,6 +30,9 @@ const (
 	offline               // The cluster cannot be reached.
 	later                 // It keeps what it has until the turn of its cluster comes.
 	deleting              // It is to go.
+	held                  // The change of its object waits for something, as for an approval.
+	halted                // The change of its object has failed, and goes no further.
+	reverted              // The change of its object has failed, and was taken back.
 	states
 )
 
@@ -43,6 +46,9 @@ var stateNames = [states]struct{ name, glyph, words string }{
 	offline:  {"offline", "⌀", "cannot be reached"},
 	later:    {"later", "◷", "its wave is to come"},
 	deleting: {"deleting", "−", "is to go"},
+	held:     {"held", "!", "the change waits"},
+	halted:   {"halted", "■", "the change was halted"},
+	reverted: {"reverted", "↺", "the change was reverted"},
 }
 
 func (s state) Name() string  { return stateNames[s].name }
@@ -216,13 +222,13 @@ func (r *row) found(index map[string]int) {
 		} else if c.State != refractv1alpha1.StateSynced {
 			r.contents[at] = ""
 		}
-		r.cells[at].state = stateOf(c, s.Rollout)
+		r.cells[at].state = stateOf(c, s)
 	}
 }
 
-// stateOf says how it stands with a copy.
-func stateOf(c *refractv1alpha1.ClusterStatus, rollout *refractv1alpha1.RolloutStatus) state {
-	switch {
+// stateOf says how it stands with a copy. None is as it should be whose object has a change that goes no further.
+func stateOf(c *refractv1alpha1.ClusterStatus, s *refractv1alpha1.PropagationStatus) state {
+	switch stopped := stoppedBy(s); {
 	case c.State == refractv1alpha1.StateFailed, c.Readiness == refractv1alpha1.ReadinessFailed:
 		return failed
 	case c.State == refractv1alpha1.StateOffline:
@@ -231,13 +237,34 @@ func stateOf(c *refractv1alpha1.ClusterStatus, rollout *refractv1alpha1.RolloutS
 		return deleting
 	case c.State == refractv1alpha1.StateDrifted:
 		return drifted
-	case isLater(rollout, c.Name):
+	case isLater(s.Rollout, c.Name) && stopped == right:
 		return later
-	case c.State != refractv1alpha1.StateSynced, c.Readiness == refractv1alpha1.ReadinessInProgress:
+	case !isLater(s.Rollout, c.Name) && (c.State != refractv1alpha1.StateSynced || c.Readiness == refractv1alpha1.ReadinessInProgress):
 		return waits
 	default:
-		return right
+		return stopped
 	}
+}
+
+// stoppedBy returns why the change of an object goes no further; right if none is stopped.
+func stoppedBy(s *refractv1alpha1.PropagationStatus) state {
+	phase := refractv1alpha1.RolloutComplete
+	if s.Rollout != nil {
+		phase = s.Rollout.Phase
+	}
+	switch phase {
+	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+		return reverted
+	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutStalled:
+		return halted
+	case refractv1alpha1.RolloutWaiting:
+		return held
+	case refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutComplete:
+	}
+	if s.Held != nil {
+		return held
+	}
+	return right
 }
 
 // isLater reports whether a cluster keeps what it has until its turn comes.

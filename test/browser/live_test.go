@@ -113,7 +113,9 @@ func TestLive(t *testing.T) {
 	// A change goes out wave by wave.
 	kubectl("hub", "", "set", "image", "--namespace=shop", "deployment/slow", "slow=slow:2")
 	p.open("/?each=1&q=slow")
-	p.until(cell("slow", "member-1", "later"))
+	p.until(cell("slow", "member-1", "held")) // Somebody has to approve it: nothing of it is as it should be.
+	p.until(cell("slow", "member-2", "held"))
+	p.until(`document.querySelector("main .summary").textContent.includes("2 the change waits")`)
 	p.open("/rollouts")
 	p.until(`document.body.textContent.includes("refract rollout approve deployment/shop/slow")`)
 

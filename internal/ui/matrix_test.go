@@ -1,0 +1,57 @@
+package ui
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/status"
+)
+
+// TestStoppedChanges: whose change was reverted or halted, or waits, is not as it should be, however well its copies are: each has
+// a mark of its own, which the summary counts and by which it is found.
+func TestStoppedChanges(t *testing.T) {
+	synced := func(name string) refractv1alpha1.ClusterStatus {
+		return refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StateSynced, Hash: "aa", Readiness: refractv1alpha1.ReadinessReady}
+	}
+	rollout := func(phase refractv1alpha1.RolloutPhase) *refractv1alpha1.RolloutStatus {
+		return &refractv1alpha1.RolloutStatus{
+			Phase: phase, Target: refractv1alpha1.Revision{Name: "new"}, LastGood: refractv1alpha1.Revision{Name: "old"}, Done: []string{"a"},
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		status refractv1alpha1.PropagationStatus
+		want   map[string]int // By state.
+	}{
+		"None":        {"Nothing is under way.", refractv1alpha1.PropagationStatus{}, map[string]int{"right": 2}},
+		"Complete":    {"The change is everywhere.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutComplete)}, map[string]int{"right": 2}},
+		"Progressing": {"One has it, and the other gets it.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutProgressing)}, map[string]int{"right": 1, "later": 1}},
+		"Waiting":     {"Somebody has to do something.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutWaiting)}, map[string]int{"held": 2}},
+		"Halted":      {"The hub and the clusters differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutHalted)}, map[string]int{"halted": 2}},
+		"Stalled":     {"Clusters keep what has failed.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutStalled)}, map[string]int{"halted": 2}},
+		"Reverting":   {"They are about to differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutReverting)}, map[string]int{"reverted": 2}},
+		"Reverted":    {"They differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutReverted)}, map[string]int{"reverted": 2}},
+		"Placement":   {"A change of the placement waits, too.", refractv1alpha1.PropagationStatus{Held: &refractv1alpha1.HeldPlacement{}}, map[string]int{"held": 2}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.status.Clusters = []refractv1alpha1.ClusterStatus{synced("a"), synced("b")}
+			o := &status.Object{Object: render.Object{Kind: "Deployment", Namespace: "shop", Name: "web"}, Status: &tc.status}
+			m := (&matrix{clusters: []string{"a", "b"}, labels: make([]labels.Set, 2), index: map[string]int{"a": 0, "b": 1}}).with([]*status.Object{o}, true)
+			got := map[string]int{}
+			for _, c := range m.page(filterOf(nil)).Counts {
+				got[c.State.Name()] = c.Count
+				if found := m.page(filterOf(map[string][]string{"state": {c.State.Name()}})); found.Objects != 1 {
+					t.Errorf("%s\nthe state %s finds %d objects, want 1", tc.reason, c.State.Name(), found.Objects)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nwhat is counted: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
