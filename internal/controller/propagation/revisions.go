@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func newRevisions(v *revisions, log logr.Logger) (*revisions, error) {
 
 // objectPlace is where the part of an object is kept.
 func objectPlace(key Key, name, system string) types.NamespacedName {
-	if key.Namespace == "" || isSecret(key) {
+	if key.Namespace == "" || isSealed(key) {
 		return types.NamespacedName{Namespace: system, Name: name}
 	}
 	return types.NamespacedName{Namespace: key.Namespace, Name: name}
@@ -75,10 +76,10 @@ func policyPlace(key Key, policy *refractv1alpha1.PolicyRevision, system string)
 	return types.NamespacedName{Namespace: key.Namespace, Name: policy.Revision}
 }
 
-// isSecret reports whether the object's part is sealed: whoever may read ControllerRevisions, or what is stored of them,
-// need not be allowed to read Secrets. It is not kept in Secrets itself: who may delete those may delete the credentials of
-// members, which are beside them.
-func isSecret(key Key) bool { return key.Group == "" && key.Resource == "secrets" }
+// plainPlace is where earlier versions kept the part of an object that is sealed today, and no Secret.
+func plainPlace(key Key, name, system string) types.NamespacedName {
+	return types.NamespacedName{Namespace: cmp.Or(key.Namespace, system), Name: name}
+}
 
 // fill reads the revisions that are not the newest and that clusters are to have.
 func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
@@ -105,7 +106,7 @@ func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
 // read reads one; what is not there, or cannot be read, is said of the copies that need it.
 func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revision) (*material, error) {
 	m := &material{generation: r.Generation, kept: true, allowed: r.Allowed}
-	text, err := v.part(ctx, objectPlace(key, r.Object, v.system), isSecret(key))
+	text, err := v.objectPart(ctx, key, r.Object)
 	if err != nil || text == nil {
 		m.err = fmt.Errorf("revision %s, which the cluster is to keep, is gone from the hub", r.Name)
 		return m, err
@@ -130,6 +131,37 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 	return m, nil
 }
 
+// objectPart reads the part of an object; nil if it is not there.
+func (v *revisions) objectPart(ctx context.Context, key Key, name string) ([]byte, error) {
+	at := objectPlace(key, name, v.system)
+	text, err := v.part(ctx, at, isSealed(key))
+	if text != nil || err != nil || !isSealed(key) {
+		return text, err
+	}
+	if err := v.reseal(ctx, key, name); err != nil {
+		return nil, err
+	}
+	return v.part(ctx, at, true)
+}
+
+// reseal seals the part of an object that an earlier version has kept in plain text, if it is there.
+func (v *revisions) reseal(ctx context.Context, key Key, name string) error {
+	plain, at := plainPlace(key, name, v.system), objectPlace(key, name, v.system)
+	c := &appsv1.ControllerRevision{}
+	if err := v.live.Get(ctx, plain, c); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	text := c.Data.Raw
+	if revision.Check(text, name) != nil {
+		return nil //nolint:nilerr // It is sealed, or somebody has changed it.
+	}
+	v.cache.add(at, text) // If the two places are one, this is all that is left for a moment.
+	if there, err := v.there(ctx, at, true); err != nil || there {
+		return err
+	}
+	return v.put(ctx, at, text, true)
+}
+
 // part reads a part; nil if it is not there.
 func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bool) ([]byte, error) {
 	if text := v.cache.get(at); text != nil {
@@ -148,7 +180,7 @@ func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bo
 	return text, nil
 }
 
-// fetch reads a part from the hub. One of a Secret that was sealed with a key that is gone is [revision.ErrSealed].
+// fetch reads a part from the hub. One that was sealed with a key that is gone is [revision.ErrSealed].
 func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, secret bool) ([]byte, error) {
 	c := &appsv1.ControllerRevision{}
 	if err := v.live.Get(ctx, at, c); err != nil {
@@ -202,7 +234,7 @@ func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name strin
 	if object.Name != name {
 		return errRevision
 	}
-	if err := v.store(ctx, objectPlace(key, object.Name, v.system), &object, isSecret(key)); err != nil {
+	if err := v.store(ctx, objectPlace(key, object.Name, v.system), &object, isSealed(key)); err != nil {
 		return err
 	}
 	for i := range policies {
@@ -305,6 +337,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	}
 	again := time.Duration(0)
 	var errs []error
+	plain := map[types.NamespacedName]Key{}
 	look := func(o client.Object, needed map[types.NamespacedName]bool) {
 		at := client.ObjectKeyFromObject(o)
 		if needed[at] {
@@ -318,6 +351,12 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 			again = max(again, left)
 			return
 		}
+		if key, is := plain[at]; is {
+			if err := v.reseal(ctx, key, at.Name); err != nil {
+				errs = append(errs, err)
+				return
+			}
+		}
 		v.cache.drop(at)
 		errs = append(errs, client.IgnoreNotFound(v.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())})))
 	}
@@ -330,8 +369,11 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	rollouts := v.rollouts() // What was named meanwhile is.
 	needed := map[types.NamespacedName]bool{}
 	for key, s := range rollouts {
-		for at := range partsOf(key, s, v.system) {
+		for at, part := range partsOf(key, s, v.system) {
 			needed[at] = true
+			if part.sealed {
+				plain[plainPlace(part.of, at.Name, v.system)] = part.of
+			}
 		}
 	}
 	there := map[types.NamespacedName]bool{}
@@ -357,12 +399,12 @@ func (v *revisions) keepAgain(
 	ctx context.Context, namespace string, key Key, s *refractv1alpha1.RolloutStatus, there map[types.NamespacedName]bool,
 ) (names bool, err error) {
 	gone := map[types.NamespacedName]bool{}
-	for at, sealed := range partsOf(key, s, v.system) {
+	for at, part := range partsOf(key, s, v.system) {
 		if at.Namespace != namespace {
 			continue
 		}
 		if names = true; !there[at] {
-			gone[at] = sealed
+			gone[at] = part.sealed
 		}
 	}
 	if len(gone) == 0 && s.Phase != refractv1alpha1.RolloutStalled {

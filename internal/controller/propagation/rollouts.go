@@ -279,13 +279,19 @@ func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is 
 // errRevision is wrapped by the error for a revision that cannot be kept now, as the object is another by now.
 var errRevision = errors.New("the revision is not the newest any more")
 
-// partsOf are where the parts of revisions are kept that the rollout of an object names, and whether they are sealed.
-func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) map[types.NamespacedName]bool {
-	parts := map[types.NamespacedName]bool{}
+// keptPart is a part of a revision that a rollout names.
+type keptPart struct {
+	of     Key // The object; also of parts of policies.
+	sealed bool
+}
+
+// partsOf are the parts of revisions that the rollout of an object names, by where they are kept.
+func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) map[types.NamespacedName]keptPart {
+	parts := map[types.NamespacedName]keptPart{}
 	add := func(key Key, object string, policies []refractv1alpha1.PolicyRevision) {
-		parts[objectPlace(key, object, system)] = isSecret(key)
+		parts[objectPlace(key, object, system)] = keptPart{of: key, sealed: isSealed(key)}
 		for i := range policies {
-			parts[policyPlace(key, &policies[i], system)] = false
+			parts[policyPlace(key, &policies[i], system)] = keptPart{of: key}
 		}
 	}
 	for _, r := range revisionsIn(s) {
