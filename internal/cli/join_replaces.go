@@ -75,6 +75,16 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 	if err != nil {
 		return err
 	}
+	if servedAs == "" {
+		gone, err := isGone(ctx, hub, old)
+		if err != nil {
+			return err
+		}
+		if gone { // The command that is repeated here had got that far.
+			fmt.Fprintf(s.err, formerName, old.Name, name)
+			return nil
+		}
+	}
 	if servedAs != name {
 		return withHint(fmt.Errorf("cluster %q is not served as %q", old.Name, name), "refract get clusters says why; nothing was deleted")
 	}
@@ -103,8 +113,20 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "cluster %s is gone; its copies are those of %s\n", old.Name, name)
+	fmt.Fprintf(s.err, formerName, old.Name, name)
 	return nil
+}
+
+// formerName is said at the end.
+const formerName = "cluster %s is gone; its copies are those of %s\n"
+
+// isGone reports whether a FederatedCluster was deleted meanwhile.
+func isGone(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (bool, error) {
+	now, err := member.Find(ctx, hub, fc.Name)
+	if errors.Is(err, member.ErrNotJoined) {
+		return true, nil
+	}
+	return err == nil && now.UID != fc.UID, err
 }
 
 // renameAccount has the account that was made on the member be that of the new name. It does nothing if none was made.
