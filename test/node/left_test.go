@@ -46,6 +46,10 @@ var left = []struct {
 		},
 	},
 	{
+		reason: "The first start after an upgrade takes off the finalizers and owners that earlier versions have set: TestReportOne has such Propagations.",
+		rights: []string{"refract: patch propagations.refract.dev"},
+	},
+	{
 		reason: "It takes members, and objects that are propagated: test/adversary has the hub's role with both.",
 		rights: []string{
 			"refract: create clusterpropagations.refract.dev",
