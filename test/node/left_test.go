@@ -50,6 +50,11 @@ var left = []struct {
 		rights: []string{"refract: patch propagations.refract.dev"},
 	},
 	{
+		reason: "A cluster is read anew when its status was changed meanwhile.",
+		maybe:  true,
+		rights: []string{"refract: get federatedclusters.core.kubeadmiral.io"},
+	},
+	{
 		reason: "It takes members, and objects that are propagated: test/adversary has the hub's role with both.",
 		rights: []string{
 			"refract: create clusterpropagations.refract.dev",
