@@ -152,7 +152,7 @@ func named(values map[string]any) map[string]any {
 	return all
 }
 
-// TestImageIsNamed: the chart has no default registry, and an image is not pulled from a host that nobody named.
+// TestImageIsNamed: the chart has no default registry, and the pods pull no image from a host that the user did not name.
 func TestImageIsNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"image: {registry: ''}":   "image.registry: want the host of a registry of yours",

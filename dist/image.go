@@ -25,7 +25,7 @@ import (
 // imageDir is the folder with the image, an OCI layout.
 const imageDir = "image"
 
-// imageName is the name of the image where it is imported, and in its signature. No registry can have it: whoever pushes the image names theirs.
+// imageName is the name of the image where it is imported, and in its signature. It is no host name, so the user names a registry at the push.
 const imageName = "registry.invalid/refract"
 
 // user is who the program runs as, nobody who owns anything.

@@ -302,7 +302,7 @@ const (
 	RolloutWaiting     RolloutPhase = "Waiting"     // It waits for what the message says.
 	RolloutHalted      RolloutPhase = "Halted"      // Clusters failed; no other is touched.
 	RolloutReverting   RolloutPhase = "Reverting"   // Clusters failed; all get back what they had.
-	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and what they had is stored nowhere: somebody has to act.
+	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and their former content is not stored: an administrator has to act.
 	RolloutReverted    RolloutPhase = "Reverted"    // All have it back.
 	RolloutComplete    RolloutPhase = "Complete"    // Every cluster has the target.
 )
@@ -388,7 +388,7 @@ type RolloutStatus struct {
 
 	// LastGood is what every cluster had when a rollout was complete for the last time. A
 	// cluster that is in none of the lists below has that; the target if the phase is Complete. If
-	// its name is "found", there is no record of that: each cluster keeps what it was found with.
+	// its name is "found", there is no record of it: each cluster keeps its present content.
 	LastGood Revision `json:"lastGood"`
 
 	// Superseded is a target before this one that some clusters got.
@@ -400,7 +400,7 @@ type RolloutStatus struct {
 	Attempt int32 `json:"attempt,omitempty"`
 
 	// Nonce is a random part of what Awaits says. Each attempt has its own, and each approval that is
-	// used replaces it: so nobody can approve what does not wait yet, or approve twice.
+	// used replaces it. So an approval cannot be given in advance, or used twice.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Nonce string `json:"nonce,omitempty"`
