@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,10 +20,12 @@ const (
 	// The wait doubles from the first to the last with each try that fails.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
-	// breakerTries is how many writes may try after the member has said that it is ready.
+	// breakerTries is how many writes may try after the member was found to be well.
 	breakerTries = 4
-	// askPause is how long others wait while the member is asked whether it is ready.
+	// askPause is how long others wait while the member is asked whether it is well.
 	askPause = 250 * time.Millisecond
+	// doubtPause is the time between two such questions while nobody waits.
+	doubtPause = 2 * time.Second
 	// placesFor is for how long failures that may be those of one type count together, and mostPlaces how many places of them are known.
 	placesFor  = 30 * time.Second
 	mostPlaces = 64
@@ -35,13 +36,13 @@ const (
 type breaker struct {
 	now    func() time.Time
 	opened func(bool) // Told when it opens and closes.
-	// ask has the member asked whether it is ready, and [breaker.answered] told. It must not block.
+	// ask finds out whether the member is well, by requests that no copy is part of, and has [breaker.answered] told. It must not block.
 	ask func()
 
 	mu       sync.Mutex
 	failures int       // In a row.
 	until    time.Time // When the member is asked next.
-	asking   time.Time // Until when an answer is awaited.
+	asking   time.Time // Until when it is not asked again.
 	tries    int       // How many writes may still try.
 	trying   time.Time // Until when the others wait for those that try.
 	places   places
@@ -60,7 +61,7 @@ type places struct {
 	all      map[writeScope]struct{}
 }
 
-// pause returns how long to wait; zero to go on. While the breaker is open, the member is asked whether it is ready, and zero
+// pause returns how long to wait; zero to go on. While the breaker is open, the member is asked whether it is well, and zero
 // is for a few callers alone after it was.
 func (b *breaker) pause() time.Duration {
 	b.mu.Lock()
@@ -80,25 +81,35 @@ func (b *breaker) pause() time.Duration {
 	case now.Before(b.trying):
 		return jitter(firstPause)
 	}
+	b.doubt(now)
+	return jitter(askPause)
+}
+
+// doubt has the member asked whether it is well. The lock must be held.
+func (b *breaker) doubt(now time.Time) {
 	b.asking = now.Add(requestTimeout)
 	b.ask()
-	return jitter(askPause)
 }
 
 func (b *breaker) isOpen() bool { return b.failures >= breakerTrips }
 
-// answered is told whether the member is ready; the error is why it is not.
+// answered is told whether the member is well; the error is why it is not.
 func (b *breaker) answered(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	was, now := b.isOpen(), b.now()
 	b.asking = time.Time{}
 	switch {
-	case !b.isOpen() || b.now().Before(b.until):
+	case !was && err == nil: // What fails are copies: each waits by itself, and the others go on.
+		b.places, b.asking = places{}, now.Add(doubtPause)
+	case !was && b.places.failures == 0, was && now.Before(b.until): // A write has succeeded meanwhile; it was asked for what was before.
 	case err != nil:
+		b.failures, b.places = max(b.failures, breakerTrips-1), places{}
 		b.fail()
 	default:
 		b.tries, b.trying = breakerTries, time.Time{}
 	}
+	b.tell(was)
 }
 
 // fail counts a failure that concerns the whole member. The lock must be held.
@@ -123,18 +134,18 @@ func (b *breaker) note(at writeScope, err error) {
 		// It was under way when the others began to wait: a try it was not.
 	case ConcernsAll(err):
 		b.fail()
-	case ConcernsType(err) && was:
-		if b.tries == 0 { // Those that tried before have not succeeded.
-			b.fail()
-		}
+	case was: // A refusal says nothing, and neither does what may be wrong with one type; the next may try.
+		b.tries, b.trying = min(b.tries+1, breakerTries), time.Time{}
 	case ConcernsType(err):
-		if b.places.add(at, b.now()) {
-			b.failures, b.places = breakerTrips-1, places{}
-			b.fail()
+		if now := b.now(); b.places.add(at, now) && !now.Before(b.asking) {
+			b.doubt(now)
 		}
-	case was:
-		b.tries, b.trying = min(b.tries+1, breakerTries), time.Time{} // A refusal says nothing; the next may try.
 	}
+	b.tell(was)
+}
+
+// tell says if it has opened or closed. The lock must be held.
+func (b *breaker) tell(was bool) {
 	if is := b.isOpen(); is != was {
 		b.opened(is)
 	}
@@ -179,6 +190,17 @@ func ConcernsAll(err error) bool { return concern(err) == ofMember }
 // Errors of webhooks, which have names, are not among them.
 func ConcernsType(err error) bool { return concern(err) == ofType }
 
+// isDenial reports whether admission has denied an object, by a webhook or a policy.
+func isDenial(message string) bool {
+	return strings.HasPrefix(message, deniedByWebhook) || strings.Contains(message, deniedByPolicy)
+}
+
+// isUntyped reports whether an object is none of its type's schema on the cluster, as one with two items of one name in a list. An API server
+// that applies it fails with status 500, and quotes it.
+func isUntyped(message string) bool {
+	return strings.HasPrefix(message, "failed to create typed patch object") || strings.HasPrefix(message, "failed to convert new ")
+}
+
 func concern(err error) whose {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return ofNobody
@@ -192,14 +214,16 @@ func concern(err error) whose {
 	}
 	s := status.Status()
 	switch {
+	case isDenial(s.Message):
+		return ofObject // Its status is what a webhook or a policy says it is.
 	case s.Code == http.StatusUnauthorized, s.Code == http.StatusTooManyRequests, s.Code == http.StatusRequestTimeout:
 		return ofMember
-	case s.Code < http.StatusInternalServerError, isTooLarge(s.Message):
+	case s.Code < http.StatusInternalServerError, isTooLarge(s.Message), isUntyped(s.Message):
 		return ofObject
+	case ofStorage(s.Message) != "":
+		return ofMember
 	case strings.Contains(s.Message, "webhook"):
 		return ofObject // A webhook that fails is one for some types; its API server is well.
-	case slices.ContainsFunc(storageWords, func(words string) bool { return strings.Contains(s.Message, words) }):
-		return ofMember
 	default:
 		return ofType
 	}

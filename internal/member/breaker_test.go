@@ -14,10 +14,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func serverError(code int, message string) error {
 	return apierrors.NewGenericServerResponse(code, "patch", schema.GroupResource{Resource: "configmaps"}, "x", message, 0, true)
+}
+
+// statusError is what an API server says.
+func statusError(code int32, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code, Message: message,
+	}}
 }
 
 func TestConcernsAll(t *testing.T) {
@@ -35,15 +43,27 @@ func TestConcernsAll(t *testing.T) {
 		"Broken":       {"It may be one type alone.", serverError(http.StatusServiceUnavailable, "later"), false},
 		"TooLarge":     {"Smaller objects can be written.", serverError(http.StatusInternalServerError, "etcdserver: request is too large"), false},
 		"Webhook":      {"A webhook is there for some types; the others can be written.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
-		"Invalid":      {"This object is wrong, others are not.", serverError(http.StatusUnprocessableEntity, "no"), false},
-		"Conflict":     {"The same.", serverError(http.StatusConflict, "no"), false},
-		"Forbidden":    {"The same.", serverError(http.StatusForbidden, "no"), false},
-		"NotFound":     {"The same.", serverError(http.StatusNotFound, "no"), false},
+		"Denied":       {"A webhook chooses its status.", statusError(http.StatusTooManyRequests, `admission webhook "x" denied the request: later`), false},
+		"DeniedToAll":  {"The same.", statusError(http.StatusUnauthorized, `admission webhook "x" denied the request`), false},
+		"Policy":       {"A policy does, too.", statusError(http.StatusUnauthorized, `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), false},
+		"Quoted": {
+			"An API server quotes what is twice in a list.",
+			statusError(http.StatusInternalServerError, `failed to create typed patch object (shop/web; apps/v1, Kind=Deployment): .env: duplicate entries for key [name="etcdserver: no leader"]`), false,
+		},
+		"QuotedElsewhere": {"Storage does not speak in quotes.", statusError(http.StatusInternalServerError, `cannot convert "etcdserver: no leader"`), false},
+		"OfStorage":       {"It is passed on.", statusError(http.StatusInternalServerError, "Internal error occurred: rpc error: code = Unavailable desc = etcdserver: no leader"), true},
+		"Invalid":         {"This object is wrong, others are not.", serverError(http.StatusUnprocessableEntity, "no"), false},
+		"Conflict":        {"The same.", serverError(http.StatusConflict, "no"), false},
+		"Forbidden":       {"The same.", serverError(http.StatusForbidden, "no"), false},
+		"NotFound":        {"The same.", serverError(http.StatusNotFound, "no"), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if got := ConcernsAll(tc.err); got != tc.want {
 				t.Errorf("%s\nConcernsAll(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
+			}
+			if hidden := masked(schema.GroupResource{Resource: "secrets"}, tc.err); ConcernsAll(hidden) != tc.want {
+				t.Errorf("%s\nConcernsAll(%v): want the same when the answer is about a Secret", tc.reason, hidden)
 			}
 		})
 	}
@@ -178,7 +198,8 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// TestBreakerOfOneType: failures of one object, one type, one webhook or one namespace hold no others, however many they are. Those of several types and namespaces do.
+// TestBreakerOfOneType: failures of objects, types, webhooks and namespaces hold no others, however many they are. Those of several types and namespaces have
+// the member asked whether it is well, and others wait if it is not.
 func TestBreakerOfOneType(t *testing.T) {
 	unavailable, broken := serverError(http.StatusServiceUnavailable, "later"), serverError(http.StatusInternalServerError, "no")
 	late := apierrors.NewTimeoutError("late", 1)
@@ -188,20 +209,21 @@ func TestBreakerOfOneType(t *testing.T) {
 		namespaces int
 		apart      time.Duration
 		want       bool // Whether others wait.
+		asks       bool // Whether the member is asked.
 	}{
 		"TooLarge": {[]error{
 			serverError(http.StatusInternalServerError, "etcdserver: request is too large"),
 			serverError(http.StatusInternalServerError, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097300 vs. 2097152)"),
 			apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
 			&SizeError{MostSent + 1},
-		}, 10, 10, 0, false},
-		"Type":      {[]error{unavailable, late, broken}, 1, 50, 0, false},
-		"Namespace": {[]error{unavailable, late, broken}, 50, 1, 0, false},
-		"Webhook":   {[]error{serverError(http.StatusInternalServerError, `failed calling webhook "x"`)}, 10, 10, 0, false},
-		"All":       {[]error{broken}, 2, 2, 0, true},
-		"Rare":      {[]error{broken}, 2, 2, placesFor + time.Second, false},
-		"Storage":   {[]error{serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded")}, 1, 1, 0, true},
-		"Patience":  {[]error{serverError(http.StatusTooManyRequests, "later")}, 1, 1, 0, true},
+		}, 10, 10, 0, false, false},
+		"Type":      {[]error{unavailable, late, broken}, 1, 50, 0, false, false},
+		"Namespace": {[]error{unavailable, late, broken}, 50, 1, 0, false, false},
+		"Webhook":   {[]error{serverError(http.StatusInternalServerError, `failed calling webhook "x"`)}, 10, 10, 0, false, false},
+		"All":       {[]error{broken}, 2, 2, 0, false, true},
+		"Rare":      {[]error{broken}, 2, 2, placesFor + time.Second, false, false},
+		"Storage":   {[]error{serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded")}, 1, 1, 0, true, false},
+		"Patience":  {[]error{serverError(http.StatusTooManyRequests, "later")}, 1, 1, 0, true, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -210,8 +232,14 @@ func TestBreakerOfOneType(t *testing.T) {
 				b.note(writeScope{fmt.Sprint(i / tc.types % tc.namespaces), schema.GroupResource{Resource: fmt.Sprint(i % tc.types)}}, tc.errs[i%len(tc.errs)])
 				b.at = b.at.Add(tc.apart)
 			}
-			if got := b.pause() > 0; got != tc.want {
-				t.Errorf("want others to wait: %t, got %t", tc.want, got)
+			if got := b.pause() > 0; got != tc.want || (b.asked > 0) != tc.asks {
+				t.Errorf("want others to wait: %t, and the member asked: %t, got %t, %d times", tc.want, tc.asks, got, b.asked)
+			}
+			if tc.asks {
+				b.answered(errors.New("not well"))
+			}
+			if got := b.pause() > 0; got != (tc.want || tc.asks) {
+				t.Errorf("it is not well: want others to wait: %t, got %t", tc.want || tc.asks, got)
 			}
 			if len(b.places.all) > mostPlaces {
 				t.Errorf("want what is known bounded, got %d places", len(b.places.all))
@@ -220,25 +248,128 @@ func TestBreakerOfOneType(t *testing.T) {
 	}
 }
 
-// TestBreakerOfAllTypes: a member that says that it is ready, and refuses all writes, is asked for few.
+// TestBreakerOfAllTypes: a member that refuses all writes, also that of no copy, is asked for few. One that is well for others is asked seldom, and nobody waits, however
+// many copies of how many types and namespaces fail.
 func TestBreakerOfAllTypes(t *testing.T) {
-	b, writes := newShut(), 0
-	for end := b.at.Add(time.Minute); b.at.Before(end); b.at = b.at.Add(10 * time.Millisecond) {
-		asked := b.asked
-		for i := range 20 {
-			if b.pause() > 0 {
-				continue
+	for _, well := range []bool{true, false} {
+		b, writes, waits := newShut(), 0, 0
+		for end := b.at.Add(time.Minute); b.at.Before(end); b.at = b.at.Add(10 * time.Millisecond) {
+			asked := b.asked
+			for i := range 20 {
+				if b.pause() > 0 {
+					waits++
+					continue
+				}
+				writes++
+				b.note(writeScope{fmt.Sprint(i % 3), schema.GroupResource{Resource: fmt.Sprint(i % 5)}}, serverError(http.StatusInternalServerError, "no"))
 			}
-			writes++
-			b.note(writeScope{fmt.Sprint(i % 3), schema.GroupResource{Resource: fmt.Sprint(i % 5)}}, serverError(http.StatusInternalServerError, "no"))
+			switch {
+			case b.asked == asked:
+			case well:
+				b.answered(nil)
+			default:
+				b.answered(errors.New("no"))
+			}
 		}
-		if b.asked > asked {
-			b.answered(nil)
+		switch {
+		case well && (waits > 0 || len(b.states) > 0 || b.asked > int(time.Minute/doubtPause)+1 || b.asked < 2):
+			t.Errorf("it is well: want nobody to wait, and few questions, got %d of %d, %d questions", waits, writes, b.asked)
+		case !well && (writes > 20 || b.asked > 12 || len(b.states) != 1):
+			t.Errorf("it is not well: want at most 20 writes in a minute, and few questions, got %d, %d", writes, b.asked)
 		}
 	}
-	if most := breakerTrips + 7*breakerTries; writes > most || writes < breakerTrips+breakerTries {
-		t.Errorf("want some writes in a minute, and at most %d, got %d", most, writes)
+}
+
+// TestBreakerIsBesideTheCopies: what a member answers about copies of a tenant does not decide for how long the others wait.
+func TestBreakerIsBesideTheCopies(t *testing.T) {
+	b, at, broken := newShut(), writeScope{"shop", configMaps.GroupResource()}, serverError(http.StatusInternalServerError, "no")
+	fail := func() {
+		for i := range breakerTrips {
+			b.note(writeScope{fmt.Sprint(i), schema.GroupResource{Resource: fmt.Sprint(i)}}, broken)
+		}
 	}
+	fail()
+	b.note(at, nil)
+	b.answered(errors.New("not well"))
+	if d := b.pause(); d != 0 {
+		t.Errorf("a copy was taken while the member was asked: want nobody to wait, got %v", d)
+	}
+	for range breakerTrips {
+		b.note(at, errors.New("connection refused"))
+	}
+	b.at = b.at.Add(2 * firstPause)
+	b.letting()
+	b.answered(nil)
+	for range 10 * breakerTries {
+		if b.letting() == 0 {
+			t.Fatal("it is well again: want copies that fail by themselves not to use the tries of the others")
+		}
+		fail()
+	}
+	b.note(at, nil)
+	if d := b.pause(); d != 0 {
+		t.Errorf("a copy was taken: want all to go on, got %v", d)
+	}
+}
+
+// TestExamine: whether a member takes writes is found out with a write of nothing.
+func TestExamine(t *testing.T) {
+	cases := map[string]struct {
+		err  error
+		want bool
+	}{
+		"Taken":     {nil, true},
+		"Forbidden": {denied("patch", "namespaces"), true},
+		"Denied":    {statusError(http.StatusBadRequest, `admission webhook "x" does not support dry run`), true},
+		"Webhook":   {statusError(http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": down`), true},
+		"Broken":    {statusError(http.StatusInternalServerError, "no"), false},
+		"Storage":   {statusError(http.StatusInternalServerError, "etcdserver: no leader"), false},
+		"Later":     {statusError(http.StatusTooManyRequests, "later"), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStub(t)
+			s.refuse["PATCH namespaces"] = tc.err
+			m := connect(t, s)
+			if err := m.api.request(t.Context(), m.api.examine); (err == nil) != tc.want {
+				t.Errorf("want it well: %t, got %v", tc.want, err)
+			}
+			if s.count("PATCH namespaces") != 1 {
+				t.Error("want it found out by one write")
+			}
+		})
+	}
+}
+
+// TestTenantFailsEverywhere: copies of a tenant that owns two namespaces and two types fail, and those of others are written.
+func TestTenantFailsEverywhere(t *testing.T) {
+	custom := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	s := newStub(t)
+	s.refuse["PATCH widgets"], s.refuse["PATCH secrets"] = statusError(http.StatusInternalServerError, "no"), statusError(http.StatusInternalServerError, "no")
+	m := connect(t, s)
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	for i := range 50 {
+		for _, gvr := range []schema.GroupVersionResource{custom, secrets} {
+			if err := m.Copies.Apply(t.Context(), gvr, types.NamespacedName{Namespace: fmt.Sprint("n", i%2), Name: "x"}, []byte(`{}`)); !ConcernsType(err) {
+				t.Fatalf("want a failure, got %v", err)
+			}
+			if d := m.Pause(); d != 0 {
+				t.Fatalf("after %d writes of one tenant that failed: want others not held, got %s", i, d)
+			}
+		}
+	}
+	eventually(t, "the member is asked", func() bool { return s.count("PATCH namespaces") > 0 })
+	s.set(func() {
+		s.refuse["PATCH namespaces"] = statusError(http.StatusInternalServerError, "no")
+	})
+	m.api.breaker.now = func() time.Time { return time.Now().Add(time.Minute) }
+	for i := range breakerTrips {
+		gvr := []schema.GroupVersionResource{custom, secrets}[i%2]
+		if err := m.Copies.Apply(t.Context(), gvr, types.NamespacedName{Namespace: fmt.Sprint("n", i%2), Name: "x"}, []byte(`{}`)); err == nil {
+			t.Fatal("want a failure")
+		}
+	}
+	eventually(t, "all wait, as the member takes no write", func() bool { return m.Pause() > 0 })
 }
 
 // TestSize: what cannot be stored is not sent.

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -104,7 +105,7 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 		lifetime:  lifetime{ctx: ctx, stop: stop},
 	}
 	c.breaker.ask = func() {
-		go func() { c.breaker.answered(c.request(c.lifetime.ctx, c.probe)) }() // Whoever closes the connection waits for requests.
+		go func() { c.breaker.answered(c.request(c.lifetime.ctx, c.examine)) }() // Whoever closes the connection waits for requests.
 	}
 	return c, nil
 }
@@ -132,6 +133,22 @@ func (c *connection) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return c.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
+}
+
+// examine is [connection.probe], and finds out whether the API server takes writes: it is asked to change nothing of a namespace that every
+// cluster has, and to store nothing of that. No tenant has a hand in that namespace or in its type. That this object is refused is an answer as well.
+func (c *connection) examine(ctx context.Context) error {
+	if err := c.probe(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	o := metav1.PatchOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}}
+	_, err := c.metadata.patch(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem}, types.MergePatchType, []byte("{}"), o)
+	if ConcernsAll(err) || ConcernsType(err) {
+		return fmt.Errorf("asking whether writes are taken: %w", err)
+	}
+	return nil
 }
 
 // action is what a request does, in the words of RBAC.

@@ -95,15 +95,42 @@ func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) str
 	switch {
 	case strings.HasPrefix(said.Message, webhook):
 		return fmt.Sprintf("%s%q: %s", webhook, unnamedCause, notShown)
-	case strings.HasPrefix(said.Message, "admission webhook"):
-		return "admission webhook of the cluster denied the request about Secrets: " + notShown
+	case strings.HasPrefix(said.Message, deniedByWebhook):
+		return deniedByWebhook + "of the cluster denied the request about Secrets: " + notShown
+	case strings.Contains(said.Message, deniedByPolicy):
+		return "a policy of the cluster" + deniedByPolicy + notShown
 	}
-	for _, words := range slices.Concat(storageWords, tooLarge) {
+	if words := ofStorage(said.Message); words != "" {
+		return words
+	}
+	for _, words := range tooLarge {
 		if strings.Contains(said.Message, words) {
 			return words
 		}
 	}
 	return fmt.Sprintf("the API server refused the request about Secrets with status %d: %s", code, notShown)
+}
+
+// How API servers say that admission has denied an object.
+const (
+	deniedByWebhook = "admission webhook "
+	deniedByPolicy  = " denied request: "
+)
+
+// ofStorage returns what etcd says about itself, if an answer of an API server is that; empty if not. Nothing stands before it that an object
+// may have: what quotes an object has other words first.
+func ofStorage(message string) string {
+	for _, before := range []string{"Internal error occurred: ", `an error on the server ("`} {
+		message = strings.TrimPrefix(message, before)
+	}
+	if strings.HasPrefix(message, "rpc error: ") {
+		_, message, _ = strings.Cut(message, " desc = ")
+	}
+	at := slices.IndexFunc(storageWords, func(words string) bool { return strings.HasPrefix(message, words) })
+	if at < 0 {
+		return ""
+	}
+	return storageWords[at]
 }
 
 // storageWords are those of etcd about itself, in the answers of API servers. They concern all objects.
