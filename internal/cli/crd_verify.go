@@ -136,7 +136,7 @@ func (o *crdVerifyOptions) run(ctx context.Context, s *streams) error {
 	budget, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	var verification *crd.Verification
-	err = s.within(budget, func() error {
+	err = s.within(budget, grace, func() error {
 		var err error
 		verification, err = o.verification(ctx, budget, s)
 		return err

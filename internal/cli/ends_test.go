@@ -283,9 +283,9 @@ func TestWhole(t *testing.T) {
 	left := make(chan struct{})
 	later := make(chan error, 1)
 	finished := false
-	err := s.within(ctx, func() error {
+	err := s.within(ctx, grace, func() error {
 		defer func() { later <- s.whole(func() error { return errors.New("it was begun") }) }()
-		whole := s.whole(func() error {
+		whole := s.narrating(io.Discard).whole(func() error { // As of one member among many.
 			cancel()
 			<-time.After(2 * grace) // Longer than what it would be left after.
 			finished = true

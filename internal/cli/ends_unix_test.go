@@ -3,14 +3,59 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// TestHangingPlugin: a command whose kubeconfig names a program for credentials that does not end, ends soon after its --timeout all the same.
+func TestHangingPlugin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "wait")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(file); err != nil { // It ends the programs.
+			t.Error(err)
+		}
+	})
+	config := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: hub, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: hub, context: {cluster: hub, user: somebody}}]
+users:
+- name: somebody
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: sh
+      args: [-c, "while [ -e %s ]; do sleep 0.1; done"]
+      interactiveMode: Never
+current-context: hub
+`, file)
+	name := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(name, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, tc := range hangs {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(strings.ReplaceAll(tc.args, "MEMBER", name))
+			run := start(t.Context(), "refract", append(args, "--kubeconfig", name, "--timeout", "100ms"), strings.NewReader(""))
+			code := run.wantSoon(t, 100*time.Millisecond+soon)
+			if text := run.said.String(); code != exitError || !strings.Contains(text, "the --timeout of 100ms was over, and ") ||
+				!strings.Contains(text, "the program that the kubeconfig names") || !strings.Contains(text, "\nhint: ") {
+				t.Errorf("exit code %d, and it said:\n%s", code, text)
+			}
+		})
+	}
+}
 
 // TestSignals: the program ends soon after a signal, whether it waits for input or computes.
 func TestSignals(t *testing.T) {

@@ -55,6 +55,16 @@ func withHint(err error, hint string) error {
 	return &hinted{error: err, hint: hint}
 }
 
+// reportEnd writes the error that a command ends with, and how far the command has come if it was interrupted.
+func reportEnd(w io.Writer, s *streams, err error) {
+	state, remedy := s.standing()
+	if state == "" || !errors.Is(err, context.Canceled) {
+		report(w, err)
+		return
+	}
+	fmt.Fprintf(w, "error: interrupted, and %s\nhint: %s\n", state, remedy)
+}
+
 // report writes an error for people: a line for each of the errors that were
 // joined, and the first hint that one of them has.
 func report(w io.Writer, err error) {

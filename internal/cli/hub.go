@@ -36,7 +36,6 @@ func reach(ctx context.Context, what string, c *clusterFlags) (*rest.Config, *di
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.QPS = -1                           // The API server alone decides how fast it may be asked.
 	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated does not matter to who only lists it.
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {

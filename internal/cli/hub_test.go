@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -38,6 +39,7 @@ type fakeHub struct {
 	changed *sync.Cond
 	objects map[fakeKey]*unstructured.Unstructured
 	log     []fakeEvent
+	types   []fakeType
 	// before, if set, is called for each request that is not for reading.
 	before func(method, resource string)
 }
@@ -54,11 +56,14 @@ type fakeEvent struct {
 	object    *unstructured.Unstructured
 }
 
-// fakeTypes are what the fake hub serves.
-var fakeTypes = []struct {
+// fakeType is one that the fake hub serves.
+type fakeType struct {
 	gv       schema.GroupVersion
 	resource metav1.APIResource
-}{
+}
+
+// fakeTypes are what the fake hub serves.
+var fakeTypes = []fakeType{
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"}}},
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "secrets", Kind: "Secret", Namespaced: true}},
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, ShortNames: []string{"cm"}}},
@@ -78,14 +83,19 @@ var fakeTypes = []struct {
 
 // newFakeHub returns a hub that holds the objects.
 func newFakeHub(objects []*unstructured.Unstructured) *fakeHub {
-	h := &fakeHub{objects: map[fakeKey]*unstructured.Unstructured{}}
+	return startFakeHub(objects, fakeTypes, func(h http.Handler) http.Handler { return h })
+}
+
+// startFakeHub is newFakeHub with other types, and something before the handler of all requests.
+func startFakeHub(objects []*unstructured.Unstructured, types []fakeType, behind func(http.Handler) http.Handler) *fakeHub {
+	h := &fakeHub{objects: map[fakeKey]*unstructured.Unstructured{}, types: types}
 	h.changed = sync.NewCond(&h.mu)
 	system := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 	system.SetName(metav1.NamespaceSystem)
 	for _, o := range append(objects, system) {
 		h.put(o)
 	}
-	h.Server = httptest.NewTLSServer(h)
+	h.Server = httptest.NewTLSServer(behind(h))
 	return h
 }
 
@@ -104,7 +114,7 @@ func (h *fakeHub) remove(o *unstructured.Unstructured) {
 }
 
 func (h *fakeHub) key(o *unstructured.Unstructured) fakeKey {
-	for _, t := range fakeTypes {
+	for _, t := range h.types {
 		if t.resource.Kind == o.GetKind() {
 			return fakeKey{t.resource.Name, types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}}
 		}
@@ -147,10 +157,14 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if path[0] == "version" {
-		answer(w, map[string]any{})
+		answer(w, map[string]any{"gitVersion": "v1.35.0"})
 		return
 	}
 	if h.discover(w, path) {
+		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/token") {
+		answer(w, map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "status": map[string]any{"token": memberToken}})
 		return
 	}
 	path = path[2:]
@@ -200,7 +214,7 @@ func (h *fakeHub) discover(w io.Writer, path []string) bool {
 		return true
 	case len(path) == 1 && path[0] == "apis":
 		list := metav1.APIGroupList{}
-		for _, t := range fakeTypes {
+		for _, t := range h.types {
 			version := metav1.GroupVersionForDiscovery{GroupVersion: t.gv.String(), Version: t.gv.Version}
 			group := metav1.APIGroup{Name: t.gv.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}
 			if t.gv.Group != "" && !slices.ContainsFunc(list.Groups, func(g metav1.APIGroup) bool { return g.Name == group.Name }) {
@@ -217,7 +231,7 @@ func (h *fakeHub) discover(w io.Writer, path []string) bool {
 		return false
 	}
 	list := metav1.APIResourceList{GroupVersion: gv.String()}
-	for _, t := range fakeTypes {
+	for _, t := range h.types {
 		if t.gv == gv {
 			resource := t.resource
 			resource.SingularName = strings.ToLower(resource.Kind)
@@ -268,7 +282,7 @@ func (h *fakeHub) list(w http.ResponseWriter, r *http.Request, key fakeKey) {
 	if metadataOnly {
 		list["apiVersion"], list["kind"] = "meta.k8s.io/v1", "PartialObjectMetadataList"
 	} else {
-		for _, t := range fakeTypes {
+		for _, t := range h.types {
 			if t.resource.Name == key.resource {
 				list["apiVersion"], list["kind"] = t.gv.String(), t.resource.Kind+"List"
 			}
@@ -358,6 +372,10 @@ func (h *fakeHub) write(w http.ResponseWriter, r *http.Request, key fakeKey) {
 		return
 	}
 	o := h.objects[key]
+	if r.Header.Get("Content-Type") == string(types.ApplyYAMLPatchType) {
+		h.apply(w, r, key, o, body)
+		return
+	}
 	if o == nil {
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 		return
@@ -411,6 +429,24 @@ func (h *fakeHub) delete(w http.ResponseWriter, key fakeKey, o *unstructured.Uns
 	o.SetDeletionTimestamp(&now)
 	h.store(key, o)
 	answer(w, o.Object)
+}
+
+// apply takes what is applied by a server-side apply as the whole of the object.
+func (h *fakeHub) apply(w http.ResponseWriter, r *http.Request, key fakeKey, was *unstructured.Unstructured, body []byte) {
+	applied := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(body, &applied.Object); err != nil {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
+		return
+	}
+	if was != nil {
+		applied.SetUID(was.GetUID())
+	}
+	if r.URL.Query().Has("dryRun") {
+		answer(w, applied.Object)
+		return
+	}
+	h.store(key, applied)
+	answer(w, h.objects[key].Object)
 }
 
 // patch takes merge patches.

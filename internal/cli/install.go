@@ -89,7 +89,7 @@ cluster is asked.`,
 	f.StringVar(&o.verify, "verify", "", "`file` with a public key: write nothing unless it is that of the image's signature")
 	f.StringVar(&o.signature, "signature", "refract_image.sig", "`file` with the signature of the image, as make dist writes it")
 	f.BoolVar(&o.export, "export", false, "print the objects, and write nothing")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for it to be ready")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up, ready or not; the same command goes on")
 	must(cmd.RegisterFlagCompletionFunc("image", cobra.NoFileCompletions))
 	must(cmd.MarkFlagFilename("verify", "pub", "pem"))
 	must(cmd.MarkFlagFilename("signature", "sig"))
@@ -165,6 +165,11 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 		_, err = s.out.Write(text)
 		return err
 	}
+	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s, parts) })
+}
+
+// runIn installs the parts in the cluster; those that it has if none are named.
+func (o *installOptions) runIn(ctx context.Context, s *streams, parts []installation.Part) error {
 	cfg, _, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
 		return err
@@ -204,19 +209,30 @@ func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Conf
 		return errors.New("nothing was written: the cluster cannot take Refract as it is")
 	}
 	tell := func(line string) { fmt.Fprintln(s.err, line) }
-	err = installation.Apply(ctx, c, objects, func(o client.Object, did string) { tell(installation.Describe(o) + " " + did) })
+	written := 0
+	wrote := func() {
+		s.at(fmt.Sprintf("%d of %d objects are written", written, len(objects)), "the same command writes the others")
+	}
+	wrote()
+	err = installation.Apply(ctx, c, objects, func(o client.Object, did string) {
+		tell(installation.Describe(o) + " " + did)
+		written++
+		wrote()
+	})
 	if errors.Is(err, installation.ErrKeptByHelm) {
 		return withHint(err, "helm upgrade upgrades it")
 	}
 	if err != nil {
 		return err
 	}
+	s.at("all objects are written", "the same command waits on")
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	if err := installation.Wait(limited, c, o.namespace, parts, tell); err != nil {
-		if ctx.Err() == nil && errors.Is(err, installation.ErrNotReady) {
-			return withHint(err, "the objects are written, and the same command waits on; --image names another image")
-		}
+	err = installation.Wait(limited, c, o.namespace, parts, tell)
+	if errors.Is(err, installation.ErrNotReady) {
+		return withHint(err, "the objects are written, and the same command waits on; --image names another image")
+	}
+	if err != nil {
 		return err
 	}
 	return settle(limited, s, &checkup.Options{Config: cfg, Namespace: o.namespace, Parts: parts})

@@ -99,7 +99,7 @@ The member is a context of the same kubeconfig, or of another file.`,
 	f.BoolVar(&o.asTheyAre, "existing-credentials", false, "store the credentials of the kubeconfig as they are")
 	f.StringVar(&o.replaces, "replaces", "", "`name` of a member that gets the new name")
 	f.BoolVar(&o.all, "renew-all", false, "give each member a new token")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to wait no longer for the cluster to be ready; 0 to not wait")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up, whether the cluster is ready or not; 0 to not wait for that")
 	must(cmd.MarkFlagFilename("role", "yaml", "yml"))
 	must(cmd.RegisterFlagCompletionFunc("taint", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
@@ -139,6 +139,11 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	if err != nil {
 		return err
 	}
+	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.join(ctx, s, name, taints, rules) })
+}
+
+// join does what the flags say.
+func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints []corev1.Taint, rules []rbacv1.PolicyRule) error {
 	hub, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
@@ -156,24 +161,41 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	if err != nil {
 		return err
 	}
-	dismiss := func() error { return nil }
+	account := &account{s: s, hub: hub, of: name}
+	account.writes = func() { s.at(account.mayStay()) }
 	if !o.asTheyAre {
 		// Before anything is made on it.
 		if err := member.Joinable(ctx, hub, name, cfg); err != nil {
 			return err
 		}
-		if cfg, dismiss, err = admit(ctx, s, hub, name, cfg, rules); err != nil {
-			return fmt.Errorf("making an account for Refract on cluster %q: %w", name, err)
+		if cfg, err = account.admit(ctx, cfg, rules); err != nil {
+			return errors.Join(fmt.Errorf("making an account for Refract on cluster %q: %w", name, err), account.dismiss(ctx))
 		}
 	}
-	if err := member.Join(ctx, hub, o.namespace, name, cfg, o.labels, taints); err != nil {
-		return errors.Join(err, dismiss())
+	secret := types.NamespacedName{Namespace: o.namespace, Name: name}
+	s.at(fmt.Sprintf("it is not known whether cluster %s has joined", name), o.uncertain(secret))
+	err = member.Join(ctx, hub, o.namespace, name, cfg, o.labels, taints)
+	if errors.Is(err, member.ErrUncertain) {
+		return withHint(err, o.uncertain(secret)) // The account may be needed.
 	}
+	if err != nil {
+		return errors.Join(err, account.dismiss(ctx))
+	}
+	s.at(fmt.Sprintf("cluster %s has joined", name), fmt.Sprintf("refract get cluster/%s says how it is", name))
 	fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s says how it is\n", name, name)
 	if o.timeout == 0 {
 		return nil
 	}
 	return o.untilReady(ctx, s, hub, name)
+}
+
+// uncertain is what to do if it is not known whether the hub has written all of a cluster.
+func (o *joinOptions) uncertain(secret types.NamespacedName) string {
+	hint := fmt.Sprintf("refract get cluster/%s says whether it has; if not: %s, and give the command again", secret.Name, deleteSecret(secret))
+	if o.asTheyAre {
+		return hint
+	}
+	return hint + fmt.Sprintf(", or take the account away from the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
 }
 
 // rules are those of the file that --role names; nil without.
@@ -192,41 +214,67 @@ func (o *joinOptions) rules() ([]rbacv1.PolicyRule, error) {
 	return rules, nil
 }
 
-// admit makes the account on the member, and returns how to reach the member as that account, and
-// what takes it away again.
-func admit(
-	ctx context.Context, s *streams, hub client.Client, name string, cfg *rest.Config, rules []rbacv1.PolicyRule,
-) (as *rest.Config, dismiss func() error, err error) {
-	uid, err := identityOf(ctx, hub)
+// account is that of Refract on a member.
+type account struct {
+	s      *streams
+	hub    client.Client
+	of     string // The name of the member.
+	writes func() // Called before something is written.
+	member client.Client
+	made   installation.Membership
+	begun  bool
+}
+
+// admit makes the account on the member, and returns how to reach the member as that account. What it has made when it
+// fails, [account.dismiss] takes away again.
+func (a *account) admit(ctx context.Context, cfg *rest.Config, rules []rbacv1.PolicyRule) (as *rest.Config, err error) {
+	uid, err := identityOf(ctx, a.hub)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.WarningHandler = rest.NoWarnings{}
 	c, err := watchingClient(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	of := installation.Membership{Hub: uid, Name: name}
-	token, err := installation.Admit(ctx, c, of, rules)
+	a.member, a.made = c, installation.Membership{Hub: uid, Name: a.of}
+	token, err := installation.Admit(ctx, c, a.made, rules, func() {
+		a.begun = true
+		a.writes()
+	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	as = rest.AnonymousClientConfig(cfg)
 	as.BearerToken = token
 	if err := untilAdmitted(ctx, as); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	fmt.Fprintf(s.err, "serviceaccount %s/%s may do on the cluster what clusterrole %s says\n",
+	fmt.Fprintf(a.s.err, "serviceaccount %s/%s may do on the cluster what clusterrole %s says\n",
 		corev1alpha1.SystemNamespace, installation.MemberAccount, installation.MemberAccount)
-	return as, func() error {
-		return s.whole(func() error {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dismissTimeout)
-			defer cancel()
-			_, err := installation.Dismiss(ctx, c, of)
-			return err
-		})
-	}, nil
+	return as, nil
+}
+
+// mayStay says what a cluster may have that did not join, and how it is taken away by hand.
+func (a *account) mayStay() (state, remedy string) {
+	return fmt.Sprintf("cluster %s has not joined; clusterrole %s with the account of Refract may stay on it", a.of, installation.MemberAccount),
+		fmt.Sprintf("the same command goes on from there; to give up, on the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
+}
+
+// dismiss takes away what [account.admit] has made, if anything, as the cluster does not join. The error says what stays.
+func (a *account) dismiss(ctx context.Context) error {
+	if !a.begun {
+		return nil
+	}
+	a.s.at(a.mayStay())
+	err := a.s.clean(ctx, func(ctx context.Context) error { return installation.Undo(ctx, a.member, a.made) })
+	if err != nil {
+		state, remedy := a.mayStay()
+		return withHint(fmt.Errorf("%s: %s", state, err.Error()), remedy)
+	}
+	a.s.at(fmt.Sprintf("cluster %s has not joined; the account that was made on it was taken away again", a.of), again)
+	return nil
 }
 
 // untilAdmitted returns when the API server knows what a new account may do, which takes it a
@@ -259,7 +307,7 @@ func identityOf(ctx context.Context, c client.Reader) (types.UID, error) {
 func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.WithWatch, name string) error {
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	why := ""
+	why := "the hub has not told how it is"
 	err := status.Follow(limited, hub, func(events []status.Event) (bool, error) {
 		for _, e := range events {
 			fc, ok := e.Object.(*corev1alpha1.FederatedCluster)
@@ -275,7 +323,7 @@ func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.Wit
 		}
 		return false, nil
 	}, status.Member(name))
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return withHint(fmt.Errorf("cluster %q has joined, and is not ready after %s: %s", name, o.timeout, why),
 			"refract check says whether Refract runs on the hub")
 	}

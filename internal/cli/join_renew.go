@@ -9,9 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,42 +33,61 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 	if err := hub.List(ctx, list); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)
 	}
-	var mu sync.Mutex
-	failed := false
-	lines := make([]string, len(list.Items))
-	group := errgroup.Group{}
-	group.SetLimit(renewedAtOnce)
+	slices.SortFunc(list.Items, func(a, b corev1alpha1.FederatedCluster) int { return strings.Compare(a.Name, b.Name) })
+	results := make(chan *renewal, len(list.Items))
+	turns := make(chan struct{}, renewedAtOnce)
 	for i := range list.Items {
-		fc := &list.Items[i]
-		group.Go(func() error {
-			said := &bytes.Buffer{}
-			by, err := o.renew(ctx, &streams{err: said}, hub, fc, contexts)
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Fprint(s.err, said)
-			if err != nil {
-				failed = true
-				lines[i] = fmt.Sprintf("cluster %s: %s", fc.Name, strings.ReplaceAll(err.Error(), "\n", "; "))
-				return nil
-			}
-			lines[i] = fmt.Sprintf("cluster %s: renewed by context %s", fc.Name, by)
-			return nil
-		})
+		r := &renewal{name: list.Items[i].Name}
+		go func() {
+			r.by, r.err = o.renew(ctx, s.narrating(&r.said), hub, &list.Items[i], contexts, turns)
+			results <- r
+		}()
 	}
-	if err := group.Wait(); err != nil {
-		return err
+	over := make(chan struct{}) // A moment after the end: most say why they have ended.
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace/5, func() { close(over) }) })()
+	done := map[string]*renewal{}
+	for ended := false; !ended && len(done) < len(list.Items); {
+		s.at(fmt.Sprintf("%d of %d clusters are done", len(done), len(list.Items)), again)
+		select {
+		case r := <-results:
+			done[r.name] = r
+			fmt.Fprint(s.err, &r.said)
+		case <-over:
+			ended = true
+		}
 	}
-	slices.Sort(lines)
-	for _, line := range lines {
-		fmt.Fprintln(s.out, line)
+	failed := false
+	for i := range list.Items {
+		r := done[list.Items[i].Name]
+		if r == nil {
+			r = &renewal{name: list.Items[i].Name, err: errors.New("it is not known whether it was renewed: there was no answer before the end")}
+		}
+		failed = failed || r.err != nil
+		fmt.Fprintln(s.out, r)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if failed {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case failed:
 		return errFound
+	default:
+		return nil
 	}
-	return nil
+}
+
+// renewal is what came of the new token of a member.
+type renewal struct {
+	name string
+	by   string // The context.
+	err  error
+	said bytes.Buffer
+}
+
+func (r *renewal) String() string {
+	if r.err != nil {
+		return fmt.Sprintf("cluster %s: %s", r.name, strings.ReplaceAll(r.err.Error(), "\n", "; "))
+	}
+	return fmt.Sprintf("cluster %s: renewed by context %s", r.name, r.by)
 }
 
 // contextsByServer returns the contexts of the members' kubeconfig by the servers that they lead to, in the one form of an address.
@@ -96,7 +114,7 @@ func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 
 // renew gives a member a new token, waits until the member is ready, and returns the context by which it did.
 func (o *joinOptions) renew(
-	ctx context.Context, s *streams, hub client.WithWatch, fc *corev1alpha1.FederatedCluster, contexts map[string][]string,
+	ctx context.Context, s *streams, hub client.WithWatch, fc *corev1alpha1.FederatedCluster, contexts map[string][]string, turns chan struct{},
 ) (by string, err error) {
 	account := types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: installation.MemberAccount}
 	secret, err := member.TokenSecret(ctx, hub, o.namespace, fc, account)
@@ -110,24 +128,46 @@ func (o *joinOptions) renew(
 	if len(contexts[server]) == 0 {
 		return "", fmt.Errorf("not renewed: no context of the kubeconfig leads to %s: add one, and repeat the command", server)
 	}
+	select {
+	case turns <- struct{}{}:
+	case <-ctx.Done():
+		return "", fmt.Errorf("not renewed: its turn did not come before the end: %w", ctx.Err())
+	}
+	by, err = o.renewByAny(ctx, s, hub, fc, secret, contexts[server])
+	<-turns
+	if err != nil {
+		return "", fmt.Errorf("not renewed: %w", err)
+	}
+	if o.timeout == 0 {
+		return by, nil
+	}
+	return by, o.untilReady(ctx, s, hub, fc.Name)
+}
+
+// renewByAny gives a member a new token by the first context that works, and returns that.
+func (o *joinOptions) renewByAny(
+	ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret, contexts []string,
+) (by string, err error) {
 	var errs []error
-	for _, by := range contexts[server] {
-		if err := o.renewBy(ctx, s, hub, fc, secret, by); err != nil {
-			errs = append(errs, fmt.Errorf("context %s: %w", by, err))
-			continue
-		}
-		if o.timeout == 0 {
+	for _, by := range contexts {
+		err := o.renewBy(ctx, s, hub, fc, secret, by)
+		if err == nil {
 			return by, nil
 		}
-		return by, o.untilReady(ctx, s, hub, fc.Name)
+		errs = append(errs, fmt.Errorf("context %s: %w", by, err))
 	}
-	return "", fmt.Errorf("not renewed: %w", errors.Join(errs...))
+	return "", errors.Join(errs...)
 }
+
+// renewTimeout is how long a member may take, whose turn others wait for.
+const renewTimeout = 30 * time.Second
 
 // renewBy gives a member a new token by a context.
 func (o *joinOptions) renewBy(
 	ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret, by string,
 ) error {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
 	cfg, err := fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), by)
 	if err != nil {
 		return err
@@ -135,7 +175,8 @@ func (o *joinOptions) renewBy(
 	if err := member.Recognize(ctx, fc, cfg); err != nil { // Before anything is made on it.
 		return err
 	}
-	if cfg, _, err = admit(ctx, s, hub, fc.Name, cfg, nil); err != nil {
+	of := &account{s: s, hub: hub, of: fc.Name, writes: func() {}} // It has one: nothing is to be taken away again.
+	if cfg, err = of.admit(ctx, cfg, nil); err != nil {
 		return fmt.Errorf("requesting a token: %w", err)
 	}
 	return member.Renew(ctx, hub, fc, secret, cfg)

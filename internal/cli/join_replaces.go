@@ -59,6 +59,7 @@ func (o *joinOptions) rename(ctx context.Context, s *streams, hub client.WithWat
 			output.Count(len(policies), "policy", "policies"), old.Name, name, strings.Join(policies, ", ")),
 			fmt.Sprintf("add %s beside %s in each, and repeat the command; nothing was changed", name, old.Name))
 	}
+	s.at(fmt.Sprintf("cluster %s may have begun to take the place of %s; the copies stay as they are", name, old.Name), "the same command goes on from there")
 	if _, err := member.Replace(ctx, hub, o.namespace, name, old, o.labels, taints); err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 		}
 		return !there, nil
 	}, status.Member(old.Name))
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return withHint(fmt.Errorf("cluster %q is ready, and %q is not gone after %s", name, old.Name, o.timeout), "the same command waits on")
 	}
 	if err != nil {
@@ -148,7 +149,7 @@ func renameAccount(ctx context.Context, hub client.Client, namespace string, old
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dismissTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
 	return installation.Rename(ctx, c, installation.Membership{Hub: uid, Name: old.Name}, installation.Membership{Hub: uid, Name: name})
 }

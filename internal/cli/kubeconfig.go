@@ -124,6 +124,7 @@ func restConfigBy(loader clientcmd.ClientConfig, file, context string) (*rest.Co
 	case err != nil || isDefault(loader, cfg):
 		return nil, withHint(fmt.Errorf("finding a kubeconfig: %w", cmp.Or(err, clientcmd.ErrEmptyConfig)), "give one with --kubeconfig, or set $KUBECONFIG")
 	default:
+		cfg.QPS = -1 // The API server alone decides how fast it may be asked.
 		return cfg, nil
 	}
 }

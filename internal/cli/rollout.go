@@ -183,19 +183,31 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 	if o.timeout < 0 {
 		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
 	}
-	within, cancel := o.reaching(ctx)
-	defer cancel()
-	c, err := clusterClient(within, &o.cluster)
+	return s.limited(ctx, o.limit(), func(ctx context.Context) error { return o.show(ctx, s, name, write) })
+}
+
+// limit is after which time the command ends; 0 if it looks once, or waits for ever.
+func (o *rolloutStatusOptions) limit() time.Duration {
+	if o.watch || !o.wait {
+		return 0
+	}
+	return o.timeout
+}
+
+// show shows the rollout of a policy.
+func (o *rolloutStatusOptions) show(ctx context.Context, s *streams, name string, write func(*streams, *injected.Rollout) error) error {
+	s.at("nothing is known of the rollout", again)
+	c, err := clusterClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
-	p, err := o.policy(within, c, name)
+	p, err := o.policy(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	r := injected.RolloutOf(p)
 	if (o.wait && o.timeout > 0) || o.watch {
-		if r, err = o.follow(ctx, within, s, c, r); err != nil {
+		if r, err = o.follow(ctx, s, c, r); err != nil {
 			return err
 		}
 	}
@@ -210,8 +222,8 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 
 // follow tells every change until the rollout is complete, halted or given up on, or
 // there is none, and returns how it stands then.
-func (o *rolloutStatusOptions) follow(ctx, within context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
-	limited, cancel := o.limit(within)
+func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
+	limited, cancel := o.waiting(ctx)
 	defer cancel()
 	last := ""
 	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
@@ -230,23 +242,15 @@ func (o *rolloutStatusOptions) follow(ctx, within context.Context, s *streams, c
 		}
 		return !o.watch && (r.Complete() || r.Halted() || r.Idle()), nil
 	}, status.InjectionPolicy(r.Namespace, r.Name))
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		fmt.Fprintf(s.err, "%s: not complete after %s\n", r, o.timeout)
 		err = nil
 	}
 	return r, explainInjection(err)
 }
 
-// reaching bounds what is done before the wait, if that has an end.
-func (o *rolloutStatusOptions) reaching(ctx context.Context) (context.Context, context.CancelFunc) {
-	if o.watch || !o.wait {
-		return context.WithCancel(ctx)
-	}
-	return reaching(ctx, o.timeout)
-}
-
-// limit bounds the wait, unless it is for ever.
-func (o *rolloutStatusOptions) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+// waiting bounds the wait, unless it is for ever.
+func (o *rolloutStatusOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.watch {
 		return context.WithCancel(ctx)
 	}

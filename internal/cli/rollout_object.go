@@ -97,22 +97,26 @@ func (o *rolloutStatusOptions) runObject(ctx context.Context, s *streams, text s
 	if o.timeout < 0 {
 		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
 	}
-	within, cancel := o.reaching(ctx)
-	defer cancel()
-	c, err := hubClient(within, &o.cluster)
+	return s.limited(ctx, o.limit(), func(ctx context.Context) error { return o.showObject(ctx, s, text, write) })
+}
+
+// showObject shows the rollout of an object of the hub.
+func (o *rolloutStatusOptions) showObject(ctx context.Context, s *streams, text string, write func(*streams, *status.Rollout) error) error {
+	s.at("nothing is known of the rollout", again)
+	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
-	record, r, err := o.object(within, c, text)
+	record, r, err := o.object(ctx, c, text)
 	if err != nil {
 		return err
 	}
 	newest := func(*status.Rollout) bool { return true }
 	if (o.wait && o.timeout > 0) || o.watch {
-		if newest, err = newestOf(within, c, r); err != nil {
+		if newest, err = newestOf(ctx, c, r); err != nil {
 			return err
 		}
-		if r, err = o.followObject(ctx, within, s, c, record, r, newest); err != nil {
+		if r, err = o.followObject(ctx, s, c, record, r, newest); err != nil {
 			return err
 		}
 	}
@@ -160,9 +164,9 @@ func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*st
 
 // followObject tells every change until the rollout is complete, stopped or given up on, and returns how it stands then.
 func (o *rolloutStatusOptions) followObject(
-	ctx, within context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
+	ctx context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
 ) (*status.Rollout, error) {
-	limited, cancel := o.limit(within)
+	limited, cancel := o.waiting(ctx)
 	defer cancel()
 	source := status.ClusterPropagations()
 	if record.GetNamespace() != "" {
@@ -192,7 +196,7 @@ func (o *rolloutStatusOptions) followObject(
 		}
 		return !o.watch && newest(r) && (r.Complete() || r.Stopped()), nil
 	}, source)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		fmt.Fprintf(s.err, "%s: not complete after %s\n", r, o.timeout)
 		err = nil
 	}

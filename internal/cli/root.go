@@ -57,7 +57,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl refract"}
 	}
 	root.SetArgs(args)
-	err := s.within(ctx, func() error {
+	err := s.within(ctx, grace, func() error {
 		cmd, err := root.ExecuteContextC(ctx)
 		if err != nil && cmd.HasSubCommands() {
 			return explainUnknownCommand(cmd, err)
@@ -67,7 +67,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	if err == nil {
 		return exitOK
 	}
-	report(stderr, err)
+	reportEnd(stderr, s, err)
 	return exitCode(err)
 }
 

@@ -58,7 +58,7 @@ The exit code is 1 if something had to stay.`,
 	f.BoolVar(&o.unwire, "unwire", false, "convert nothing any more where no stored object needs it")
 	f.BoolVar(&o.purge, "purge", false, "delete what users wrote, too: policies, clusters and their credentials, reports")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for something to be gone")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; the same command goes on")
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }
@@ -67,6 +67,11 @@ func (o *uninstallOptions) run(ctx context.Context, s *streams) error {
 	if o.timeout <= 0 {
 		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
 	}
+	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s) })
+}
+
+// runIn takes Refract out of the cluster, after a question if there is one.
+func (o *uninstallOptions) runIn(ctx context.Context, s *streams) error {
 	cfg, disco, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
 		return err
@@ -87,8 +92,6 @@ func (o *uninstallOptions) run(ctx context.Context, s *streams) error {
 			return nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
 	return o.remove(ctx, s, c, disco)
 }
 
@@ -132,6 +135,7 @@ func (o *uninstallOptions) remove(ctx context.Context, s *streams, c client.With
 	if err != nil {
 		return err
 	}
+	s.at("Refract is not out of the cluster yet: what is listed above as deleted is gone", "the same command goes on from there")
 	r := &installation.Removal{
 		Client: c, Discovery: disco, Namespace: o.namespace, Unwire: o.unwire, Tell: func(line string) { fmt.Fprintln(s.err, line) },
 	}

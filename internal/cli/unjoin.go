@@ -76,7 +76,7 @@ names only --force removes one: the copies belong to the cluster.`,
 	f.BoolVar(&o.force, "force", false, "leave the copies where they are")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	addDeleteVolumes(cmd, &o.deleteVolumes)
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for copies to go")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; the cluster goes on to leave, and the same command waits on")
 	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
@@ -86,6 +86,11 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	if o.timeout <= 0 {
 		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
 	}
+	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.unjoin(ctx, s, name) })
+}
+
+// unjoin takes the cluster out of the fleet, after a question if there is one.
+func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) error {
 	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
@@ -107,7 +112,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	copies := copiesOn(objects, name)
 	volumes := volumesAmong(copies)
 	if o.force {
-		return release(ctx, s, c, o.namespace, fc, len(copies))
+		return o.release(ctx, s, c, fc, len(copies))
 	}
 	if err := onlyName(ctx, c, fc); err != nil {
 		return err
@@ -129,6 +134,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	if len(volumes) > 0 && !o.deleteVolumes {
 		fmt.Fprintf(s.err, "%s left to the cluster; --delete-volumes deletes volumes with their data\n", output.Count(len(volumes), "volume is", "volumes are"))
 	}
+	s.at(fmt.Sprintf("cluster %s may have begun to leave", name), "the same command goes on from there")
 	if err := member.ReleaseKept(ctx, c, fc, !o.deleteVolumes); err != nil {
 		return err
 	}
@@ -138,12 +144,26 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	if err := o.untilLeft(ctx, s, c, fc); err != nil {
 		return err
 	}
+	s.at(o.leftovers(fc))
 	o.dismiss(ctx, s, c, fc)
 	if err := forget(ctx, s, c, o.namespace, fc); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.err, "cluster %s left\n", name)
 	return nil
+}
+
+// leftovers says what may stay of a cluster that has left, and how it is taken away by hand.
+func (o *unjoinOptions) leftovers(fc *corev1alpha1.FederatedCluster) (state, remedy string) {
+	key := types.NamespacedName{Namespace: o.namespace, Name: fc.Spec.SecretRef.Name}
+	return fmt.Sprintf("cluster %s has left; its secret %s may stay on the hub, and clusterrole %s with the account of Refract on the cluster",
+			fc.Name, key, installation.MemberAccount),
+		fmt.Sprintf("%s; on the cluster: kubectl delete clusterrole %s", deleteSecret(key), installation.MemberAccount)
+}
+
+// deleteSecret is how a Secret is deleted by hand.
+func deleteSecret(key types.NamespacedName) string {
+	return fmt.Sprintf("kubectl delete secret -n %s %s", key.Namespace, key.Name)
 }
 
 // volumesAmong returns the objects that are volumes.
@@ -187,15 +207,18 @@ func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCl
 
 // forget deletes the Secret of a cluster that has left, or says why it stays.
 func forget(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
-	return s.whole(func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dismissTimeout)
-		defer cancel()
+	err := s.clean(ctx, func(ctx context.Context) error {
 		stays, err := member.Forget(ctx, c, namespace, fc)
 		if stays != "" {
 			fmt.Fprintln(s.err, stays)
 		}
 		return err
 	})
+	if err == nil {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: namespace, Name: fc.Spec.SecretRef.Name}
+	return withHint(fmt.Errorf("secret %s of cluster %q may stay: %w", key, fc.Name, err), deleteSecret(key))
 }
 
 // listed returns an error for a cluster that an inventory lists: it would join again.
@@ -215,7 +238,11 @@ func listed(fc *corev1alpha1.FederatedCluster) error {
 // dismiss takes away the account that was made on the member. What keeps it from that is said, and
 // keeps nothing else from being done: the cluster has left.
 func (o *unjoinOptions) dismiss(ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster) {
-	gone, err := o.dismissed(ctx, hub, fc)
+	var gone bool
+	err := s.clean(ctx, func(ctx context.Context) (err error) {
+		gone, err = o.dismissed(ctx, hub, fc)
+		return err
+	})
 	switch {
 	case err != nil:
 		fmt.Fprintf(s.err, "the account of Refract stays on cluster %s: %v\n", fc.Name, err)
@@ -238,13 +265,8 @@ func (o *unjoinOptions) dismissed(ctx context.Context, hub client.Client, fc *co
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dismissTimeout)
-	defer cancel()
 	return installation.Dismiss(ctx, c, installation.Membership{Hub: uid, Name: fc.Name})
 }
-
-// dismissTimeout is how long a cluster may take to answer when an account or a Secret is taken away.
-const dismissTimeout = 15 * time.Second
 
 // memberConfig returns how to reach the member: as the flags say, or else as the account that was
 // made there; nil if the credentials are others, for which nothing was made.
@@ -265,11 +287,13 @@ func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc 
 }
 
 // release takes a cluster out of the fleet with its copies.
-func release(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster, copies int) error {
+func (o *unjoinOptions) release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster, copies int) error {
+	state, remedy := o.leftovers(fc)
+	s.at("it is not known whether "+state, "the same command can be given again; if it says that the cluster is not joined: "+remedy)
 	if err := member.Release(ctx, c, fc); err != nil {
 		return err
 	}
-	if err := forget(ctx, s, c, namespace, fc); err != nil {
+	if err := forget(ctx, s, c, o.namespace, fc); err != nil {
 		return err
 	}
 	switch copies {
@@ -291,7 +315,7 @@ func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.With
 	defer cancel()
 	sources := append([]status.Source{status.Member(fc.Name)}, reports("")...)
 	err := status.Follow(limited, c, d.see, sources...)
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		return withHint(fmt.Errorf("cluster %q has not left after %s: %s left", fc.Name, o.timeout, output.Count(len(d.holders), "copy is", "copies are")),
 			"the same command waits on; --force leaves the copies where they are")
 	}

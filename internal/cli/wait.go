@@ -87,9 +87,13 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	if err != nil {
 		return err
 	}
-	within, cancel := reaching(ctx, o.timeout)
-	defer cancel()
-	cfg, disco, err := hubConfig(within, &o.cluster)
+	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.waitFor(ctx, s, texts, asked, selector) })
+}
+
+// waitFor waits for what is asked for.
+func (o *waitOptions) waitFor(ctx context.Context, s *streams, texts []string, asked []reference, selector labels.Selector) error {
+	s.at("nothing is known of what is waited for", again)
+	cfg, disco, err := hubConfig(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -100,13 +104,13 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	w := &waiter{goal: status.Goal(o.until), s: s, objects: map[awaitedKey]*status.Object{}}
 	find := &awaitedFinder{o: o, client: c, disco: disco, selector: selector}
 	for i := range asked {
-		found, err := find.find(within, texts[i], &asked[i])
+		found, err := find.find(ctx, texts[i], &asked[i])
 		if err != nil {
 			return explainHub(err)
 		}
 		w.add(found)
 	}
-	return explainHub(w.wait(ctx, within, c, o.timeout))
+	return explainHub(w.wait(ctx, c, o.timeout))
 }
 
 // parse reads what is asked for.
@@ -298,26 +302,17 @@ func (w *waiter) sources() []status.Source {
 	}
 }
 
-// reaching bounds what is done before something is waited for: a hub may be looked at once, however
-// short the timeout is, and need not answer at all. It is not bounded without a timeout.
-func reaching(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, timeout+grace)
-}
-
-// wait waits until the timeout, or the end of within; the end of ctx is an error.
-func (w *waiter) wait(ctx, within context.Context, c client.WithWatch, timeout time.Duration) error {
+// wait waits until the timeout, or the deadline of ctx; that ctx is canceled is an error.
+func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Duration) error {
 	if len(w.awaited) == 0 {
 		fmt.Fprintln(w.s.err, "nothing is left of it")
 		return nil
 	}
 	once := timeout == 0
-	limited := within
+	limited := ctx
 	if !once {
 		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(within, timeout)
+		limited, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	reached, hopeless := false, false
@@ -330,7 +325,7 @@ func (w *waiter) wait(ctx, within context.Context, c client.WithWatch, timeout t
 		return nil
 	case hopeless:
 		return errFound // It was told.
-	case err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
 	w.explain(timeout)

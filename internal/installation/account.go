@@ -80,8 +80,8 @@ func roleToKeep(ctx context.Context, c client.Client, account *corev1.ServiceAcc
 // token for it. What it may do are the rules of the role that is there, or else of the documented
 // one, if none are given, and else those given, with what Refract cannot do without. The client has the rights of
 // whoever admits it: who may not do something himself cannot allow it. All of it belongs to the
-// role: with that it goes.
-func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.PolicyRule) (token string, err error) {
+// role: with that it goes. It calls writes before it writes anything.
+func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.PolicyRule, writes func()) (token string, err error) {
 	text, err := MemberManifest()
 	if err != nil {
 		return "", err
@@ -109,6 +109,7 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 	if there != nil && rules != nil && (len(all) > 1 || all[0] != of.String()) {
 		return "", fmt.Errorf("clusterrole %s %w: another role would be theirs, too", MemberAccount, ErrRoleShared)
 	}
+	writes()
 	var owner []metav1.OwnerReference
 	// The role comes first, as all else belongs to it, but for the namespace.
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
@@ -238,6 +239,23 @@ func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 		return fmt.Errorf("changing serviceaccount %s/%s: %w", account.Namespace, account.Name, err)
 	}
 	return nil
+}
+
+// Undo is Dismiss after an [Admit] that need not have come to its end. The error says what stays of it.
+func Undo(ctx context.Context, c client.Client, of Membership) error {
+	if gone, err := Dismiss(ctx, c, of); gone || err != nil {
+		return err
+	}
+	account, _, err := membershipsOf(ctx, c)
+	if err != nil || account != nil {
+		return err // What there is belongs to others.
+	}
+	// Somebody else may be about to make an account that belongs to this role: it is not deleted.
+	role, err := roleThere(ctx, c)
+	if err != nil || role == nil {
+		return err
+	}
+	return fmt.Errorf("there is clusterrole %s without an account", role.Name)
 }
 
 // Dismiss takes away what [Admit] has made on a member, and reports whether it did. It stays if

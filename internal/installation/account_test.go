@@ -30,7 +30,7 @@ func TestDismissBesideAdmit(t *testing.T) {
 	}
 	admit := func(t *testing.T, c client.Client) {
 		t.Helper()
-		if _, err := Admit(t.Context(), c, theirs, nil); err != nil {
+		if _, err := Admit(t.Context(), c, theirs, nil, func() {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -96,8 +96,8 @@ func Describe(o client.Object) string {
 const every = 500 * time.Millisecond
 
 // Wait returns when the Deployments of the parts run what they should, and tells how each
-// stands whenever that changes. When ctx ends before, the error is [ErrNotReady] and says
-// what keeps the first of them.
+// stands whenever that changes. When the time of ctx is over before, the error is [ErrNotReady] and says
+// what keeps the first of them, if the API server tells that at once.
 func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, tell func(line string)) error {
 	for _, part := range parts {
 		last := ""
@@ -116,16 +116,26 @@ func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, 
 		if err == nil {
 			continue
 		}
+		if errors.Is(err, context.Canceled) {
+			return fmt.Errorf("waiting for deployment %s/%s: %w", namespace, part.Deployment, err)
+		}
 		reason := err.Error()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && last != "" {
 			reason = last
-			if stuck := Stuck(context.WithoutCancel(ctx), c, namespace, part); stuck != "" {
+			if stuck := stuckAtOnce(ctx, c, namespace, part); stuck != "" {
 				reason += ": " + stuck
 			}
 		}
 		return fmt.Errorf("deployment %s/%s %w: %s", namespace, part.Deployment, ErrNotReady, reason)
 	}
 	return nil
+}
+
+// stuckAtOnce is Stuck at the end of ctx, which is waited for only for a moment.
+func stuckAtOnce(ctx context.Context, c client.Reader, namespace string, part Part) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), every)
+	defer cancel()
+	return Stuck(ctx, c, namespace, part)
 }
 
 // Standing reports whether all replicas of a Deployment are there, run what its template

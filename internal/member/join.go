@@ -31,13 +31,16 @@ var (
 	ErrLeftSecret     = errors.New("exists already: it may have been left by a cluster of this name")
 	ErrNotPending     = errors.New("no deletions are held back")
 	ErrPendingChanged = errors.New("what is held back has changed meanwhile")
+	// ErrUncertain is that the hub has not said whether it has written the cluster, or its Secret.
+	ErrUncertain = errors.New("the hub may have written it all the same")
 )
 
 // Join makes the cluster that cfg leads to a member under the name: a Secret
 // with the credentials in the namespace, which is that of Refract and is created if need be, and
 // a FederatedCluster with the labels and taints, which stays until its copies are
 // gone. The cluster is asked first, so that nothing is written for one that cannot
-// be reached. The credentials must be a client certificate or a token.
+// be reached. The credentials must be a client certificate or a token. If Join fails, the hub has neither the Secret nor the
+// FederatedCluster, unless the error is [ErrUncertain].
 func Join(
 	ctx context.Context, hub client.Client, namespace, name string, cfg *rest.Config, labels map[string]string, taints []corev1.Taint,
 ) error {
@@ -91,14 +94,31 @@ func Join(
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("secret %s/%s %w", ns.Name, name, ErrLeftSecret)
 	case err != nil:
-		return fmt.Errorf("creating secret %s/%s: %w", ns.Name, name, err)
+		return uncertain(fmt.Errorf("creating secret %s/%s: %w", ns.Name, name, err))
 	}
-	if err := hub.Create(ctx, fc); err != nil {
+	if err := uncertain(hub.Create(ctx, fc)); err != nil {
+		err = fmt.Errorf("creating cluster %q: %w", name, err)
+		if errors.Is(err, ErrUncertain) {
+			return err // The cluster would have no credentials.
+		}
 		// Leave nothing behind that a second try would stumble over.
-		left := hub.Delete(context.WithoutCancel(ctx), secret, client.Preconditions{UID: &secret.UID})
-		return errors.Join(fmt.Errorf("creating cluster %q: %w", name, err), client.IgnoreNotFound(left))
+		if left := hub.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(left) != nil {
+			return fmt.Errorf("%w; deleting secret %s/%s: %w: %w", err, ns.Name, name, left, ErrUncertain)
+		}
+		return err
 	}
-	return own(ctx, hub, secret, fc)
+	if err := own(ctx, hub, secret, fc); err != nil {
+		return fmt.Errorf("cluster %q has joined: %w: %w", name, err, ErrUncertain)
+	}
+	return nil
+}
+
+// uncertain marks an error of a write that may have been done all the same.
+func uncertain(err error) error {
+	if OutcomeUnknown(err) {
+		return fmt.Errorf("%w: %w", err, ErrUncertain)
+	}
+	return err
 }
 
 // Joinable returns an error if a cluster cannot join the hub under the name: another has, or it does
