@@ -337,6 +337,20 @@ func TestKeptAgain(t *testing.T) {
 			t.Errorf("want it to be stored again, got %q, %v", text, err)
 		}
 	}
+	held := &appsv1.ControllerRevision{}
+	if err := v.client.Get(t.Context(), place(&kept[1]), held); err != nil {
+		t.Fatal(err)
+	}
+	held.Finalizers = []string{"example.com/hold"}
+	if err := v.client.Update(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.client.Delete(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.sweep(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "example.com/hold") {
+		t.Errorf("want one that is about to go to be stored again as soon as it has gone, got %v", err)
+	}
 	clear(rollouts)
 	if result, err := v.sweep(t.Context(), "shop"); err != nil || result.RequeueAfter == keptAgain {
 		t.Errorf("want nobody to look any more, got %s, %v", result.RequeueAfter, err)

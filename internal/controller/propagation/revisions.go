@@ -284,32 +284,62 @@ func (v *revisions) put(ctx context.Context, at types.NamespacedName, data []byt
 	}
 	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"}}
 	obj := &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: kept}, Revision: 1}
-	if err := v.client.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+	switch err := v.client.Create(ctx, obj); {
+	case apierrors.IsAlreadyExists(err): // Another replica may have been first, or somebody else has an object of the name.
+		obj = &appsv1.ControllerRevision{}
+		if err := v.live.Get(ctx, at, obj); err != nil {
+			return fmt.Errorf("reading revision %s, which was there already: %w", at, err)
+		}
+	case err != nil:
 		return fmt.Errorf("keeping revision %s: %w", at, err)
+	}
+	switch same, err := v.holds(ctx, obj, secret); {
+	case err != nil:
+		return err
+	case !same:
+		return fmt.Errorf("the ControllerRevision %s does not hold what was sent: "+
+			"exempt those with the label %s from the webhook or policy that changes them", at, refractv1alpha1.RevisionLabel)
+	case obj.DeletionTimestamp != nil:
+		return leaving(obj)
 	}
 	v.cache.add(at, data)
 	return nil
 }
 
-// there reports whether a part is on the hub as it was. What is something else, or cannot be read, is deleted.
+// there reports whether a part is on the hub as it was. What is something else, or cannot be read, is deleted. It is an error if
+// somebody's finalizer keeps what is deleted: the name is not free, and what it holds may go at any time.
 func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret bool) (bool, error) {
 	c := &appsv1.ControllerRevision{}
 	if err := v.live.Get(ctx, at, c); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
+	if c.DeletionTimestamp != nil {
+		return false, leaving(c)
+	}
 	v.key.forget() // What only this process can read any more is lost to all others.
-	text, err := v.open(ctx, c, secret)
-	switch {
-	case err == nil && revision.Check(text, at.Name) == nil:
-		return true, nil
-	case err != nil && !errors.Is(err, revision.ErrSealed):
-		return false, err
+	if same, err := v.holds(ctx, c, secret); err != nil || same {
+		return same, err
 	}
 	preconditions := client.Preconditions{UID: new(c.GetUID()), ResourceVersion: new(c.GetResourceVersion())}
 	if err := v.client.Delete(ctx, c, preconditions); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("replacing revision %s: %w", at, err)
 	}
 	return false, nil
+}
+
+// holds reports whether an object holds the part that it is named after.
+func (v *revisions) holds(ctx context.Context, c *appsv1.ControllerRevision, secret bool) (bool, error) {
+	text, err := v.open(ctx, c, secret)
+	if errors.Is(err, revision.ErrSealed) {
+		return false, nil
+	}
+	return err == nil && revision.Check(text, c.Name) == nil, err
+}
+
+// leaving is the error for an object that is being deleted.
+func leaving(c *appsv1.ControllerRevision) error {
+	return fmt.Errorf("the ControllerRevision %s is being deleted, and its finalizers %q keep it: remove them",
+		client.ObjectKeyFromObject(c), c.Finalizers)
 }
 
 // named is told that the rollout of an object names revisions: somebody may delete them.
@@ -378,7 +408,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	}
 	there := map[types.NamespacedName]bool{}
 	for i := range list.Items {
-		there[client.ObjectKeyFromObject(&list.Items[i])] = true
+		there[client.ObjectKeyFromObject(&list.Items[i])] = list.Items[i].DeletionTimestamp == nil
 		look(&list.Items[i], needed)
 	}
 	for key, s := range rollouts {

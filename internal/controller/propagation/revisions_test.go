@@ -2,6 +2,8 @@ package propagation
 
 import (
 	"bytes"
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -151,6 +154,97 @@ func TestResealed(t *testing.T) {
 			sealed := &appsv1.ControllerRevision{}
 			if err := v.live.Get(t.Context(), objectPlace(key, part.Name, system), sealed); err != nil || bytes.Contains(sealed.Data.Raw, []byte(value)) {
 				t.Errorf("%s\nit is kept as %s, %v", tc.reason, sealed.Data.Raw, err)
+			}
+		})
+	}
+}
+
+// TestRevisionIsVerified: a revision counts as kept when the hub has it as it is and it stays, not when a request for it has succeeded.
+// Nothing is released before.
+func TestRevisionIsVerified(t *testing.T) {
+	part, err := revision.ObjectPart(governedObject("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := part.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hold = "example.com/hold"
+	named := func(data []byte, finalizers ...string) *appsv1.ControllerRevision {
+		return &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: part.Name, Finalizers: finalizers}, Data: runtime.RawExtension{Raw: data}, Revision: 1,
+		}
+	}
+	deleted := func(r *appsv1.ControllerRevision) *appsv1.ControllerRevision {
+		r.DeletionTimestamp = new(metav1.Now())
+		return r
+	}
+	other := []byte(`{"x":1}`)
+	for name, tc := range map[string]struct {
+		reason string
+		has    *appsv1.ControllerRevision
+		late   bool   // It is made between the look and the creation.
+		change []byte // What a policy engine puts there.
+		want   string
+	}{
+		"Changed":       {"A policy engine changes what is stored.", nil, false, other, "does not hold what was sent"},
+		"Imposter":      {"It cannot be replaced, and its name is not free.", named(other, hold), false, nil, `finalizers ["example.com/hold"] keep it`},
+		"Leaving":       {"It is as it was, and goes when somebody lets it.", deleted(named(data, hold)), false, nil, `finalizers ["example.com/hold"] keep it`},
+		"LateImposter":  {"Somebody is faster.", named(other), true, nil, "does not hold what was sent"},
+		"Kept":          {"It is there.", named(data), false, nil, ""},
+		"KeptAndHeld":   {"Who holds it keeps it.", named(data, hold), false, nil, ""},
+		"KeptByAnother": {"Another replica is faster.", named(data), true, nil, ""},
+		"Replaced":      {"An imposter that nobody holds goes.", named(other), false, nil, ""},
+		"New":           {"There is none.", nil, false, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := keyOf("configmaps", "web")
+			on := interceptor.Funcs{Create: func(ctx context.Context, w client.WithWatch, obj client.Object, o ...client.CreateOption) error {
+				r, is := obj.(*appsv1.ControllerRevision)
+				if is && tc.late {
+					if err := w.Create(ctx, tc.has.DeepCopy()); client.IgnoreAlreadyExists(err) != nil {
+						return err
+					}
+				}
+				if is && tc.change != nil {
+					r.Data.Raw = tc.change
+				}
+				return w.Create(ctx, obj, o...)
+			}}
+			var objects []client.Object
+			if tc.has != nil && !tc.late {
+				objects = append(objects, tc.has.DeepCopy())
+			}
+			s, _ := hubOf(t, governedObject("new"))
+			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, on, objects...)
+			duplicated(c)
+			canaryOn(c)
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+			for range 3 { // It is tried again.
+				if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+					t.Fatal(err)
+				}
+				p := c.state.desired(key)
+				for _, cluster := range []string{"eu-1", "us-1"} {
+					c.state.report(key, cluster, clusterStatus{seq: p.seq, state: refractv1alpha1.StatePending, reason: reasonAwaitsRollout})
+				}
+				if _, err := c.reporter.reportOne(t.Context(), key); (err == nil) != (tc.want == "") {
+					t.Errorf("%s\nwant the report to be tried again: %t, got %v", tc.reason, tc.want != "", err)
+				}
+				see(t, c, key)
+			}
+			k, _ := c.reporter.records.get(key)
+			if waits := k.rollout.Phase == refractv1alpha1.RolloutWaiting; waits != (tc.want != "") ||
+				waits && (!strings.HasPrefix(k.rollout.Message, "the revision cannot be kept: ") || !strings.Contains(k.rollout.Message, tc.want)) {
+				t.Errorf("%s\nthe rollout is %s: %s", tc.reason, k.rollout.Phase, k.rollout.Message)
+			}
+			if tc.want == "" {
+				after := &revisions{live: c.reporter.live, cache: &parts{}, system: "sys"} // A restart.
+				text, err := after.part(t.Context(), types.NamespacedName{Namespace: "shop", Name: part.Name}, false)
+				if err != nil || revision.Check(text, part.Name) != nil {
+					t.Errorf("%s\nafter a restart it is %q, %v", tc.reason, text, err)
+				}
 			}
 		})
 	}
