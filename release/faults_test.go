@@ -47,6 +47,7 @@ var faults = []struct {
 	{"a change under way is good after an edit", "release.go", "r.Superseded, r.OnSuperseded = &before, had\n", "r.Superseded, r.OnSuperseded = &before, had\n\t\t\tr.LastGood = before\n"},
 	{"an edit goes on in the wave where the one before was", "release.go", "r.Phase, r.Opened, r.Began = refractv1alpha1.RolloutProgressing, 0, at(r.in.Now)", "r.Phase, r.Began = refractv1alpha1.RolloutProgressing, at(r.in.Now)"},
 	{"another policy has the waves of the one before", "release.go", "s.Target, s.Opened = in.Target, 0\n", "s.Target = in.Target\n"},
+	{"a policy that is made again is the one before", "release.go", "UID:             p.uids[i],", "UID:             p.uids[i][:0],"},
 	{"a policy that is gone holds nothing", "release.go", "if r.in.Policy == nil {\n\t\tr.wait(r.in.Hold)\n\t\treturn\n\t}\n", "if r.in.Policy == nil {\n\t\tr.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target\n\t\treturn\n\t}\n"},
 	{"it is complete when the last wave is over", "release.go", "!c.Offline && !r.settled(c) {\n\t\t\treturn false\n\t\t}\n\t}\n\tr.Phase", "c == nil {\n\t\t\treturn false\n\t\t}\n\t}\n\tr.Phase"},
 	{"a cluster that has left is counted still", "release.go", "r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })\n", ""},

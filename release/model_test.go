@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -164,7 +165,10 @@ func (w *world) anySpec() refractv1alpha1.RolloutPolicySpec {
 }
 
 func (w *world) compile() {
-	p, errs := Compile(&refractv1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own", Generation: 1 + w.edits}, Spec: w.spec})
+	again := (w.edits + 1) / 2 // Every other edit deletes it, and makes it again.
+	p, errs := Compile(&refractv1alpha1.RolloutPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "own", UID: types.UID(fmt.Sprint(again)), Generation: 1 + w.edits - again}, Spec: w.spec,
+	})
 	if len(errs) > 0 {
 		panic(errs)
 	}

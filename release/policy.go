@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -48,6 +49,8 @@ const defaultTimeout = 10 * time.Minute
 type Policy struct {
 	// Refs are the policies that it was made of, the floor first.
 	Refs []tree.Policy
+	// uids are those of Refs: a policy that is deleted and created again begins with the first generation again.
+	uids []types.UID
 	// AllowNarrower is whether objects may name another policy inside of this one.
 	AllowNarrower bool
 
@@ -78,26 +81,25 @@ type condition struct {
 
 // Compile compiles a RolloutPolicy. See [CompileCluster].
 func Compile(p *refractv1alpha1.RolloutPolicy) (*Policy, field.ErrorList) {
-	return compile(refer(refractv1alpha1.KindRolloutPolicy, &p.ObjectMeta), &p.Spec)
+	return compile(refractv1alpha1.KindRolloutPolicy, &p.ObjectMeta, &p.Spec)
 }
 
 // CompileCluster compiles a ClusterRolloutPolicy. It reports every mistake in the policy at its
 // field path, and returns nil if there is any.
 func CompileCluster(p *refractv1alpha1.ClusterRolloutPolicy) (*Policy, field.ErrorList) {
-	c, errs := compile(refer(refractv1alpha1.KindClusterRolloutPolicy, &p.ObjectMeta), &p.Spec.RolloutPolicySpec)
+	c, errs := compile(refractv1alpha1.KindClusterRolloutPolicy, &p.ObjectMeta, &p.Spec.RolloutPolicySpec)
 	if c != nil {
 		c.AllowNarrower = p.Spec.AllowNarrower
 	}
 	return c, errs
 }
 
-func refer(kind string, m *metav1.ObjectMeta) tree.Policy {
-	return tree.Policy{Kind: kind, Namespace: m.Namespace, Name: m.Name, Generation: m.Generation}
-}
-
-func compile(ref tree.Policy, spec *refractv1alpha1.RolloutPolicySpec) (*Policy, field.ErrorList) {
+func compile(kind string, m *metav1.ObjectMeta, spec *refractv1alpha1.RolloutPolicySpec) (*Policy, field.ErrorList) {
 	path := field.NewPath("spec")
-	p := &Policy{Refs: []tree.Policy{ref}, timeout: defaultTimeout, budgets: spec.Budgets, maxChange: -1}
+	p := &Policy{
+		Refs: []tree.Policy{{Kind: kind, Namespace: m.Namespace, Name: m.Name, Generation: m.Generation}}, uids: []types.UID{m.UID},
+		timeout: defaultTimeout, budgets: spec.Budgets, maxChange: -1,
+	}
 	waves, errs := compileWaves(spec.Waves, path.Child("waves"))
 	p.levels = [][]wave{append(waves, wave{})}
 	if h := spec.Health; h != nil {
@@ -245,6 +247,7 @@ func checkBudgets(budgets []refractv1alpha1.RolloutBudget, path *field.Path) fie
 func (p *Policy) Inside(floor *Policy) *Policy {
 	both := &Policy{
 		Refs:        slices.Concat(floor.Refs, p.Refs),
+		uids:        slices.Concat(floor.uids, p.uids),
 		levels:      slices.Concat(floor.levels, p.levels),
 		timeout:     min(floor.timeout, p.timeout),
 		health:      slices.Concat(floor.health, p.health),

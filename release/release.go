@@ -128,8 +128,9 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		return s, time.Time{}
 	case s.Target.Name != in.Target.Name:
 		r.begin()
-	case in.Policy != nil && !slices.Equal(was.Policies, s.Policies):
-		// Its waves are others: those that are open, and what was approved, say nothing of them.
+	case s.Phase != refractv1alpha1.RolloutComplete && !slices.Equal(was.Policies, s.Policies):
+		// Its waves are others: those that are open, and what was approved, say nothing of them. While a policy is away the record names
+		// it: one that comes back has the same UID and generation only if it says the same. A record of an earlier version names no UIDs.
 		s.Target, s.Opened = in.Target, 0
 		r.again()
 		for i := range s.Current { // What is asked of them may be another, too.
@@ -147,13 +148,16 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 	return s, r.until
 }
 
-func references(p *Policy) []refractv1alpha1.PolicyReference {
+func references(p *Policy) []refractv1alpha1.ObeyedPolicy {
 	if p == nil {
 		return nil
 	}
-	var refs []refractv1alpha1.PolicyReference
-	for _, ref := range p.Refs {
-		refs = append(refs, refractv1alpha1.PolicyReference{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Generation: ref.Generation})
+	var refs []refractv1alpha1.ObeyedPolicy
+	for i, ref := range p.Refs {
+		refs = append(refs, refractv1alpha1.ObeyedPolicy{
+			PolicyReference: refractv1alpha1.PolicyReference{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Generation: ref.Generation},
+			UID:             p.uids[i],
+		})
 	}
 	return refs
 }

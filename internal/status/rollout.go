@@ -131,7 +131,7 @@ func WriteRollout(w io.Writer, r *Rollout, now time.Time) error {
 		fmt.Fprintf(out, "  with       %s\n", render.Few(with))
 	}
 	for i := range s.Policies {
-		fmt.Fprintf(out, "  by         %s\n", policyName(&s.Policies[i]))
+		fmt.Fprintf(out, "  by         %s\n", policyName(&s.Policies[i].PolicyReference))
 	}
 	if len(s.Waves) > 0 {
 		rows := make([][]string, len(s.Waves))

@@ -359,13 +359,23 @@ type PolicyRevision struct {
 	Revision string `json:"revision"`
 }
 
+// ObeyedPolicy is a rollout policy as it was at one time.
+type ObeyedPolicy struct {
+	PolicyReference `json:",inline"`
+
+	// UID of the policy. A policy of the same name and generation with another UID is another policy: the rollout begins
+	// at the first wave again.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+}
+
 // RolloutStatus is how far a change of an object has come. What of it decides which cluster
 // has which revision is written before any cluster is touched.
 type RolloutStatus struct {
 	// Policies are the rollout policies that it obeys: the floor of the namespace first.
 	// +optional
 	// +listType=atomic
-	Policies []PolicyReference `json:"policies,omitempty"`
+	Policies []ObeyedPolicy `json:"policies,omitempty"`
 
 	// UID of the object that it is about; another of the name begins anew.
 	// +optional
