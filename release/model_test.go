@@ -24,13 +24,13 @@ import (
 )
 
 // TestModel lets fleets live through whatever may happen to a rollout: edits of the object and of its policies, failures,
-// clusters that join, leave, and cannot be reached, restarts between any two steps; and looks at every step whether what
-// is promised holds. REFRACT_HISTORIES says how many there are, 500 if it says nothing, and REFRACT_SEED which is the first.
+// clusters that join, leave, and cannot be reached, restarts between any two steps, records and revisions that are lost, fleets that
+// are found with some content, approvals that are said too early or again; and looks at every step whether what is promised holds. REFRACT_HISTORIES says how many there are, 500 if it says nothing, and REFRACT_SEED which is the first.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	histories, seed := number("REFRACT_HISTORIES", 500), number("REFRACT_SEED", 1)
 	const steps = 50
-	reached := map[refractv1alpha1.RolloutPhase]int{}
+	reached, assigned := map[refractv1alpha1.RolloutPhase]int{}, map[string]int{}
 	for i := range histories {
 		w := newWorld(uint64(seed + i))
 		for step := range steps {
@@ -38,6 +38,11 @@ func TestModel(t *testing.T) {
 				t.Fatalf("history %d, step %d: %v\n%s", seed+i, step, err, strings.Join(w.log, "\n"))
 			}
 			reached[w.status.Phase]++
+			for _, m := range w.members {
+				if m.there {
+					assigned[kindOf(w.status, m.Name)]++
+				}
+			}
 		}
 		if err := w.settle(); err != nil {
 			t.Fatalf("history %d, at its end: %v\n%s", seed+i, err, strings.Join(w.log, "\n"))
@@ -45,13 +50,18 @@ func TestModel(t *testing.T) {
 	}
 	for _, phase := range []refractv1alpha1.RolloutPhase{
 		refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutHalted,
-		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
+		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
 	} {
 		if reached[phase] < histories/20 {
 			t.Errorf("%s was seen at %d steps only: the histories say little about it", phase, reached[phase])
 		}
 	}
-	t.Logf("%d histories of %d steps; phases: %v", histories, steps, reached)
+	for _, kind := range []string{"target", "good", "superseded", "found", "found beside another good one"} {
+		if assigned[kind] < histories/20 {
+			t.Errorf("%d clusters only had %s: the histories say little about it", assigned[kind], kind)
+		}
+	}
+	t.Logf("%d histories of %d steps; phases: %v; what clusters have: %v", histories, steps, reached, assigned)
 }
 
 func number(variable string, otherwise int) int {
@@ -73,8 +83,10 @@ type member struct {
 	since                   time.Time // Since when it has been ready with its content; what a replica remembers of that.
 	really                  time.Time // The same, as it is.
 	recorded                time.Time // What was written down of since.
-	back                    time.Time // Since when it can be reached.
+	reached                 time.Time // Since when it can be reached.
 	unknown                 bool      // Whoever looks after it has just started anew, and has not read what it holds.
+
+	account
 }
 
 // world is a fleet, the policies of an object, and who looks after it.
@@ -96,6 +108,8 @@ type world struct {
 	bad     map[string]bool // Contents that do not become ready.
 	changed bool            // The object was edited, or somebody had it tried again, since the last look.
 	log     []string
+
+	hub
 }
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -116,9 +130,16 @@ func newWorld(seed uint64) *world {
 		w.members = append(w.members, m)
 	}
 	w.notef("policy %+v floor %+v", w.spec, w.floor)
-	w.look()
+	if w.hub = newHub(); w.IntN(2) == 0 {
+		w.foundWith()
+		return w
+	}
+	w.status, _ = w.next(nil, w.input())
 	for _, m := range w.members {
-		w.write(m)
+		m.allow(contentOf(&w.status.Target, m))
+		if err := w.write(m); err != nil {
+			panic(err)
+		}
 		m.ready, m.since, m.really = true, w.now, w.now
 	}
 	return w
@@ -188,6 +209,9 @@ func revision(n int) refractv1alpha1.Revision {
 
 // contentOf is what a revision gives to a cluster: each leaves some as they were with the one before.
 func contentOf(r *refractv1alpha1.Revision, m *member) string {
+	if r.Name == Found {
+		return m.good
+	}
 	n, _ := strconv.Atoi(strings.TrimPrefix(r.Name, "rev"))
 	for n > 0 && (n*7+int(m.Name[1])*3)%4 == 0 {
 		n--
@@ -198,7 +222,7 @@ func contentOf(r *refractv1alpha1.Revision, m *member) string {
 // step has something happen, and looks.
 func (w *world) step() error {
 	m := w.members[w.IntN(len(w.members))]
-	switch w.IntN(18) {
+	switch w.IntN(22) {
 	case 0, 13: // An edit: something new, or something that was there before.
 		w.target = w.IntN(6)
 		if w.IntN(3) == 0 {
@@ -217,10 +241,13 @@ func (w *world) step() error {
 		} else {
 			m.content, m.ready = "", false
 		}
+		if m.account = (account{back: true}); m.there && w.status != nil && w.status.LastGood.Name != Found {
+			m.good = contentOf(&w.status.LastGood, m)
+		}
 		w.notef("%s there %t", m.Name, m.there)
 	case 2, 14:
 		m.offline = !m.offline
-		m.since, m.back = w.now, w.now // Nobody knows what was meanwhile.
+		m.since, m.reached = w.now, w.now // Nobody knows what was meanwhile.
 		w.notef("%s offline %t", m.Name, m.offline)
 	case 3: // What was ready is not any more, or what was bad is mended.
 		key := m.Name + m.content
@@ -235,10 +262,10 @@ func (w *world) step() error {
 		w.paused = w.IntN(3) == 0
 		w.notef("paused %t", w.paused)
 	case 6, 7:
-		w.approve = w.status.Awaits
+		w.approve = w.awaits()
 		w.notef("approve %s", w.approve)
 	case 8:
-		if w.resume = w.status.Awaits; Stopped(w.status) && w.resume != "" {
+		if w.resume = w.awaits(); w.status != nil && Stopped(w.status) && w.resume != "" {
 			w.changed = true
 		}
 		w.notef("resume %s", w.resume)
@@ -261,6 +288,7 @@ func (w *world) step() error {
 	case 11:
 		if w.IntN(3) == 0 && m.content != "" && !m.offline { // Somebody changes the copy, or deletes it.
 			m.content, m.ready = "drifted", false
+			m.drifts()
 			w.notef("%s drifts", m.Name)
 		}
 	case 12:
@@ -268,6 +296,8 @@ func (w *world) step() error {
 			m.Labels = map[string]string{"region": fmt.Sprintf("r%d", w.IntN(3)), "ring": fmt.Sprint(w.IntN(4))}
 			w.notef("%s labels %v", m.Name, m.Labels)
 		}
+	default:
+		w.ofHub()
 	}
 	if w.IntN(40) == 0 { // Somebody edits what it obeys.
 		if w.floor != nil && w.IntN(2) == 0 {
@@ -288,7 +318,10 @@ func (w *world) step() error {
 func (w *world) live(most int) error {
 	for _, m := range w.members {
 		if w.IntN(3) <= most {
-			w.write(m)
+			if err := w.write(m); err != nil {
+				return err
+			}
+			m.unseen = m.unseen && m.offline
 		}
 		w.become(m)
 	}
@@ -296,15 +329,21 @@ func (w *world) live(most int) error {
 }
 
 // write has a member hold what it is to have.
-func (w *world) write(m *member) {
-	if !m.there || m.offline {
-		return
+func (w *world) write(m *member) error {
+	if !m.there || m.offline || w.status == nil {
+		return nil
 	}
-	want := contentOf(Assigned(w.status, m.Name), m)
-	if m.content == want || m.refuses {
-		return
+	has := Assigned(w.status, m.Name)
+	want := contentOf(has, m)
+	if has.Name == Found || w.isLost(has) || m.content == want || m.refuses {
+		return nil
+	}
+	if err := w.receives(m, want); err != nil {
+		return err
 	}
 	m.content, m.joined, m.ready, m.wrote = want, false, false, w.now
+	m.unknown = false // Who writes has read what was there.
+	return nil
 }
 
 // become has a copy become what it can.
@@ -333,45 +372,38 @@ func (w *world) input() *Input {
 		if m.unknown && m.content != "" {
 			c.Unknown, c.Ready, c.ReadySince = true, false, time.Time{}
 		}
-		if w.status != nil {
-			has := Assigned(w.status, m.Name)
-			good := w.status.LastGood
-			if w.status.Target.Name != target.Name && w.status.Phase == refractv1alpha1.RolloutComplete {
-				good = w.status.Target
-			}
-			c.Changes = contentOf(&target, m) != contentOf(&good, m)
-			c.Differs = contentOf(&target, m) != contentOf(has, m)
-			c.Holds = m.content == contentOf(has, m)
-			if m.refuses && !c.Holds {
-				c.Refused = "no"
-			}
-		}
+		w.stand(&c, m, &target)
 		in.Clusters = append(in.Clusters, c)
 	}
 	return in
 }
 
-func (w *world) look() { w.status, _ = Next(w.status, w.input()) }
-
 // check looks, and compares what is then with what was.
 func (w *world) check() error {
 	was, in := w.status, w.input()
-	kept := was.DeepCopy()
+	kept := was.DeepCopy() // Of nil that is nil.
 	copied := *in
 	copied.Clusters = slices.Clone(in.Clusters)
-	is, until := Next(was, in)
+	is, until := w.next(was, in)
 	if !reflect.DeepEqual(kept, was) || !reflect.DeepEqual(copied.Clusters, in.Clusters) {
 		return fmt.Errorf("what was given was modified: %s", cmp.Diff(kept, was)+cmp.Diff(copied.Clusters, in.Clusters))
 	}
 	w.status = is
 	w.notef("%s %s target %s good %s opened %d current %v done %v failed %v superseded %v reverting %v: %s", w.now.Format("04:05"), is.Phase, is.Target.Name, is.LastGood.Name,
 		is.Opened, currentOf(is), is.Done, is.Failed, is.OnSuperseded, is.Reverting, is.Message)
+	if was == nil {
+		was = First(in.Target)
+	}
 	l := &laws{world: w, was: was, is: is, in: in}
-	for _, law := range []func() error{l.agreed, l.turn, l.tried, l.crowd, l.budgets, l.health, l.failing, l.final, l.edited, l.reverted, l.complete, l.few, l.waits, l.approved} {
+	for _, law := range []func() error{
+		l.agreed, l.turn, l.tried, l.crowd, l.budgets, l.health, l.failing, l.final, l.edited, l.reverted, l.complete, l.few, l.waits, l.approved,
+		l.asked, l.begins, l.taken, l.stalls,
+	} {
 		if err := law(); err != nil {
 			return err
 		}
 	}
+	l.settleAccounts()
 	for _, m := range w.members {
 		if m.unknown {
 			m.unknown = false // It has read that by the next look, and what was written down stays until then.
@@ -384,7 +416,7 @@ func (w *world) check() error {
 	if !until.IsZero() && !until.After(w.now) {
 		return fmt.Errorf("it is to be looked at again at %s, and it is %s", until, w.now)
 	}
-	w.changed = false
+	w.changed = w.changed && is.Message == noRoom // Nobody has taken it up.
 	return nil
 }
 
@@ -428,13 +460,13 @@ func (l *laws) released() []*Cluster {
 func (l *laws) agreed() error {
 	before := l.is
 	for range 8 {
-		again, _ := Next(before, l.inputFor(before))
+		again, _ := l.next(before, l.inputFor(before))
 		if reflect.DeepEqual(before, again) {
 			return nil
 		}
 		before = again
 	}
-	again, _ := Next(before, l.inputFor(before))
+	again, _ := l.next(before, l.inputFor(before))
 	return fmt.Errorf("nothing has happened, and it is not as it was: %s", cmp.Diff(before, again))
 }
 
@@ -516,7 +548,7 @@ func (l *laws) tried() error {
 // failing: who was ready with the target and is not, or does not become so in time, has failed; and nobody else for his time
 // who could not be reached.
 func (l *laws) failing() error {
-	if l.in.Policy == nil || l.was.Target.Name != l.is.Target.Name || l.was.Attempt != l.is.Attempt || Stopped(l.was) || l.was.Phase == refractv1alpha1.RolloutComplete {
+	if l.in.Policy == nil || l.is.Message == noRoom || l.was.Target.Name != l.is.Target.Name || l.was.Attempt != l.is.Attempt || Stopped(l.was) || l.was.Phase == refractv1alpha1.RolloutComplete {
 		return nil
 	}
 	failed := func(name string) bool {
@@ -551,8 +583,8 @@ func (l *laws) failing() error {
 		f := &l.is.Failed[i]
 		m := l.of(f.Name)
 		if !slices.ContainsFunc(l.was.Failed, func(is refractv1alpha1.FailedCluster) bool { return is.Name == f.Name }) &&
-			strings.HasPrefix(f.Message, "it is not ready after") && l.now.Sub(m.back) < l.policy.timeout {
-			return fmt.Errorf("%s has failed, and can be reached for %s only: %s", f.Name, l.now.Sub(m.back), f.Message)
+			strings.HasPrefix(f.Message, "it is not ready after") && l.now.Sub(m.reached) < l.policy.timeout {
+			return fmt.Errorf("%s has failed, and can be reached for %s only: %s", f.Name, l.now.Sub(m.reached), f.Message)
 		}
 	}
 	return nil
@@ -560,7 +592,8 @@ func (l *laws) failing() error {
 
 // edited: what every cluster had is good; what was reverted nobody keeps.
 func (l *laws) edited() error {
-	if l.was.Phase != refractv1alpha1.RolloutComplete && l.is.Phase != refractv1alpha1.RolloutComplete && l.was.LastGood.Name != l.is.LastGood.Name {
+	settled := l.was.Phase == refractv1alpha1.RolloutComplete || l.was.LastGood.Name == l.was.Target.Name // The latter when it had to wait then.
+	if !settled && l.is.Phase != refractv1alpha1.RolloutComplete && l.was.LastGood.Name != l.is.LastGood.Name {
 		return fmt.Errorf("what is good was %s and is %s, and no rollout was complete", l.was.LastGood.Name, l.is.LastGood.Name)
 	}
 	if l.was.Target.Name == l.is.Target.Name {
@@ -736,7 +769,7 @@ func (l *laws) final() error {
 func (l *laws) reverted() error {
 	if l.is.Phase == refractv1alpha1.RolloutReverting || l.is.Phase == refractv1alpha1.RolloutReverted {
 		for i := range l.in.Clusters {
-			if name := l.in.Clusters[i].Name; Assigned(l.is, name).Name != l.is.LastGood.Name {
+			if name := l.in.Clusters[i].Name; Assigned(l.is, name).Name != l.is.LastGood.Name && Assigned(l.is, name).Name != Found {
 				return fmt.Errorf("it is %s, and %s is to have %s", l.is.Phase, name, Assigned(l.is, name).Name)
 			}
 		}
@@ -745,7 +778,7 @@ func (l *laws) reverted() error {
 		return nil
 	}
 	for _, name := range l.was.Reverting {
-		if m := l.of(name); m.there && !m.offline && !m.refuses && m.content != contentOf(&l.is.LastGood, m) {
+		if m := l.of(name); m.there && !m.offline && m.content != "drifted" && m.content != contentOf(&l.is.LastGood, m) {
 			return fmt.Errorf("it is reverted, and %s holds %s", name, m.content)
 		}
 	}
@@ -757,13 +790,13 @@ func (l *laws) complete() error {
 	if l.is.Phase != refractv1alpha1.RolloutComplete {
 		return nil
 	}
-	if l.was.Phase != refractv1alpha1.RolloutComplete && l.in.Policy == nil {
+	if l.was.Phase != refractv1alpha1.RolloutComplete && l.in.Policy == nil && !Unbegun(l.was) {
 		return errors.New("it is complete, and the policy is gone")
 	}
 	if l.is.LastGood.Name != l.is.Target.Name {
 		return fmt.Errorf("it is complete, and what is good is %s", l.is.LastGood.Name)
 	}
-	if l.was.Phase == refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name {
+	if l.was.Phase == refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name || Unbegun(l.was) {
 		return nil
 	}
 	for i := range l.in.Clusters {
@@ -785,7 +818,7 @@ func (l *laws) few() error {
 			return fmt.Errorf("%s is to have %s, which nobody keeps", l.in.Clusters[i].Name, name)
 		}
 	}
-	if l.in.Policy == nil {
+	if l.in.Policy == nil || l.is.Message == noRoom {
 		return nil
 	}
 	if n := len(l.is.Failed); n > l.policy.maxFailures && !Stopped(l.is) && l.is.Phase != refractv1alpha1.RolloutComplete {
@@ -814,20 +847,20 @@ func (l *laws) waits() error {
 
 // settle lets everything be well, and everybody approve: then it comes to an end.
 func (w *world) settle() error {
-	w.bad, w.paused, w.hold = map[string]bool{}, false, false
+	w.bad, w.paused, w.hold, w.full = map[string]bool{}, false, false, false
 	for _, m := range w.members {
 		if m.offline {
-			m.offline, m.since, m.back = false, w.now, w.now
+			m.offline, m.since, m.reached = false, w.now, w.now
 		}
 		m.refuses = false
 	}
 	w.notef("all is well")
 	for range 400 {
-		if Stopped(w.status) && w.status.Phase != refractv1alpha1.RolloutReverting {
+		if w.status != nil && Stopped(w.status) && w.status.Phase != refractv1alpha1.RolloutReverting {
 			w.resume = w.status.Awaits
 			w.changed = true
 		} else {
-			w.approve = w.status.Awaits
+			w.approve = w.awaits()
 		}
 		w.now = w.now.Add(5 * time.Second)
 		if err := w.live(2); err != nil {
@@ -835,7 +868,9 @@ func (w *world) settle() error {
 		}
 		if w.status.Phase == refractv1alpha1.RolloutComplete && w.status.Target.Name == revision(w.target).Name {
 			for _, m := range w.members {
-				w.write(m)
+				if err := w.write(m); err != nil {
+					return err
+				}
 				if want := contentOf(&w.status.Target, m); m.there && m.content != want {
 					return fmt.Errorf("it is complete, and %s holds %s, not %s", m.Name, m.content, want)
 				}

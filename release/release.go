@@ -24,7 +24,7 @@ const Found = "found"
 type Cluster struct {
 	match.Cluster
 
-	// Offline is whether it cannot be reached, so that nothing else is known of it.
+	// Offline is whether it cannot be reached, so that nothing else is known of it but what it held.
 	Offline bool
 	// Unknown is whether nobody knows yet whether its copy is ready, as after a restart: that says nothing
 	// for it and nothing against it.
@@ -41,7 +41,7 @@ type Cluster struct {
 	// Differs is whether the target gives it another content than the revision that it is
 	// to have.
 	Differs bool
-	// Holds is whether it holds the content of the revision that it is to have.
+	// Holds is whether it holds the content of the revision that it is to have; of one that is offline, whether it did when it was seen last.
 	Holds bool
 	// Ready is whether its copy is ready, and ReadySince since when it has been without a break;
 	// the zero time if that is not known.
@@ -87,8 +87,14 @@ func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, w
 	if was != nil {
 		s = was.DeepCopy()
 	}
+	if s.Phase == refractv1alpha1.RolloutComplete {
+		s.Failed = nil // That was a rollout that is over, and stops nothing.
+	}
 	if !Stopped(s) { // Who has which revision goes by the phase of one that is stopped.
 		s.Phase = refractv1alpha1.RolloutWaiting
+		for i := range s.Current { // Nobody looks at them, and some may be away: then their time begins anew.
+			s.Current[i].Since, s.Current[i].Ready = nil, nil
+		}
 	}
 	s.Message, s.Awaits = why, ""
 	return s
@@ -103,7 +109,7 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		was.Policies = references(in.Policy)
 	}
 	s := was.DeepCopy()
-	r := &rollout{RolloutStatus: s, in: in, clusters: make(map[string]*Cluster, len(in.Clusters))}
+	r := &rollout{RolloutStatus: s, in: in, asked: was.Awaits, clusters: make(map[string]*Cluster, len(in.Clusters))}
 	for i := range in.Clusters {
 		r.clusters[in.Clusters[i].Name] = &in.Clusters[i]
 	}
@@ -122,7 +128,8 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 	case Unbegun(s):
 		r.found()
 		return s, time.Time{}
-	case r.unseen() && s.LastGood.Name == s.Target.Name && slices.ContainsFunc(in.Clusters, func(c Cluster) bool { return c.Keeps }):
+	case r.unseen() && s.LastGood.Name == s.Target.Name && s.Target.Name == in.Target.Name &&
+		slices.ContainsFunc(in.Clusters, func(c Cluster) bool { return c.Keeps }):
 		// A cluster is back that holds another content than all others were found with: nobody has tried the target there.
 		r.keepFound()
 		return s, time.Time{}
@@ -213,6 +220,7 @@ type rollout struct {
 	*refractv1alpha1.RolloutStatus
 
 	in       *Input
+	asked    string              // What was awaited so far.
 	clusters map[string]*Cluster // By name.
 	// byWave are the clusters of each wave, and waves the wave of each cluster; of no policy there are none.
 	byWave [][]*Cluster
@@ -236,6 +244,11 @@ func (r *rollout) holders() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// holdsNot reports whether a cluster does not hold what it is to have.
+func (r *rollout) holdsNot(cluster string) bool {
+	return r.clusters[cluster] == nil || !r.clusters[cluster].Holds
 }
 
 // has reports whether a cluster has the target.
@@ -286,15 +299,14 @@ func (r *rollout) begin() {
 	switch r.Phase {
 	case refractv1alpha1.RolloutComplete:
 		r.LastGood = before
-		if !r.unseen() {
-			r.Superseded, r.OnSuperseded = nil, nil
-		}
+		r.forgetSuperseded()
 	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
-		r.Superseded, r.OnSuperseded = nil, nil
+		r.forgetSuperseded()
 	default:
 		// Who has the target before keeps that until its turn comes. Who has one that is older still goes
-		// back to what was good: no more than three revisions are kept.
-		if had := r.holders(); len(had) > 0 {
+		// back to what was good: no more than three revisions are kept. So does who has the target before, while others keep what
+		// they were found with: that is nowhere else.
+		if had := slices.DeleteFunc(r.holders(), r.holdsNot); len(had) > 0 && !r.unseen() {
 			r.Superseded, r.OnSuperseded = &before, had
 		}
 	}
@@ -309,12 +321,19 @@ func (r *rollout) begin() {
 	}
 }
 
-// start begins with the first wave.
+// forgetSuperseded forgets who has the target before. Who keeps what it was found with keeps it still.
+func (r *rollout) forgetSuperseded() {
+	if !r.unseen() {
+		r.Superseded, r.OnSuperseded = nil, nil
+	}
+}
+
+// start begins with the first wave. Who has not got back what was good before is not forgotten: it may fail again.
 func (r *rollout) start() {
 	r.begun = true
 	r.again()
 	r.Phase, r.Opened, r.Began = refractv1alpha1.RolloutProgressing, 0, at(r.in.Now)
-	r.Waves, r.Current, r.Done, r.Failed, r.Reverting = nil, nil, nil, nil, nil
+	r.Waves, r.Current, r.Done, r.Failed = nil, nil, nil, nil
 }
 
 // prune forgets clusters that are to have no copy any more, and how far those were that cannot be reached.
@@ -357,9 +376,10 @@ func (r *rollout) token(what string) string {
 	return fmt.Sprintf("%s/%d/%s/%s", r.Target.Name, r.Attempt, what, r.Nonce)
 }
 
-// says reports whether an annotation has the value that stands for what.
+// says reports whether an annotation has the value that stands for what, and that the status has asked for: who reads the nonce can
+// make up what is asked for later.
 func (r *rollout) says(annotation, what string) bool {
-	return r.Nonce != "" && annotation == r.token(what)
+	return r.Nonce != "" && annotation == r.asked && annotation == r.token(what)
 }
 
 // retry is what is tried again.
@@ -372,10 +392,10 @@ func (r *rollout) goOn() {
 	switch r.Phase {
 	case refractv1alpha1.RolloutComplete:
 		return
-	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverted:
+	case refractv1alpha1.RolloutHalted:
 		r.sayStopped()
 		return
-	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled:
+	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
 		r.revert()
 		return
 	case refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting:
@@ -434,55 +454,75 @@ func (r *rollout) resume() {
 
 // stop ends what fails.
 func (r *rollout) stop() {
-	r.countWaves()
 	if !r.in.Policy.revert {
+		// Who has not got the target yet, as one that could not be reached since, does not get it any more.
+		r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return r.holdsNot(c.Name) })
+		if !r.unseen() {
+			r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, r.holdsNot)
+		}
+		r.countWaves()
 		r.Phase = refractv1alpha1.RolloutHalted
 		r.sayStopped()
 		return
 	}
-	back := r.holders()
-	back = append(back, r.OnSuperseded...)
+	r.countWaves()
+	back := slices.Concat(r.holders(), r.Reverting)
+	if !r.unseen() {
+		back = append(back, r.OnSuperseded...)
+	}
 	slices.Sort(back)
+	r.forgetSuperseded()
 	r.Phase, r.Reverting = refractv1alpha1.RolloutReverting, slices.Compact(back)
-	r.Current, r.Done, r.OnSuperseded, r.Superseded = nil, nil, nil, nil
+	r.Current, r.Done = nil, nil
 	// What they hold is that of the target, which they are to have no more: the next look tells
 	// who has lost it.
 	r.Message = r.failures()
 }
 
-// revert waits for clusters to have what was good. If that is stored nowhere, somebody has to see to those that have lost it.
+// revert waits for clusters to have what was good. If that is stored nowhere, or they refuse it, somebody has to see to them. Those that
+// cannot be reached are not forgotten: one that is back has it reverted again.
 func (r *rollout) revert() {
 	r.Reverting = slices.DeleteFunc(r.Reverting, func(name string) bool {
 		c := r.clusters[name]
 		if r.LastGood.Name == Found {
-			return c.Keeps // It never took the target.
+			return c.Keeps && r.Attempt == 1 // It never took the target. What it holds otherwise may be that of another attempt.
 		}
-		return c.Offline || c.Holds || c.Refused != "" && !c.Lost
+		return c.Holds && !c.Offline
 	})
-	var lost, back []string
+	var lost, offline, refused, back []string
 	for _, name := range r.Reverting {
-		if r.LastGood.Name == Found || r.clusters[name].Lost {
+		switch c := r.clusters[name]; {
+		case r.LastGood.Name == Found || c.Lost:
 			lost = append(lost, name)
-		} else {
+		case c.Offline:
+			offline = append(offline, name)
+		case c.Refused != "":
+			refused = append(refused, name)
+		default:
 			back = append(back, name)
 		}
 	}
 	switch {
-	case len(r.Reverting) == 0:
-		r.Reverting = nil
-		r.Phase = refractv1alpha1.RolloutReverted
-		r.sayStopped()
-		return
 	case len(back) > 0:
 		r.Phase = refractv1alpha1.RolloutReverting
 		r.Message = r.failures() + "; " + fewOf(back, "gets back what it had", "get back what they had")
-	default:
+	case len(lost)+len(refused) > 0:
 		r.Phase = refractv1alpha1.RolloutStalled
+		r.sayStopped()
+	default:
+		r.Phase = refractv1alpha1.RolloutReverted
 		r.sayStopped()
 	}
 	if len(lost) > 0 {
 		r.Message += fmt.Sprintf("; %s the change, as the content before it is not stored on the hub: apply the object or its override policies "+
 			"with a content that is good", fewOf(lost, "keeps", "keep"))
+	}
+	if len(refused) > 0 {
+		r.Message += fmt.Sprintf("; %s the content before the change, which is tried again: see to what refuses it: %s",
+			fewOf(refused, "refuses", "refuse"), r.clusters[refused[0]].Refused)
+	}
+	if len(offline) > 0 {
+		r.Message += "; " + fewOf(offline, "gets back what it had when it can be reached", "get back what they had when they can be reached")
 	}
 }
 

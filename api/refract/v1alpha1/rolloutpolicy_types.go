@@ -302,8 +302,8 @@ const (
 	RolloutWaiting     RolloutPhase = "Waiting"     // It waits for what the message says.
 	RolloutHalted      RolloutPhase = "Halted"      // Clusters failed; no other is touched.
 	RolloutReverting   RolloutPhase = "Reverting"   // Clusters failed; all get back what they had.
-	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and their former content is not stored: an administrator has to act.
-	RolloutReverted    RolloutPhase = "Reverted"    // All have it back.
+	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and their former content is not stored, or they refuse it: an administrator has to act.
+	RolloutReverted    RolloutPhase = "Reverted"    // All have it back that can be reached.
 	RolloutComplete    RolloutPhase = "Complete"    // Every cluster has the target.
 )
 
@@ -449,7 +449,7 @@ type RolloutStatus struct {
 	// +listType=atomic
 	OnSuperseded []string `json:"onSuperseded,omitempty"`
 
-	// Reverting are clusters that had the target and get back the last good revision, sorted.
+	// Reverting are clusters that had a target and have not got back the last good revision yet, sorted.
 	// +optional
 	// +listType=atomic
 	Reverting []string `json:"reverting,omitempty"`

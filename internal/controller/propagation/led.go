@@ -440,7 +440,7 @@ func (rep *reporter) join(c *release.Cluster, all []companion) {
 		row := rep.clusterStatusOf(with.key, with.desired, c.Name, with.statuses)
 		rep.find(c, with.key, with.desired, &row, with.statuses)
 		c.Lost = c.Lost || t.lost()
-		if row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == rep.state.digest(with.key, t.variant.hash) {
+		if rep.holds(with.key, &row, t) {
 			continue
 		}
 		c.Holds = false

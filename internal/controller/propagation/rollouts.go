@@ -97,7 +97,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 			Offline: row.State == refractv1alpha1.StateOffline,
 			Unknown: row.State == refractv1alpha1.StateSynced && row.Readiness == "",
 			Joining: row.Hash == "" && row.Reason != reasonKeepsContent,
-			Holds:   row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash),
+			Holds:   rep.holds(key, &row, t),
 			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
 			Why:     output.Cut(row.ReadinessMessage, maxReadiness),
 		}
@@ -123,6 +123,12 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 	}
 	in.Now = rep.now() // What was found out above was so before.
 	return in
+}
+
+// holds reports whether a cluster holds the content that it is to have; of one that cannot be reached, whether it did when it was seen last.
+func (rep *reporter) holds(key Key, row *refractv1alpha1.ClusterStatus, t *target) bool {
+	settled := row.State == refractv1alpha1.StateSynced || row.State == refractv1alpha1.StateOffline
+	return settled && t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash)
 }
 
 // find says of a cluster that is to keep what it was found with whether that is known, and is another content than the newest.
@@ -260,12 +266,12 @@ func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is 
 	if was.Phase == is.Phase {
 		return
 	}
+	if is.Phase == refractv1alpha1.RolloutReverting && !release.Stopped(was) {
+		reverts.Inc()
+	}
 	switch is.Phase {
 	case refractv1alpha1.RolloutProgressing:
 	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
-		if is.Phase == refractv1alpha1.RolloutReverting {
-			reverts.Inc()
-		}
 		event(corev1.EventTypeWarning, "Rollout"+string(is.Phase), "revision %s: %s", is.Target.Name, is.Message)
 	case refractv1alpha1.RolloutComplete:
 		event(corev1.EventTypeNormal, "RolloutComplete", "every cluster has revision %s", is.Target.Name)
