@@ -201,8 +201,9 @@ func readReview(name string, stdin io.Reader) ([]byte, error) {
 	case json.Valid(body):
 		return body, nil
 	}
-	if body, err = yaml.YAMLToJSONStrict(body); err != nil {
-		return nil, fmt.Errorf("%s: %w", pathsText([]string{name}), err)
+	review, problems := manifest.One(pathsText([]string{name}), body)
+	if len(problems) > 0 {
+		return nil, problemsAsError(problems)
 	}
-	return body, nil
+	return json.Marshal(review)
 }

@@ -25,6 +25,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/installation"
 	"refract.dev/internal/member"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/manifest/nearest"
 	"refract.dev/internal/status"
 )
@@ -207,7 +208,11 @@ func (o *joinOptions) rules() ([]rbacv1.PolicyRule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--role: %w", err)
 	}
-	rules, err := installation.RulesOf(text)
+	role, problems := manifest.One(o.role, text)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("--role: %w", problemsAsError(problems))
+	}
+	rules, err := installation.RulesOf(role)
 	if err != nil {
 		return nil, fmt.Errorf("--role %s: %w", o.role, err)
 	}

@@ -1,12 +1,9 @@
 package installation
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,10 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -176,28 +171,19 @@ var needed = []rbacv1.PolicyRule{
 	{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, ResourceNames: []string{MemberAccount}, Verbs: []string{"get", "patch"}},
 }
 
-// RulesOf reads the rules of the one ClusterRole in a file.
-func RulesOf(text []byte) ([]rbacv1.PolicyRule, error) {
-	var found *rbacv1.ClusterRole
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		role := &rbacv1.ClusterRole{}
-		if err := errors.Join(err, yaml.UnmarshalStrict(document, role)); err != nil || role.Kind != "ClusterRole" {
-			return nil, errors.Join(fmt.Errorf("want a ClusterRole, got %q", role.Kind), err)
-		}
-		if found != nil {
-			return nil, fmt.Errorf("want one ClusterRole, got %s and %s", found.Name, role.Name)
-		}
-		found = role
-	}
-	if found == nil || len(found.Rules) == 0 {
+// RulesOf returns the rules of a ClusterRole as it stands in a file.
+func RulesOf(object map[string]any) ([]rbacv1.PolicyRule, error) {
+	role := &rbacv1.ClusterRole{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, role, true)
+	switch {
+	case role.Kind != "ClusterRole":
+		return nil, errors.Join(fmt.Errorf("want a ClusterRole, got %q", role.Kind), err)
+	case err != nil:
+		return nil, fmt.Errorf("reading ClusterRole %s: %w", role.Name, err)
+	case len(role.Rules) == 0:
 		return nil, errors.New("want a ClusterRole with rules, got none")
 	}
-	return found.Rules, nil
+	return role.Rules, nil
 }
 
 // membershipsOf returns the account, nil if there is none, and the memberships that it was made for.

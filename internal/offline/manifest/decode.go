@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,8 +28,9 @@ type document struct {
 
 // chunk is the text between two document markers.
 type chunk struct {
-	text []byte
-	line int // On which it begins, from 1.
+	text   []byte
+	offset int // Of text in the file.
+	line   int // On which it begins, from 1.
 }
 
 // split splits a file at its document markers: lines that begin with ---, which
@@ -44,7 +46,7 @@ func split(data []byte) []chunk {
 	start, line, startLine := 0, 1, 1
 	cut := func(at int) {
 		if at > start {
-			chunks = append(chunks, chunk{text: data[start:at], line: startLine})
+			chunks = append(chunks, chunk{text: data[start:at], offset: start, line: startLine})
 		}
 		start, startLine = at, line
 	}
@@ -231,20 +233,20 @@ func (d *decoder) yamlSlowly(c chunk) {
 		doc.lines = linesIn(node.Content[0], c.line-1)
 		doc.place.Line = doc.lines.of("", c.line)
 		if wrong := doc.lines.wrongKeys(); len(wrong) > 0 {
-			for i := range wrong {
-				place := doc.place
-				place.Line = wrong[i].line
-				d.problem(place, wrong[i].path, wrong[i].fact())
-			}
+			d.wrongKeys(doc.place, wrong)
 			return
 		}
 	}
-	text, err := kyaml.YAMLToJSONStrict(c.text)
-	if syntax == nil { // The keys are known to differ; strictly, a merge that a key overrides is refused.
-		text, err = kyaml.YAMLToJSON(c.text)
-	}
-	if err != nil {
+	text, err := kyaml.YAMLToJSON(c.text) // The keys are known to differ; strictly, a merge that a key overrides is refused.
+	// The library that kubectl uses reads the first document of a text, and accepts a text with more. So
+	// what only it accepts may be a part of what is written.
+	if err = cmp.Or(err, syntax); err != nil {
 		d.problems = append(d.problems, c.explain(d.place(c.line), err))
+		return
+	}
+	// Merges are looked at last, as the library has found by now that they are not too large.
+	if wrong := doc.lines.wrongMerges(); len(wrong) > 0 {
+		d.wrongKeys(doc.place, wrong)
 		return
 	}
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &doc.value); err != nil {
@@ -256,6 +258,25 @@ func (d *decoder) yamlSlowly(c chunk) {
 		return
 	}
 	d.documents = append(d.documents, doc)
+}
+
+func (d *decoder) wrongKeys(place Place, wrong []wrongKey) {
+	for i := range wrong {
+		place.Line = wrong[i].line
+		if wrong[i].unfit == anObject && bytes.Contains(d.chunk.text, []byte("{{")) {
+			d.problems = append(d.problems, template(place))
+			return
+		}
+		d.problem(place, wrong[i].path, wrong[i].fact())
+	}
+}
+
+// template is the problem of a document that was never filled in.
+func template(place Place) *Problem {
+	return &Problem{
+		Place: place, Fact: "is not valid YAML: it looks like a template that is not filled in",
+		Hint: "helm template prints the manifests of a chart; pipe them in with -f -",
+	}
 }
 
 // infinite reports numbers that JSON cannot express, and whether there are some.
@@ -319,10 +340,8 @@ func (c chunk) explain(place Place, err error) *Problem {
 	}
 	last := c.line + bytes.Count(bytes.TrimRight(c.text, "\r\n"), []byte("\n"))
 	place.Line = min(place.Line, last) // The end is behind the last line.
-	p := &Problem{Place: place, Fact: "is not valid YAML: " + fact}
 	if bytes.Contains(c.text, []byte("{{")) {
-		p.Fact = "is not valid YAML: it looks like a template that is not filled in"
-		p.Hint = "helm template prints the manifests of a chart; pipe them in with -f -"
+		return template(place)
 	}
-	return p
+	return &Problem{Place: place, Fact: "is not valid YAML: " + fact}
 }

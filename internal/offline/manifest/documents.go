@@ -29,6 +29,52 @@ func (d *Document) At(field string) Place { return d.lines.at(d.Place, field) }
 // of the input.
 func Documents(paths []string, stdin io.Reader) ([]Document, []*Problem) {
 	sources, problems := find(paths, stdin)
+	return documentsIn(sources, problems)
+}
+
+// One reads a file that is to hold one object, as [Documents] does. Without problems the object is not nil.
+func One(file string, data []byte) (map[string]any, []*Problem) {
+	documents, problems := documentsIn([]source{{name: file, asked: true, read: func() ([]byte, error) { return data, nil }}}, nil)
+	switch {
+	case len(problems) > 0:
+		return nil, problems
+	case len(documents) != 1:
+		return nil, []*Problem{{Place: Place{File: file}, Fact: fmt.Sprintf("holds %d objects, want one", len(documents))}}
+	}
+	return documents[0].Content, nil
+}
+
+// Part is a part of a file in which documents stand, up to the next document marker.
+type Part struct {
+	// Text begins with its marker, if it has one. It shares memory with the file.
+	Text []byte
+	// Offset of the text in the file, in bytes.
+	Offset int
+	// Line of the file on which it begins, from 1.
+	Line int
+}
+
+// Split splits what [Text] returned at its document markers.
+func Split(text []byte) []Part {
+	var parts []Part
+	for _, c := range split(text) {
+		parts = append(parts, Part{Text: c.text, Offset: c.offset, Line: c.line})
+	}
+	return parts
+}
+
+// Decode returns the values in the part of a file, and what is wrong with it. Objects, lists and all else are values; integers are int64. More
+// than one stands there only as JSON.
+func (p *Part) Decode(file string) (values []any, problems []*Problem) {
+	d := &decoder{file: file, chunk: chunk{text: p.Text, offset: p.Offset, line: p.Line}}
+	d.decode()
+	for i := range d.documents {
+		values = append(values, d.documents[i].value)
+	}
+	return values, d.problems
+}
+
+func documentsIn(sources []source, problems []*Problem) ([]Document, []*Problem) {
 	var documents []Document
 	more := decodeAll(sources, func(d *document) {
 		var wrong []*Problem
@@ -65,6 +111,14 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 	return to, problems
 }
 
+// isEmptyList reports whether an object is a list of one kind whose items are null: it has no name.
+func isEmptyList(content map[string]any) bool {
+	kind, _ := content["kind"].(string)
+	items, has := content["items"]
+	metadata, _ := content["metadata"].(map[string]any)
+	return strings.HasSuffix(kind, "List") && has && items == nil && metadata["name"] == nil
+}
+
 // listItems returns the items of a list, and whether it is one. An API server
 // leaves out in a typed list what all items have in common, which is filled in.
 // A list without items is one of which something was lost on the way, as of the
@@ -72,7 +126,7 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 func listItems(content map[string]any, place Place, l lines) (items []any, isList bool, problem *Problem) {
 	kind, _ := content["kind"].(string)
 	items, isList = content["items"].([]any)
-	if kind == "List" && !isList {
+	if !isList && (kind == "List" || isEmptyList(content)) {
 		return nil, false, &Problem{
 			Place: l.at(place, "items"), Field: "items", Fact: fmt.Sprintf("is %s, want a list of objects", tree.TypeName(content["items"])),
 		}

@@ -30,8 +30,8 @@ type TextError struct {
 func (e *TextError) Error() string { return fmt.Sprintf("line %d %s", e.Line, e.Fact) }
 
 // Text returns the content of a file as UTF-8 without byte order mark. It reads UTF-8, and UTF-16 with a byte
-// order mark, which the shell of Windows writes for >. Any other encoding is an error, and so is a carriage
-// return that no line feed follows: YAML ends a line there and other readers do not, so that two of them read
+// order mark, which the shell of Windows writes for >. It drops byte order marks at the beginning of lines. Any other
+// encoding is an error, and so is a carriage return that no line feed follows: YAML ends a line there and other readers do not, so that two of them read
 // different documents. All errors are a [*TextError]. The result may share memory with data.
 //
 // Source: YAML 1.2.2, sections 5.2 (encodings) and 5.4 (line breaks).
@@ -40,6 +40,8 @@ func Text(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Files with marks that were written one behind the other have some between them.
+	text = bytes.ReplaceAll(text, []byte("\n"+markUTF8), []byte("\n"))
 	for at := 0; ; {
 		n := bytes.IndexByte(text[at:], '\r')
 		if n < 0 {

@@ -124,63 +124,79 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// wrongKey is a key that is in its object already, or null.
+// wrongKey is a key that is in its object already, or that is no string.
 type wrongKey struct {
 	path        string
 	line, first int
 	// spelling is how the first key is written, if that differs, and key what both mean.
 	spelling, key string
-	// null is whether the key is null.
-	null bool
+	// unfit is what the key is that cannot be a string; empty for one that is in its object already.
+	unfit string
 }
 
 // fact says so.
 func (d *wrongKey) fact() string {
-	if d.null {
-		return fmt.Sprintf("has the key `%s`, which is null and no string: quote it", d.spelling)
-	}
-	if d.spelling == "" {
+	switch {
+	case d.unfit != "" && d.spelling == "":
+		return fmt.Sprintf("has %s as a key: a key is a string", d.unfit)
+	case d.unfit != "":
+		return fmt.Sprintf("has the key `%s`, which is %s and no string: quote it", d.spelling, d.unfit)
+	case d.spelling == "":
 		return fmt.Sprintf("is set twice, first on line %d", d.first)
+	default:
+		return fmt.Sprintf("is the same key as `%s` on line %d: YAML reads both as %q; quote the keys, or keep one of them", d.spelling, d.first, d.key)
 	}
-	return fmt.Sprintf("is the same key as `%s` on line %d: YAML reads both as %q; quote the keys, or keep one of them", d.spelling, d.first, d.key)
 }
 
 // written is a key as it stands in a file.
 type written struct {
-	line            int
-	value, spelling string
+	line     int
+	spelling string
 }
 
 // spell returns a scalar as it is written.
 func spell(node *yaml.Node) string {
+	text := node.Value
 	if node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
-		return strconv.Quote(node.Value)
+		text = strconv.Quote(node.Value)
 	}
-	return node.Value
+	if node.Style&yaml.TaggedStyle != 0 {
+		text = node.Tag + " " + text
+	}
+	return text
 }
 
-// plain returns what the library that kubectl uses reads a scalar without quotes as, and true; false for strings
-// and for what is no such scalar. It knows YAML 1.1: on is true, and 010 is 8.
+// meaning returns what the library that kubectl uses reads a scalar as, and whether it reads it. It knows YAML 1.1:
+// on is true, and 010 is 8. A tag decides about a scalar in quotes, too.
+func meaning(node *yaml.Node) (value any, ok bool) {
+	text := node.Value
+	switch {
+	case node.Kind != yaml.ScalarNode:
+		return nil, false
+	case node.Style&yaml.TaggedStyle != 0:
+		text = node.Tag + " " + strconv.Quote(node.Value)
+	case node.Style != 0:
+		return text, true
+	}
+	err := yamlv2.Unmarshal([]byte(text), &value)
+	return value, err == nil
+}
+
+// plain returns the [meaning] of a scalar that is no string, and true; false for all else.
 func plain(node *yaml.Node) (value any, ok bool) {
-	if node.Kind != yaml.ScalarNode || node.Style != 0 {
-		return nil, false
-	}
-	if err := yamlv2.Unmarshal([]byte(node.Value), &value); err != nil {
-		return nil, false
-	}
+	value, ok = meaning(node)
 	_, isString := value.(string)
-	return value, !isString
+	return value, ok && !isString
 }
 
 // keyOf returns what a key becomes in JSON.
 //
 // Source: https://pkg.go.dev/sigs.k8s.io/yaml#YAMLToJSON, which writes keys that are no strings as these.
 func keyOf(node *yaml.Node) string {
-	value, ok := plain(node)
-	if !ok {
-		return node.Value
-	}
+	value, _ := meaning(node)
 	switch v := value.(type) {
+	case string:
+		return v
 	case bool:
 		return strconv.FormatBool(v)
 	case int:
@@ -188,13 +204,37 @@ func keyOf(node *yaml.Node) string {
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case float64:
+		if v == 0 { // A map has one key for 0 and -0.
+			return "0"
+		}
 		return strconv.FormatFloat(v, 'g', -1, 32)
 	default: // The library refuses it.
 		return node.Value
 	}
 }
 
-// wrongKeys returns the keys that are set more than once, and those that are null.
+// anObject is what a key is that YAML makes of a template: {{ .Name }}.
+const anObject = "an object"
+
+// unfit returns what a key is that the library refuses; empty for all others.
+func unfit(key *yaml.Node) string {
+	value, ok := plain(key)
+	_, great := value.(uint64)
+	switch {
+	case key.Kind == yaml.MappingNode:
+		return anObject
+	case key.Kind == yaml.SequenceNode:
+		return "a list"
+	case ok && value == nil:
+		return "null"
+	case great:
+		return "a number too great for a key"
+	default:
+		return ""
+	}
+}
+
+// wrongKeys returns the keys that are set more than once, and those that are no strings.
 func (l lines) wrongKeys() []wrongKey {
 	var found []wrongKey
 	var walk func(node *yaml.Node, path string)
@@ -211,23 +251,116 @@ func (l lines) wrongKeys() []wrongKey {
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			key := resolve(node.Content[i])
 			at, means := join(path, key.Value), keyOf(key)
-			if value, ok := plain(key); ok && value == nil {
-				found = append(found, wrongKey{path: path, line: l.line(node.Content[i]), spelling: spell(key), null: true})
-			}
-			if before, ok := first[means]; ok && key.Kind == yaml.ScalarNode {
-				again := wrongKey{path: at, line: l.line(node.Content[i]), first: before.line, key: means}
-				if before.value != key.Value {
-					again.spelling = before.spelling
+			before, again := first[means]
+			switch what := unfit(key); {
+			case what != "":
+				found = append(found, wrongKey{path: path, line: l.line(node.Content[i]), spelling: spell(key), unfit: what})
+			case again:
+				wrong := wrongKey{path: at, line: l.line(node.Content[i]), first: before.line, key: means}
+				if before.spelling != spell(key) {
+					wrong.spelling = before.spelling
 				}
-				found = append(found, again)
-			} else {
-				first[means] = written{line: l.line(node.Content[i]), value: key.Value, spelling: spell(key)}
+				found = append(found, wrong)
+			default:
+				first[means] = written{line: l.line(node.Content[i]), spelling: spell(key)}
 			}
 			walk(node.Content[i+1], at)
 		}
 	}
 	walk(l.root(), "")
 	return found
+}
+
+// mergedKey is a key of an object, or of one that is merged into it.
+type mergedKey struct {
+	written
+
+	means string
+	value any
+}
+
+// merging finds keys that merges set in another spelling.
+type merging struct {
+	lines
+
+	known map[*yaml.Node][]mergedKey // By object.
+	found []wrongKey
+}
+
+// wrongMerges returns the keys that objects have both by a merge and otherwise, or by two merges, in two spellings. The
+// library keeps both until it writes JSON, and then one of them, whichever comes last. To set a key
+// again that a merge sets is what merges are for.
+func (l lines) wrongMerges() []wrongKey {
+	m := &merging{lines: l, known: map[*yaml.Node][]mergedKey{}}
+	m.walk(l.root(), "")
+	return m.found
+}
+
+func (m *merging) walk(node *yaml.Node, path string) {
+	for i, inside := range node.Content {
+		switch {
+		case node.Kind == yaml.SequenceNode:
+			m.walk(inside, fmt.Sprintf("%s[%d]", path, i))
+		case i%2 == 0 && merges(inside):
+			m.keys(node, path)
+		case i%2 == 1:
+			m.walk(inside, join(path, node.Content[i-1].Value))
+		}
+	}
+}
+
+// keys returns the keys of an object, first its own and then those that are merged into it.
+func (m *merging) keys(node *yaml.Node, path string) []mergedKey {
+	if keys, ok := m.known[node]; ok {
+		return keys
+	}
+	m.known[node] = nil // An object in itself, which the library refuses.
+	var all []mergedKey
+	index := map[string]int{}
+	add := func(key mergedKey) {
+		at, again := index[key.means]
+		switch {
+		case !again:
+			index[key.means] = len(all)
+			all = append(all, key)
+		case all[at].value != key.value:
+			m.found = append(m.found, wrongKey{path: join(path, key.means), line: key.line, first: all[at].line, spelling: all[at].spelling, key: key.means})
+		}
+	}
+	var from []*yaml.Node
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if merges(node.Content[i]) {
+			from = append(from, merged(node.Content[i+1])...)
+			continue
+		}
+		key := resolve(node.Content[i])
+		if value, ok := meaning(key); ok {
+			add(mergedKey{written: written{line: m.line(node.Content[i]), spelling: spell(key)}, means: keyOf(key), value: value})
+		}
+	}
+	for _, object := range from {
+		for _, key := range m.keys(object, path) {
+			add(key)
+		}
+	}
+	m.known[node] = all
+	return all
+}
+
+// merges reports whether a key merges its value into the object.
+func merges(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge" }
+
+// merged returns the objects that the value of a merge stands for.
+func merged(value *yaml.Node) []*yaml.Node {
+	value = resolve(value)
+	if value.Kind != yaml.SequenceNode {
+		return []*yaml.Node{value}
+	}
+	objects := make([]*yaml.Node, 0, len(value.Content))
+	for _, item := range value.Content {
+		objects = append(objects, resolve(item))
+	}
+	return objects
 }
 
 // scalars goes through the values of a document that are neither objects nor lists, with their paths. What an

@@ -5,6 +5,7 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -65,6 +66,8 @@ type Set struct {
 
 	// Notes are on what was understood, and is no longer written so.
 	Notes []*Problem
+	// Unended are the files whose last line has no end, but for JSON: they may have been cut off.
+	Unended []string
 }
 
 // Object is a manifest of any kind.
@@ -201,15 +204,21 @@ func ReadFS(fsys fs.FS) (*Set, []*Problem) {
 func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem) {
 	more := decodeAll(sources, func(d *document) { c.add(d.value, d.place, d.lines) })
 	set, found, _ := c.finish(context.Background()) // Which never ends.
+	for i := range sources {
+		if sources[i].unended {
+			set.Unended = append(set.Unended, sources[i].name)
+		}
+	}
 	return set, inOrder(sources, slices.Concat(problems, more, found))
 }
 
 // decodeAll gives each document of the sources to add, in their order, and returns
-// the problems of reading them.
+// the problems of reading them. It notes in the sources which of them are unended.
 func decodeAll(sources []source, add func(*document)) []*Problem {
 	var problems []*Problem
 	var decoders []*decoder
-	for _, s := range sources {
+	for i := range sources {
+		s := &sources[i]
 		data, err := s.read()
 		if err != nil {
 			problems = append(problems, &Problem{Place: Place{File: s.name}, Fact: fmt.Sprintf("cannot be read: %v", reason(err))})
@@ -226,7 +235,9 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 				Hint: "delete it, or write a comment into it if it is meant to say nothing",
 			})
 		}
-		for _, c := range split(text) {
+		chunks := split(text)
+		s.unended = unended(chunks)
+		for _, c := range chunks {
 			decoders = append(decoders, &decoder{file: s.name, chunk: c})
 		}
 	}
@@ -246,6 +257,17 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 		}
 	}
 	return problems
+}
+
+// unended reports whether a file may have been cut off: its last line has no end. Values in braces and brackets have
+// an end of their own.
+func unended(chunks []chunk) bool {
+	if len(chunks) == 0 {
+		return false
+	}
+	last := chunks[len(chunks)-1].text
+	value := bytes.TrimSpace(bytes.TrimPrefix(last, []byte("---")))
+	return !bytes.HasSuffix(last, []byte("\n")) && !bytes.HasPrefix(value, []byte("{")) && !bytes.HasPrefix(value, []byte("["))
 }
 
 // inOrder sorts problems by the order of the sources, and by line.

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,10 +88,16 @@ func misread(node *yaml.Node, key string) string {
 			return ""
 		}
 		return strconv.Itoa(v)
+	case uint64: // JSON has it, but what reads JSON does not.
+		return strconv.FormatFloat(float64(v), 'g', -1, 64)
 	case float64:
-		// Zeros at the end of a fraction are lost, as those of a version.
+		// Zeros at the end of a fraction are lost, as those of a version, and digits that no float has; 1e3, a part of
+		// the hash of a commit perhaps, is a number.
 		shown := strconv.FormatFloat(v, 'f', -1, 64)
-		if slices.Contains(amounts, key) || !strings.HasPrefix(node.Value, shown) || node.Value == shown {
+		if math.Abs(v) >= 1e21 {
+			shown = strconv.FormatFloat(v, 'g', -1, 64)
+		}
+		if slices.Contains(amounts, key) || node.Value == shown || math.IsInf(v, 0) || math.IsNaN(v) {
 			return ""
 		}
 		return shown

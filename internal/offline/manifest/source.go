@@ -23,7 +23,9 @@ type source struct {
 	asked bool
 	// complete is whether the file was found in a folder in which a file without a byte is one that could not be written.
 	complete bool
-	read     func() ([]byte, error)
+	// unended is whether its last line has no end, once it was read.
+	unended bool
+	read    func() ([]byte, error)
 }
 
 // extensions are those of files that are read when they are found in a folder.

@@ -87,7 +87,7 @@ func (l *language) compile(at *value) (*expression, bool) {
 		lines := c.issue.Location.Line() - 1
 		where := *at
 		if node := resolve(at.node); node != nil {
-			where.line = at.doc.before + node.Line
+			where.line = at.doc.before() + node.Line
 			if node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 				lines++ // The text begins below.
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/tree"
 )
 
@@ -45,7 +46,8 @@ func FuzzParse(f *testing.F) {
 		if unmarshal([]byte(other), &now) != nil {
 			return
 		}
-		for _, doc := range split(data) {
+		for _, part := range manifest.Split(data) {
+			doc := &document{Part: part}
 			root, ok := doc.parse()
 			if _, object := root.is.(map[string]any); !ok || !object {
 				continue
@@ -60,16 +62,16 @@ func FuzzParse(f *testing.F) {
 func checkReplaced(t *testing.T, doc *document, at value, now any) {
 	t.Helper()
 	text, updated, refused := updateText(doc, []*proposal{{at: at, now: now}})
-	if len(updated) == 0 && string(text) != string(doc.text) {
+	if len(updated) == 0 && string(text) != string(doc.Text) {
 		t.Errorf("replacing nothing made:\n%s", text)
 	}
-	if lines, crlf := bytes.Count(text, []byte("\n")), bytes.Count(text, []byte("\r\n")); lines != crlf && allCRLF(doc.text) {
+	if lines, crlf := bytes.Count(text, []byte("\n")), bytes.Count(text, []byte("\r\n")); lines != crlf && allCRLF(doc.Text) {
 		t.Errorf("replacing %s by %v ended %d of %d lines otherwise", at.path, now, lines-crlf, lines)
 	}
 	if len(refused) > 0 {
 		return
 	}
-	again := &document{text: text}
+	again := &document{Part: manifest.Part{Text: text, Line: 1}}
 	root, ok := again.parse()
 	if m, object := root.is.(map[string]any); !ok || !object || !tree.Equal(m[at.key()], now) {
 		t.Errorf("replacing %s by %v made:\n%s", at.path, now, text)

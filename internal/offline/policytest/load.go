@@ -8,12 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
-	utiljson "sigs.k8s.io/json"
-	kyaml "sigs.k8s.io/yaml"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/offline/manifest"
@@ -43,6 +40,12 @@ func Load(paths []string) ([]Test, []*manifest.Problem) {
 		if data, err = manifest.Text(data); err != nil {
 			problems = append(problems, manifest.NotText(file, err))
 			continue
+		}
+		if len(data) == 0 {
+			problems = append(problems, &manifest.Problem{
+				Place: manifest.Place{File: file, Line: 1}, Fact: "is empty, as a file is that could not be written",
+				Hint: "delete it, or write a comment into it if it is meant to say nothing",
+			})
 		}
 		found, wrong := parse(file, data, language)
 		tests = append(tests, found...)
@@ -100,8 +103,8 @@ func parse(file string, data []byte, language *language) ([]Test, []*manifest.Pr
 	var tests []Test
 	var problems []*manifest.Problem
 	names := map[string]bool{} // Of cases.
-	for i, doc := range split(data) {
-		doc.place = manifest.Place{File: file, Line: doc.before + 1, Document: i + 1}
+	for i, part := range slices.DeleteFunc(manifest.Split(data), func(p manifest.Part) bool { return len(meaning(p.Text)) == 0 }) {
+		doc := &document{Part: part, place: manifest.Place{File: file, Line: part.Line, Document: i + 1}}
 		root, ok := doc.parse()
 		if ok && isTest(&root) {
 			d := decoder{document: doc, language: language, names: names}
@@ -139,40 +142,6 @@ func isTest(root *value) bool {
 	return true
 }
 
-// split splits a file into its documents, without those that are empty.
-//
-// Source: YAML 1.2.2, section 9.1.2: a marker ends a document wherever it stands.
-func split(data []byte) []*document {
-	var docs []*document
-	start, line, first := 0, 0, 0
-	cut := func(end int) {
-		if text := data[start:end]; len(meaning(text)) > 0 {
-			docs = append(docs, &document{text: text, offset: start, before: first})
-		}
-		start, first = end, line
-	}
-	if bytes.HasPrefix(data, []byte("\uFEFF")) {
-		start = len("\uFEFF")
-	}
-	for at := start; at < len(data); line++ {
-		end := len(data)
-		if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
-			end = at + n + 1
-		}
-		text := bytes.TrimRight(data[at:end], " \t\r\n")
-		switch {
-		case string(text) == "---" || bytes.HasPrefix(text, []byte("--- ")) || bytes.HasPrefix(text, []byte("---\t")):
-			cut(at)
-		case string(text) == "...":
-			cut(at)
-			start, first = end, line+1
-		}
-		at = end
-	}
-	cut(len(data))
-	return docs
-}
-
 // meaning returns the lines that are neither empty, comments nor markers.
 func meaning(text []byte) [][]byte {
 	var lines [][]byte
@@ -188,47 +157,45 @@ func meaning(text []byte) [][]byte {
 // parse reads the document as kubectl would. What is not a PolicyTest may be as
 // broken as it likes.
 func (d *document) parse() (value, bool) {
-	var node yaml.Node
-	err := yaml.Unmarshal(d.text, &node)
-	v := value{doc: d, line: d.place.Line}
-	if err == nil {
-		err = unmarshal(d.text, &v.is)
+	values, problems := d.Decode(d.place.File)
+	if len(values) > 1 {
+		fact := fmt.Sprintf("holds %d values: write a line with --- alone between them", len(values))
+		problems = append(problems, &manifest.Problem{Place: d.place, Fact: fact})
 	}
-	if err != nil {
-		if bytes.Contains(d.text, []byte(kind)) && bytes.Contains(d.text, []byte(refractv1alpha1.GroupVersion.Group)) {
-			d.invalid(err)
+	var node yaml.Node
+	if err := yaml.Unmarshal(d.Text, &node); err != nil && len(problems) == 0 {
+		problems = append(problems, &manifest.Problem{Place: d.place, Fact: "is not valid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")})
+	}
+	if len(problems) > 0 {
+		if bytes.Contains(d.Text, []byte(kind)) && bytes.Contains(d.Text, []byte(refractv1alpha1.GroupVersion.Group)) {
+			for _, p := range problems {
+				p.Place.Document = d.place.Document
+			}
+			d.problems = append(d.problems, problems...)
 		}
-		return v, false
+		return value{}, false
+	}
+	v := value{doc: d, line: d.place.Line}
+	if len(values) == 1 {
+		v.is = values[0]
 	}
 	if len(node.Content) == 1 {
 		v.node = node.Content[0]
-		v.line = d.before + v.node.Line
+		v.line = d.before() + v.node.Line
 		d.place.Line = v.line
 	}
 	return v, true
 }
 
-// unmarshal decodes YAML as kubectl would; integers are int64.
+// unmarshal decodes the text of one document.
 func unmarshal(text []byte, to *any) error {
-	data, err := kyaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return err
+	values, problems := (&manifest.Part{Text: text, Line: 1}).Decode("")
+	switch {
+	case len(problems) > 0:
+		return errors.New(problems[0].Fact)
+	case len(values) != 1:
+		return fmt.Errorf("holds %d values, want one", len(values))
 	}
-	return utiljson.UnmarshalCaseSensitivePreserveInts(data, to)
-}
-
-// invalid notes an error of the YAML library, which counts lines from the
-// beginning of the document.
-func (d *document) invalid(err error) {
-	place := d.place
-	fact, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: "), "\n  line 0")
-	fact = strings.TrimPrefix(fact, "unmarshal errors:\n  ")
-	if rest, ok := strings.CutPrefix(fact, "line "); ok {
-		number, rest, _ := strings.Cut(rest, ": ")
-		if n, err := strconv.Atoi(number); err == nil {
-			place.Line, fact = d.before+n, rest
-		}
-	}
-	fact, _, _ = strings.Cut(fact, "\n")
-	d.problems = append(d.problems, &manifest.Problem{Place: place, Fact: "is not valid YAML: " + fact})
+	*to = values[0]
+	return nil
 }

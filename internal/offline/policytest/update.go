@@ -114,12 +114,12 @@ func updateFile(file string, proposals []*proposal) (updated []Updated, refused 
 	}
 	of := map[int][]*proposal{} // By where the document begins.
 	for _, p := range proposals {
-		of[p.at.doc.offset] = append(of[p.at.doc.offset], p)
+		of[p.at.doc.Offset] = append(of[p.at.doc.Offset], p)
 	}
 	for _, offset := range slices.Backward(slices.Sorted(maps.Keys(of))) {
 		doc := of[offset][0].at.doc
-		end := offset + len(doc.text)
-		if end > len(data) || string(data[offset:end]) != string(doc.text) {
+		end := offset + len(doc.Text)
+		if end > len(data) || string(data[offset:end]) != string(doc.Text) {
 			return nil, nil, fmt.Errorf("updating %s: it was changed meanwhile", file)
 		}
 		text, u, r := updateText(doc, of[offset])
@@ -138,9 +138,9 @@ func updateFile(file string, proposals []*proposal) (updated []Updated, refused 
 // updateText returns the text of a document with what is now, as far as values
 // could be replaced, and which were and were not.
 func updateText(doc *document, proposals []*proposal) (text []byte, updated []Updated, refused []Refused) {
-	e := editor{doc: doc, text: doc.text}
+	e := editor{doc: doc, text: doc.Text}
 	edits := edits(proposals)
-	if err := unmarshal(doc.text, &e.says); err == nil {
+	if err := unmarshal(doc.Text, &e.says); err == nil {
 		e.apply(edits)
 	}
 	for _, x := range edits {
@@ -196,7 +196,7 @@ func (e *editor) apply(edits []*edit) {
 // their places, and the same as before otherwise.
 func (e *editor) try(edits []*edit) bool {
 	done := slices.Concat(e.done, edits)
-	text, ok := splice(e.doc.text, done)
+	text, ok := splice(e.doc.Text, done)
 	if !ok {
 		return false
 	}

@@ -15,13 +15,15 @@ import (
 
 // document is a YAML document on its way to being a Test.
 type document struct {
+	manifest.Part
+
 	place    manifest.Place
 	name     string // Of the test, once known.
-	text     []byte
-	offset   int // Of text in the file.
-	before   int // Lines of the file before text.
 	problems []*manifest.Problem
 }
+
+// before returns how many lines of the file are before the document.
+func (d *document) before() int { return d.Line - 1 }
 
 // value is a value in a document, and where it stands. What it says is what
 // kubectl would read; the node is only there for the place, and nil where a merge
@@ -70,7 +72,7 @@ func (v *value) entry(key string, is any) value {
 	e.flow = v.flow || node.Style&yaml.FlowStyle != 0
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		if node.Content[i].Value == key {
-			e.node, e.line = node.Content[i+1], v.doc.before+node.Content[i].Line
+			e.node, e.line = node.Content[i+1], v.doc.before()+node.Content[i].Line
 			e.indent = node.Content[i].Column - 1
 		}
 	}
@@ -114,7 +116,7 @@ func (v *value) item(i int, is any) value {
 	e := value{doc: v.doc, line: v.line, path: fmt.Sprintf("%s[%d]", v.path, i), keys: append(slices.Clip(v.keys), i), is: is}
 	node := resolve(v.node)
 	if node != nil && node.Kind == yaml.SequenceNode && i < len(node.Content) {
-		e.node, e.line = node.Content[i], v.doc.before+node.Content[i].Line
+		e.node, e.line = node.Content[i], v.doc.before()+node.Content[i].Line
 		e.flow = v.flow || node.Style&yaml.FlowStyle != 0
 	}
 	return e
