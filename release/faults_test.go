@@ -41,6 +41,7 @@ var faults = []struct {
 	{"what was halted goes on", "release.go", "case refractv1alpha1.RolloutHalted:\n\t\tr.sayStopped()\n\t\treturn\n", ""},
 	{"an old word has it tried again", "release.go", "r.says(r.in.Resumed, retry)", `r.in.Resumed != ""`},
 	{"what is reverted is over before the clusters have it", "release.go", "return c.Holds && !c.Offline\n", "return c.Ready\n"},
+	{"a cluster that refuses what was good counts as reverted", "release.go", "return c.Holds && !c.Offline\n", "return c.Holds && !c.Offline || c.Refused != \"\"\n"},
 	{"those that had failed keep the target", "release.go", "case reverts(s), s.Phase == refractv1alpha1.RolloutReverted:\n\t\treturn &s.LastGood", "case false:\n\t\treturn &s.LastGood"},
 	{"clusters that have an older change keep it for ever", "release.go", "return !c.Differs\n", "return !c.Changes\n"},
 	{"what was reverted is good after an edit", "release.go", "case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:\n\t\tr.forget", "case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:\n\t\tr.LastGood = before\n\t\tr.forget"},

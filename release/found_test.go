@@ -202,6 +202,50 @@ func TestStalled(t *testing.T) {
 		f.each("a", keeps)
 		f.want(refractv1alpha1.RolloutReverted, "fff")
 	})
+	t.Run("not taken back", func(t *testing.T) {
+		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
+		f.want(refractv1alpha1.RolloutComplete, "ttt")
+		f.in.Target = revision(2)
+		f.want(progressing, "tgg")
+		f.each("a", fails)
+		f.want(refractv1alpha1.RolloutReverting, "ggg")
+		f.each("a", func(c *Cluster) { c.Holds, c.Refused = false, "" }) // It is tried.
+		f.want(refractv1alpha1.RolloutReverting, "ggg")
+		f.each("a", func(c *Cluster) { c.Refused = "exceeded quota: pods" })
+		f.want(stalled, "ggg")
+		const want = "a refuses the content before the change, which is tried again: see to what refuses it: a: exceeded quota: pods"
+		said := f.status.Message
+		if !strings.Contains(said, want) || f.status.Awaits == "" {
+			t.Errorf("want it to be said who has to do what, got %q", said)
+		}
+		f.each("a", func(c *Cluster) { c.Refused = "" }) // It is tried again, as the record was just written.
+		f.want(stalled, "ggg")
+		if f.status.Message != said || f.status.Awaits == "" {
+			t.Errorf("want what is said to hold until it is known what comes of it, got %q", f.status.Message)
+		}
+		f.each("a", holds)
+		f.want(refractv1alpha1.RolloutReverted, "ggg")
+	})
+	t.Run("cannot be reached", func(t *testing.T) {
+		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
+		f.want(refractv1alpha1.RolloutComplete, "ttt")
+		f.in.Target = revision(2)
+		f.want(progressing, "tgg")
+		f.each("a", fails)
+		f.want(refractv1alpha1.RolloutReverting, "ggg")
+		f.each("a", func(c *Cluster) { c.Offline, c.Holds, c.Refused = true, false, "" })
+		f.want(refractv1alpha1.RolloutReverted, "ggg")
+		if !strings.Contains(f.status.Message, "a gets back what it had when it can be reached") {
+			t.Errorf("want the cluster to be named, got %q", f.status.Message)
+		}
+		f.each("a", func(c *Cluster) { c.Offline = false })
+		f.want(refractv1alpha1.RolloutReverting, "ggg")
+		f.each("a", func(c *Cluster) { c.Refused = "no" })
+		f.want(stalled, "ggg")
+		f.each("a", holds)
+		f.each("a", func(c *Cluster) { c.Refused = "" })
+		f.want(refractv1alpha1.RolloutReverted, "ggg")
+	})
 	t.Run("gone from the hub", func(t *testing.T) {
 		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
 		f.want(refractv1alpha1.RolloutComplete, "ttt")

@@ -109,7 +109,7 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		was.Policies = references(in.Policy)
 	}
 	s := was.DeepCopy()
-	r := &rollout{RolloutStatus: s, in: in, asked: was.Awaits, clusters: make(map[string]*Cluster, len(in.Clusters))}
+	r := &rollout{RolloutStatus: s, in: in, asked: was.Awaits, said: was.Message, clusters: make(map[string]*Cluster, len(in.Clusters))}
 	for i := range in.Clusters {
 		r.clusters[in.Clusters[i].Name] = &in.Clusters[i]
 	}
@@ -220,7 +220,8 @@ type rollout struct {
 	*refractv1alpha1.RolloutStatus
 
 	in       *Input
-	asked    string              // What was awaited so far.
+	asked    string              // What was awaited so far,
+	said     string              // and the message of then.
 	clusters map[string]*Cluster // By name.
 	// byWave are the clusters of each wave, and waves the wave of each cluster; of no policy there are none.
 	byWave [][]*Cluster
@@ -503,9 +504,17 @@ func (r *rollout) revert() {
 		}
 	}
 	switch {
+	case len(back) > 0 && r.Phase == refractv1alpha1.RolloutStalled:
+		// It is tried again there, as when the state was just written. What was said holds until it is known what comes of that: each
+		// other word is written, and has it tried again.
+		r.Message, r.Awaits = r.said, r.token(retry)
+		return
 	case len(back) > 0:
 		r.Phase = refractv1alpha1.RolloutReverting
+		back = append(back, refused...) // They are tried again as long as others are.
+		slices.Sort(back)
 		r.Message = r.failures() + "; " + fewOf(back, "gets back what it had", "get back what they had")
+		refused = nil
 	case len(lost)+len(refused) > 0:
 		r.Phase = refractv1alpha1.RolloutStalled
 		r.sayStopped()
@@ -519,11 +528,20 @@ func (r *rollout) revert() {
 	}
 	if len(refused) > 0 {
 		r.Message += fmt.Sprintf("; %s the content before the change, which is tried again: see to what refuses it: %s",
-			fewOf(refused, "refuses", "refuse"), r.clusters[refused[0]].Refused)
+			fewOf(refused, "refuses", "refuse"), r.refusals(refused))
 	}
 	if len(offline) > 0 {
 		r.Message += "; " + fewOf(offline, "gets back what it had when it can be reached", "get back what they had when they can be reached")
 	}
+}
+
+// refusals says in words why clusters do not take what they are to have.
+func (r *rollout) refusals(names []string) string {
+	var parts []string
+	for _, name := range names[:min(len(names), maxMessages)] {
+		parts = append(parts, name+": "+r.clusters[name].Refused)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // fewOf says of the first of some clusters, and of how many more, what they do.

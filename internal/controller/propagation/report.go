@@ -491,7 +491,7 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 	if m := rep.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
 		rep.sayReadiness(key, p, m, &s)
 	}
-	if reported && p.governed != nil && p.governed.recorded != nil && !p.governed.settled() && r.seq == p.seq && refuses(&s) {
+	if reported && p.governed != nil && p.governed.recorded != nil && !p.governed.settled() && r.seq == p.seq && p.governed.refused(&s) {
 		s.Revision = release.Assigned(p.governed.recorded, name).Name
 	}
 	if !rep.shards.Owns(name) {

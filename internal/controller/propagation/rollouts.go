@@ -152,9 +152,17 @@ func (rep *reporter) find(
 	}
 }
 
-// refuses reports whether a cluster does not take what it is to have, however often it is tried.
-func refuses(s *refractv1alpha1.ClusterStatus) bool {
-	return s.State == refractv1alpha1.StateFailed && (s.Reason == reasonRejected || s.Reason == reasonOverrideFailed)
+// refused reports whether a cluster does not take what it is to have, however often it is tried. What it is to get back it may also refuse
+// for a reason that others share, as a webhook that is down.
+func (g *governance) refused(s *refractv1alpha1.ClusterStatus) bool {
+	switch {
+	case s.State != refractv1alpha1.StateFailed:
+		return false
+	case s.Reason == reasonRejected, s.Reason == reasonOverrideFailed:
+		return true
+	default:
+		return release.Stopped(g.recorded) && s.Reason != reasonUnreachable && s.Reason != reasonWriteFailed
+	}
 }
 
 // readinessChanged is told that the readiness of a copy has changed.
