@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -77,6 +78,11 @@ var forParts = map[string]shown{
 // others are all other values.
 var others = map[string]shown{
 	"propagation.enabled": {value: "false", in: "Deployment/refract"},
+	"propagation.types": {
+		value: "[{apiGroups: [apps], resources: [deployments]}, {apiGroups: [''], resources: [services, configmaps]}]",
+		in:    "ClusterRole/refract-hub-types", at: "rules", want: "[{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}, " +
+			"{apiGroups: [''], resources: [services, configmaps], verbs: [list, watch]}]",
+	},
 	"propagation.inventories.clusterProfiles": {
 		value: "[fleet, lab]", in: "Deployment/refract", at: container + "/args/1", want: "--cluster-profiles=fleet,lab",
 	},
@@ -296,6 +302,51 @@ func TestDetails(t *testing.T) {
 	}
 }
 
+// TestNamedSecrets: the account of the hub reads Secrets of the system namespace by their names alone, unless Refract creates them for an
+// inventory; and it has no other right to a Secret of the hub than that of the types that are propagated.
+func TestNamedSecrets(t *testing.T) {
+	const narrow = "propagation: {types: [{apiGroups: [apps], resources: [deployments]}]%s}"
+	for name, c := range map[string]struct {
+		values string
+		want   []string
+	}{
+		"default": {"{}", nil},
+		"narrow":  {fmt.Sprintf(narrow, ""), nil},
+		"profiles, of every type": {
+			"propagation: {inventories: {clusterProfiles: [fleet]}}", []string{"Role/refract-hub: list,watch,patch"},
+		},
+		"profiles": {
+			fmt.Sprintf(narrow, ", inventories: {clusterProfiles: [fleet]}"), []string{"Role/refract-hub: list,watch,patch"},
+		},
+		"Cluster API": {
+			fmt.Sprintf(narrow, ", inventories: {clusterAPI: [capi]}"),
+			[]string{"Role/refract-hub-cluster-api-capi: list,watch", "Role/refract-hub: list,watch,patch"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for key, o := range rendered(t, load(t, chartDir), parse(t, c.values)) {
+				if o.GetKind() != "Role" && o.GetKind() != "ClusterRole" {
+					continue
+				}
+				role := &rbacv1.ClusterRole{}
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range role.Rules {
+					if slices.Contains(r.Resources, "secrets") && len(r.ResourceNames) == 0 && !slices.Equal(r.Verbs, []string{"create"}) {
+						got = append(got, key+": "+strings.Join(r.Verbs, ","))
+					}
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestMisspelt: what the chart does not know is refused, by its name, at any depth and for each part; and so is what cannot be
 // meant.
 func TestMisspelt(t *testing.T) {
@@ -335,32 +386,37 @@ var nonsense = map[string]string{
 	"affinity: {nodeAfinity: {}}":             "nodeAfinity",
 	"affinity: {podAffinity: {required: []}}": "required",
 	"affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {terms: []}}}": "terms",
-	"tolerations: [{keys: a}]":                                  "keys",
-	"topologySpreadConstraints: [{maxSkew: 1, topologyKey: a}]": "whenUnsatisfiable",
-	"imagePullSecrets: [registry]":                              "imagePullSecrets",
-	"resources: {limits: {memory: 1gb}}":                        "memory",
-	"resources: {limits: {memory: 1Mi}}":                        "memory",
-	"resources: {limits: {memory: 1073741824}}":                 "memory",
-	"resources: {limit: {memory: 1Gi}}":                         "limit",
-	"injection: {resources: {limits: {memory: lots}}}":          "memory",
-	"image: {digest: latest}":                                   "digest",
-	"image: {tag: 1.0}":                                         "tag",
-	"image: {pullPolicy: always}":                               "pullPolicy",
-	"image: {repository: null}":                                 "repository",
-	"replicaCount: null":                                        "replicaCount",
-	"replicaCount: two":                                         "replicaCount",
-	"conversion: {replicaCount: null}":                          "replicaCount",
-	"podDisruptionBudget: {maxUnavailable: half}":               "maxUnavailable",
-	"podDisruptionBudget: null":                                 "podDisruptionBudget",
-	"serviceAccount: {automount: null}":                         "automount",
-	"serviceAccount: {annotations: {a: 1}}":                     "annotations",
-	"extraArgs: [log-format=json]":                              "extraArgs",
-	"extraArgs: --log-format=json":                              "extraArgs",
-	"propagation: {enabled: 'yes'}":                             "enabled",
-	"propagation: null":                                         "propagation",
-	"injection: {createNamespace: true}":                        "createNamespace",
-	"metrics: {serviceMonitor: {labels: {a: true}}}":            "labels",
-	"nodeSelector: {a: true}":                                   "nodeSelector",
+	"tolerations: [{keys: a}]":                                                "keys",
+	"topologySpreadConstraints: [{maxSkew: 1, topologyKey: a}]":               "whenUnsatisfiable",
+	"imagePullSecrets: [registry]":                                            "imagePullSecrets",
+	"resources: {limits: {memory: 1gb}}":                                      "memory",
+	"resources: {limits: {memory: 1Mi}}":                                      "memory",
+	"resources: {limits: {memory: 1073741824}}":                               "memory",
+	"resources: {limit: {memory: 1Gi}}":                                       "limit",
+	"injection: {resources: {limits: {memory: lots}}}":                        "memory",
+	"image: {digest: latest}":                                                 "digest",
+	"image: {tag: 1.0}":                                                       "tag",
+	"image: {pullPolicy: always}":                                             "pullPolicy",
+	"image: {repository: null}":                                               "repository",
+	"replicaCount: null":                                                      "replicaCount",
+	"replicaCount: two":                                                       "replicaCount",
+	"conversion: {replicaCount: null}":                                        "replicaCount",
+	"podDisruptionBudget: {maxUnavailable: half}":                             "maxUnavailable",
+	"podDisruptionBudget: null":                                               "podDisruptionBudget",
+	"serviceAccount: {automount: null}":                                       "automount",
+	"serviceAccount: {annotations: {a: 1}}":                                   "annotations",
+	"extraArgs: [log-format=json]":                                            "extraArgs",
+	"extraArgs: --log-format=json":                                            "extraArgs",
+	"propagation: {enabled: 'yes'}":                                           "enabled",
+	"propagation: {types: []}":                                                "types",
+	"propagation: {types: [deployments.apps]}":                                "types",
+	"propagation: {types: [{apiGroups: [apps]}]}":                             "resources",
+	"propagation: {types: [{apiGroups: [''], resources: [pods/exec]}]}":       "resources",
+	"propagation: {types: [{apiGroups: [''], resources: [pods], verbs: []}]}": "verbs",
+	"propagation: null":                                                       "propagation",
+	"injection: {createNamespace: true}":                                      "createNamespace",
+	"metrics: {serviceMonitor: {labels: {a: true}}}":                          "labels",
+	"nodeSelector: {a: true}":                                                 "nodeSelector",
 }
 
 // leaves returns the values that are no tables, or empty ones, by their paths.

@@ -13,6 +13,7 @@ import (
 
 	"refract.dev/internal/controller/injection"
 	"refract.dev/internal/controller/rollout"
+	"refract.dev/internal/hub"
 )
 
 // injectionLease is the Lease of the replica that looks after what is there; every
@@ -52,7 +53,7 @@ func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 // injected into: on a hub.
 func (c *controllers) judgeInjection(ctx context.Context, mgr ctrl.Manager, s *served, leads func() bool) error {
 	o := c.injectionOptions(s)
-	o.Leads = leads
+	o.Leads, o.Client = leads, hub.ByName(s.live)
 	if _, err := injection.ServePolicies(ctx, mgr, o); err != nil {
 		return fmt.Errorf("setting up the webhook for injection policies: %w", err)
 	}

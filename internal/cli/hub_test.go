@@ -70,6 +70,8 @@ var fakeTypes = []fakeType{
 	{schema.GroupVersion{Group: "apps", Version: "v1"}, metav1.APIResource{Name: "deployments", Kind: "Deployment", Namespaced: true, ShortNames: []string{"deploy"}}},
 	{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, metav1.APIResource{Name: "clusterroles", Kind: "ClusterRole"}},
 	{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, metav1.APIResource{Name: "clusterrolebindings", Kind: "ClusterRoleBinding"}},
+	{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, metav1.APIResource{Name: "roles", Kind: "Role", Namespaced: true}},
+	{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, metav1.APIResource{Name: "rolebindings", Kind: "RoleBinding", Namespaced: true}},
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "pods", Kind: "Pod", Namespaced: true, ShortNames: []string{"po"}}},
 	{schema.GroupVersion{Group: "apps", Version: "v1"}, metav1.APIResource{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, ShortNames: []string{"rs"}}},
 	{refractv1beta1.GroupVersion, metav1.APIResource{

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +18,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/checkup"
 	"refract.dev/internal/installation"
+	"refract.dev/internal/member"
 	"refract.dev/internal/signature"
 )
 
@@ -48,8 +51,9 @@ type installOptions struct {
 	parts     partFlags
 	namespace string
 	image     string
-	verify    string // File with the public key by which the image is signed,
-	signature string // and with the signature.
+	propagate []string // Types.
+	verify    string   // File with the public key by which the image is signed,
+	signature string   // and with the signature.
 	export    bool
 	timeout   time.Duration
 }
@@ -73,6 +77,11 @@ it. An installation of Helm is left to Helm.
 make image pushes what make dist makes. With a digest (NAME@sha256:...) it is always the same
 image, and --verify has the command look first whether its signature is one by that key.
 
+--propagate names the types whose objects are propagated, as deployments.apps,configmaps. Refract's
+account on the hub may list these types, and what Refract itself needs. At first it is '*', every
+type, with which the account can list every Secret of the hub. Later it stays as it is without
+the flag. A type that is not named is passed over.
+
 With --export the objects are printed as YAML, with the reason for each right, and no
 cluster is asked.`,
 		Example: `  refract install --context hub --image registry.example.com/refract:v0.1.0
@@ -86,11 +95,13 @@ cluster is asked.`,
 	o.parts.addFlags(cmd, "install")
 	addSystemNamespace(cmd, &o.namespace)
 	f.StringVar(&o.image, "image", "", "`reference` of the image that the pods run; required")
+	f.StringSliceVar(&o.propagate, "propagate", nil, "`types` whose objects are propagated, RESOURCE.GROUP each, or * (default: those that it has, or *)")
 	f.StringVar(&o.verify, "verify", "", "`file` with a public key: write nothing unless it is that of the image's signature")
 	f.StringVar(&o.signature, "signature", "refract_image.sig", "`file` with the signature of the image, as make dist writes it")
 	f.BoolVar(&o.export, "export", false, "print the objects, and write nothing")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up, ready or not; the same command goes on")
 	must(cmd.RegisterFlagCompletionFunc("image", cobra.NoFileCompletions))
+	must(cmd.RegisterFlagCompletionFunc("propagate", cobra.NoFileCompletions))
 	must(cmd.MarkFlagFilename("verify", "pub", "pem"))
 	must(cmd.MarkFlagFilename("signature", "sig"))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
@@ -151,6 +162,10 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
 	}
 	parts := o.parts.parts()
+	types, err := installation.ParseTypes(o.propagate)
+	if err != nil {
+		return fmt.Errorf("--propagate: %w", err)
+	}
 	if err := o.verified(); err != nil {
 		return err
 	}
@@ -158,18 +173,18 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 		if len(parts) == 0 {
 			parts = []installation.Part{installation.Propagation}
 		}
-		text, err := installation.Manifest(&installation.Options{Parts: parts, Namespace: o.namespace, Image: o.image})
+		text, err := installation.Manifest(&installation.Options{Parts: parts, Namespace: o.namespace, Image: o.image, Types: types})
 		if err != nil {
 			return err
 		}
 		_, err = s.out.Write(text)
 		return err
 	}
-	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s, parts) })
+	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s, parts, types) })
 }
 
 // runIn installs the parts in the cluster; those that it has if none are named.
-func (o *installOptions) runIn(ctx context.Context, s *streams, parts []installation.Part) error {
+func (o *installOptions) runIn(ctx context.Context, s *streams, parts []installation.Part, types []schema.GroupResource) error {
 	cfg, _, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
 		return err
@@ -189,11 +204,15 @@ func (o *installOptions) runIn(ctx context.Context, s *streams, parts []installa
 	if len(parts) == 0 {
 		parts = []installation.Part{installation.Propagation}
 	}
-	return o.install(ctx, s, cfg, c, parts)
+	return o.install(ctx, s, cfg, c, &installation.Options{Parts: parts, Namespace: o.namespace, Image: o.image, Types: types})
 }
 
-func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Config, c client.Client, parts []installation.Part) error {
-	objects, err := installation.Objects(&installation.Options{Parts: parts, Namespace: o.namespace, Image: o.image})
+func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Config, c client.Client, what *installation.Options) error {
+	parts := what.Parts
+	objects, err := installation.Objects(what)
+	if err == nil && len(what.Types) == 0 {
+		objects, err = installation.KeepTypes(ctx, c, objects)
+	}
 	if err != nil {
 		return err
 	}
@@ -224,6 +243,12 @@ func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Conf
 	}
 	if err != nil {
 		return err
+	}
+	if slices.Contains(parts, installation.Propagation) {
+		// An upgrade may be the first version whose roles name no Secret of a member.
+		if err := member.PermitAll(ctx, c, o.namespace); err != nil {
+			return err
+		}
 	}
 	s.at("all objects are written", "the same command waits on")
 	limited, cancel := context.WithTimeout(ctx, o.timeout)

@@ -29,6 +29,9 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 	if err != nil {
 		return err
 	}
+	if err := member.PermitAll(ctx, hub, o.namespace); err != nil {
+		return err
+	}
 	list := &corev1alpha1.FederatedClusterList{}
 	if err := hub.List(ctx, list); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)

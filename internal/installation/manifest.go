@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -55,6 +56,8 @@ type Options struct {
 	Namespace string
 	// Image is what the pods run, as a registry has it.
 	Image string
+	// Types are those whose objects are propagated; every type if there is none.
+	Types []schema.GroupResource
 }
 
 // imageLine is where a Deployment names its image. There is one container in each.
@@ -81,7 +84,7 @@ func Manifest(o *Options) ([]byte, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			if err := addDocuments(&out, file, seen); err != nil {
+			if err := addDocuments(&out, file, o.Types, seen); err != nil {
 				return nil, err
 			}
 		}
@@ -116,8 +119,9 @@ func filesOf(folder string) ([]string, error) {
 	return files, nil
 }
 
-// addDocuments appends the objects of a file that are not among those seen.
-func addDocuments(to *bytes.Buffer, file string, seen map[string]bool) error {
+// addDocuments appends the objects of a file that are not among those seen. Types, if there are any, take the place of those whose objects
+// are propagated.
+func addDocuments(to *bytes.Buffer, file string, types []schema.GroupResource, seen map[string]bool) error {
 	text, err := fs.ReadFile(config.Manifests, file)
 	if err != nil {
 		return err
@@ -137,6 +141,11 @@ func addDocuments(to *bytes.Buffer, file string, seen map[string]bool) error {
 			continue
 		}
 		seen[id] = true
+		if len(types) > 0 && o.GetKind() == "ClusterRole" && o.GetName() == TypesRole {
+			if document, err = withTypes(document, types); err != nil {
+				return fmt.Errorf("changing %s: %w", file, err)
+			}
+		}
 		if to.Len() > 0 {
 			to.WriteString("---\n")
 		}

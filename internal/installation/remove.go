@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 )
 
@@ -199,6 +200,9 @@ func (r *Removal) rights(parts []Part, kinds ...string) []client.Object {
 				namespace = ""
 			}
 			objects = append(objects, named("rbac.authorization.k8s.io", kind, namespace, part.Role))
+		}
+		if part == Propagation {
+			objects = append(objects, named("rbac.authorization.k8s.io", "RoleBinding", r.Namespace, member.PermitRole))
 		}
 	}
 	return objects

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/internal/member"
 )
 
 // What a part writes for itself when it runs, by names.
@@ -109,7 +111,8 @@ func (p Part) own(namespace string, others []Part) []client.Object {
 		objects = append(objects, named("", "Secret", namespace, written[p.Name].secret))
 	}
 	if p == Propagation {
-		objects = append(objects, named("coordination.k8s.io", "Lease", namespace, membersLease))
+		objects = append(objects, named("coordination.k8s.io", "Lease", namespace, membersLease),
+			named("rbac.authorization.k8s.io", "Role", namespace, member.PermitRole))
 	}
 	return objects
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -143,7 +144,7 @@ func TestClusterGetsAnotherName(t *testing.T) {
 	}
 
 	// Another process finds how things are.
-	again := &Reconciler{Client: f.Client, Set: &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}}, SystemNamespace: "sys"}
+	again := &Reconciler{Client: f.Client, Secrets: f.Secrets, Set: &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}}, SystemNamespace: "sys"}
 	t.Cleanup(again.Set.Close)
 	if err := again.followAll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func TestForget(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
-			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1alpha1.AddToScheme} {
+			for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, corev1alpha1.AddToScheme} {
 				if err := add(scheme); err != nil {
 					t.Fatal(err)
 				}

@@ -212,7 +212,7 @@ func FuzzCluster(f *testing.F) {
 		fc.TypeMeta, fc.DeletionTimestamp, fc.ManagedFields = metav1.TypeMeta{}, nil, nil
 		fc.Name, fc.GenerateName, fc.Namespace, fc.ResourceVersion = "m", "", "", ""
 		hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(fc).WithStatusSubresource(fc).Build()
-		r := &Reconciler{Client: hub, Set: &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}}, SystemNamespace: "sys"}
+		r := &Reconciler{Client: hub, Secrets: direct{hub}, Set: &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}}, SystemNamespace: "sys"}
 		t.Cleanup(r.Set.Close)
 		fuzzed.Run(t, func() int {
 			request := reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}

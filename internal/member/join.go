@@ -96,21 +96,31 @@ func Join(
 	case err != nil:
 		return uncertain(fmt.Errorf("creating secret %s/%s: %w", ns.Name, name, err))
 	}
+	if err := Permit(ctx, hub, ns.Name, secret.Name); err != nil {
+		return abandon(ctx, hub, secret, err)
+	}
 	if err := uncertain(hub.Create(ctx, fc)); err != nil {
 		err = fmt.Errorf("creating cluster %q: %w", name, err)
 		if errors.Is(err, ErrUncertain) {
 			return err // The cluster would have no credentials.
 		}
-		// Leave nothing behind that a second try would stumble over.
-		if left := hub.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(left) != nil {
-			return fmt.Errorf("%w; deleting secret %s/%s: %w: %w", err, ns.Name, name, left, ErrUncertain)
+		if left := withdraw(ctx, hub, ns.Name, fc); left != nil {
+			err = fmt.Errorf("%w; %w", err, left)
 		}
-		return err
+		return abandon(ctx, hub, secret, err)
 	}
 	if err := own(ctx, hub, secret, fc); err != nil {
 		return fmt.Errorf("cluster %q has joined: %w: %w", name, err, ErrUncertain)
 	}
 	return nil
+}
+
+// abandon deletes the Secret of a cluster that has not joined for this error: nothing is left that a second try would stumble over.
+func abandon(ctx context.Context, hub client.Client, secret *corev1.Secret, err error) error {
+	if left := hub.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(left) != nil {
+		return fmt.Errorf("%w; deleting secret %s/%s: %w: %w", err, secret.Namespace, secret.Name, left, ErrUncertain)
+	}
+	return err
 }
 
 // uncertain marks an error of a write that may have been done all the same.

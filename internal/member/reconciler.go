@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +62,8 @@ const (
 type Reconciler struct {
 	Client client.Client
 	Set    *Set
+	// Secrets reads those of the system namespace.
+	Secrets SecretReader
 	// SystemNamespace holds the Secrets.
 	SystemNamespace string
 	// Hub is the UID of the hub, which is no member of itself; may be empty.
@@ -91,7 +92,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("federatedcluster").
 		For(&corev1alpha1.FederatedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.concerns})).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.clustersOf)).
+		WatchesRawSource(source.Channel(r.Secrets.Changes(), handler.EnqueueRequestsFromMapFunc(r.clustersOf))).
 		WatchesRawSource(source.Channel(r.Set.rechecks(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes, NeedLeaderElection: new(false)}). // Owns says what is for others.
 		Complete(r)
@@ -339,12 +340,15 @@ type health struct {
 // examine connects to the cluster if it was not connected, and asks it. The only
 // error is [errLeft]; all else is a matter of its health.
 func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedCluster) (health, error) {
-	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: r.SystemNamespace, Name: fc.Spec.SecretRef.Name}
-	if err := r.Client.Get(ctx, key, secret); err != nil {
-		if apierrors.IsNotFound(err) {
-			return health{reason: "SecretNotFound", message: fmt.Sprintf("spec.secretRef.name: secret %s does not exist", key)}, nil
-		}
+	secret, err := r.Secrets.Read(ctx, key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return health{reason: "SecretNotFound", message: fmt.Sprintf("spec.secretRef.name: secret %s does not exist", key)}, nil
+	case apierrors.IsForbidden(err):
+		message := fmt.Sprintf("reading secret %s: %v; to permit it: %s", key, err, Permission(key))
+		return health{reason: "SecretUnreadable", message: output.Cut(message, mostMessage)}, nil
+	case err != nil:
 		return health{reason: "SecretUnreadable", message: fmt.Sprintf("reading secret %s: %v", key, err)}, nil
 	}
 	cfg, err := Config(fc, secret)

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -45,14 +46,26 @@ func newFleet(t *testing.T, endpoint string) *fleet {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "m", Annotations: destination(endpoint, true)},
 		Data:       map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")},
 	}
+	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(fc, secret).WithStatusSubresource(fc).Build()
 	f := &fleet{t: t, Reconciler: &Reconciler{
-		Client:          fake.NewClientBuilder().WithScheme(scheme).WithObjects(fc, secret).WithStatusSubresource(fc).Build(),
+		Client:          hub,
+		Secrets:         direct{hub},
 		Set:             &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}},
 		SystemNamespace: "sys",
 	}}
 	t.Cleanup(f.Set.Close)
 	return f
 }
+
+// direct reads Secrets as they are now.
+type direct struct{ client.Reader }
+
+func (d direct) Read(ctx context.Context, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, d.Get(ctx, types.NamespacedName{Namespace: "sys", Name: name}, secret)
+}
+
+func (direct) Changes() <-chan event.GenericEvent { return nil }
 
 // look has the cluster looked at and returns it; nil if it is gone.
 func (f *fleet) look() *corev1alpha1.FederatedCluster {

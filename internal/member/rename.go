@@ -135,6 +135,9 @@ func Replace(
 		if err := hub.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return nil, fmt.Errorf("changing cluster %q: %w", name, err)
 		}
+		if err := Permit(ctx, hub, namespace, fc.Spec.SecretRef.Name); err != nil {
+			return nil, err
+		}
 		return fc, adopt(ctx, hub, namespace, fc)
 	}
 	if !errors.Is(err, ErrNotJoined) {
@@ -145,6 +148,9 @@ func Replace(
 	fc.Spec.Taints = taints
 	annotateSuccessor(fc, old.Name, shard)
 	if fc.Spec.SecretRef.Name, err = copySecret(ctx, hub, namespace, name, old); err != nil {
+		return nil, err
+	}
+	if err := Permit(ctx, hub, namespace, fc.Spec.SecretRef.Name); err != nil {
 		return nil, err
 	}
 	if err := hub.Create(ctx, fc); err != nil {
@@ -256,14 +262,17 @@ func OwnSecret(ctx context.Context, hub client.Reader, namespace string, fc *cor
 	return secret, "", nil
 }
 
-// Forget deletes the credentials of a member that has left, if they may go with it; see [OwnSecret].
+// Forget deletes the credentials of a member that has left, if they may go with it, and takes the right to read them from the account of
+// the hub; see [OwnSecret].
 func Forget(ctx context.Context, hub client.Client, namespace string, fc *corev1alpha1.FederatedCluster) (stays string, err error) {
 	secret, stays, err := OwnSecret(ctx, hub, namespace, fc)
-	if err != nil || secret == nil {
-		return stays, err
+	if err != nil {
+		return "", err
 	}
-	if err := hub.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	if secret != nil {
+		if err := hub.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		}
 	}
-	return "", nil
+	return stays, withdraw(ctx, hub, namespace, fc)
 }

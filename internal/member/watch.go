@@ -112,7 +112,7 @@ func (w *watches) start(t *typeWatch) {
 	t.stop, t.resting = stop, false
 	r := w.reflector(ctx, &reflected{ctx, t.store, w.notify, w.observer.listed, turn{turns: w.observer.turns, member: w.member}})
 	w.api.lifetime.watches.Go(func() {
-		if reflector.Run(ctx, r, pauses) {
+		if reflector.Run(ctx, r, pauses, pauses) {
 			w.retire(ctx, t)
 		}
 	})

@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 			}
 			pauses := wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 1}
 			r := cache.NewReflectorWithOptions(from, &corev1.ConfigMap{}, cache.NewStore(cache.MetaNamespaceKeyFunc), cache.ReflectorOptions{Backoff: &pauses})
-			if diff := cmp.Diff(tc.want, Run(ctx, r, pauses)); diff != "" {
+			if diff := cmp.Diff(tc.want, Run(ctx, r, pauses, pauses)); diff != "" {
 				t.Errorf("%s\nRun(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if lists != tc.lists {

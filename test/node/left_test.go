@@ -61,9 +61,6 @@ var left = []struct {
 			"refract: delete clusterpropagations.refract.dev",
 			"refract: get clusteroverridepolicies.core.kubeadmiral.io",
 			"refract: get clusterpropagations.refract.dev",
-			"refract: get configmaps.",
-			"refract: get persistentvolumeclaims.",
-			"refract: get services.",
 			"refract: patch clusteroverridepolicies/status.core.kubeadmiral.io",
 			"refract: patch clusterpropagationpolicies/status.core.kubeadmiral.io",
 			"refract: patch clusterpropagations.refract.dev",
@@ -73,7 +70,6 @@ var left = []struct {
 			"refract: patch leases.coordination.k8s.io",
 			"refract: patch propagations/finalizers.refract.dev",
 			"refract: patch propagations/status.refract.dev",
-			"refract: patch secrets.",
 			"refract: update clusteroverridepolicies/status.core.kubeadmiral.io",
 			"refract: update clusterpropagationpolicies/status.core.kubeadmiral.io",
 			"refract: update clusterpropagations.refract.dev",
@@ -87,6 +83,11 @@ var left = []struct {
 			"refract: update propagations.refract.dev",
 			"refract: update propagations/finalizers.refract.dev",
 		},
+	},
+	{
+		reason: "It takes reports on Secrets, or rollouts of them: test/rollout has both.",
+		maybe:  true,
+		rights: []string{"refract: get secrets. refract-revisions"},
 	},
 	{
 		reason: "Lists come with the watches of API servers that stream them, as this one does; the hub lists when it asks by itself.",
@@ -107,7 +108,6 @@ var left = []struct {
 			"refract-injection: list services.",
 			"refract-injection: list statefulsets.apps",
 			"refract-injection: list validatingwebhookconfigurations.admissionregistration.k8s.io refract-injection",
-			"refract: list secrets.",
 		},
 	},
 	{

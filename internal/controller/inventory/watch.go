@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,7 +57,13 @@ func (l *listed) run(ctx context.Context, hub dynamic.Interface) {
 		return o
 	}
 	from := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, with(o)) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := api.List(ctx, with(o))
+			if apierrors.IsForbidden(err) {
+				l.log.Error(err, "An inventory may not be listed", "type", l.gvr.GroupResource().String(), "namespace", l.namespace)
+			}
+			return list, err
+		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return api.Watch(ctx, with(o))
 		},
@@ -64,7 +71,8 @@ func (l *listed) run(ctx context.Context, hub dynamic.Interface) {
 	for said := false; ctx.Err() == nil; {
 		r := cache.NewReflectorWithOptions(from, &unstructured.Unstructured{}, l, cache.ReflectorOptions{Name: l.gvr.String()})
 		began := time.Now()
-		if !reflector.Run(ctx, r, wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}) {
+		pauses := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+		if !reflector.Run(ctx, r, pauses, pauses) {
 			return
 		}
 		l.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -24,6 +25,16 @@ import (
 	"refract.dev/tree"
 )
 
+// direct reads the Secrets of the namespace sys as they are now.
+type direct struct{ client.Reader }
+
+func (d direct) Read(ctx context.Context, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, d.Get(ctx, client.ObjectKey{Namespace: "sys", Name: name}, secret)
+}
+
+func (direct) Changes() <-chan event.GenericEvent { return nil }
+
 // connected is a controller whose stations do not run.
 func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Controller {
 	tb.Helper()
@@ -31,7 +42,7 @@ func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Control
 		s = newSources(nil, nil, discard)
 	}
 	o.Now = time.Now
-	c, err := connect(o, hubAccess{uid: theHub, client: hub, live: hub, recorder: &events.FakeRecorder{}, log: discard}, s)
+	c, err := connect(o, hubAccess{uid: theHub, client: hub, live: hub, secrets: direct{hub}, recorder: &events.FakeRecorder{}, log: discard}, s)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -119,8 +120,16 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	secrets := member.NewSecrets(core.RESTClient(), o.SystemNamespace)
+	if err := mgr.Add(secrets); err != nil {
+		return nil, err
+	}
 	c, err := connect(o, hubAccess{
-		uid: hub, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("refract"), log: mgr.GetLogger(),
+		uid: hub, client: mgr.GetClient(), live: mgr.GetAPIReader(), secrets: secrets, recorder: mgr.GetEventRecorder("refract"), log: mgr.GetLogger(),
 	}, newSources(dyn, disco, mgr.GetLogger().WithName("propagation")))
 	if err != nil {
 		return nil, err
@@ -136,6 +145,7 @@ type hubAccess struct {
 	uid      string
 	client   client.Client // Reads from caches.
 	live     client.Reader
+	secrets  member.SecretReader
 	recorder events.EventRecorder
 	log      logr.Logger
 }
@@ -214,7 +224,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	members.Emptied = dispatcher.emptied
 	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
 	clusters := &member.Reconciler{
-		Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
+		Client: hub.client, Secrets: hub.secrets, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
 		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed,
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -36,6 +37,10 @@ import (
 const rediscoverInterval = 30 * time.Second
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// refused is how long it rests after a type may not be listed on the hub, which is so for good if the account has the right to some types
+// alone. A right that somebody gives is taken up within half a minute.
+var refused = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 50, Cap: 30 * time.Second}
 
 // sources are the objects of the hub that ask to be propagated, of every type
 // that the hub serves. Types are followed as they are added and removed.
@@ -238,7 +243,7 @@ func (s *sources) watch(t *sourceType, selector string, into *view) {
 			defer s.mu.Unlock()
 			t.missed = 0
 		}
-		if reflector.Run(ctx, s.reflector(t.gvr, selector, into, served), *patience()) {
+		if reflector.Run(ctx, s.reflector(t.gvr, selector, into, served), *patience(), refused) {
 			s.rest(ctx, t)
 		}
 	})

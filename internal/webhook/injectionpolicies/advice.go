@@ -76,6 +76,8 @@ func (v *validator) completed(ctx context.Context, w *write) (*refractv1beta1.Se
 	switch {
 	case apierrors.IsNotFound(err):
 		return out, []string{fmt.Sprintf("spec.service: there is no Service %s yet; until there is, only what stands here is injected", name)}
+	case apierrors.IsForbidden(err):
+		return out, []string{fmt.Sprintf("spec.service: not checked what Service %s says: Refract may not read it here", name)}
 	case err != nil:
 		v.Log.V(1).Info("Cannot read the Service of a policy", "namespace", out.Namespace, "service", name, "reason", err.Error())
 		return out, nil
@@ -165,6 +167,8 @@ func (v *validator) lacks(ctx context.Context, namespace string, ref *inject.Ref
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("%s: there is no %s %s yet; pods do not start before there is", ref.Path, ref.Kind, ref.Name)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("%s: not checked whether there is %s %s: Refract may not read it here", ref.Path, ref.Kind, ref.Name)
 	case err != nil:
 		v.Log.V(1).Info("Cannot see what a policy refers to", "namespace", namespace, "kind", ref.Kind, "name", ref.Name, "reason", err.Error())
 		return ""
