@@ -101,3 +101,12 @@ func TestRolloutOf(t *testing.T) {
 		t.Errorf("want what nothing refers to there to be the newest, got %s", got)
 	}
 }
+
+// TestLedVerdict: an object that changes with another has no rollout of its own, and its report says with what it changes.
+func TestLedVerdict(t *testing.T) {
+	p := &desiredState{targets: map[string]*target{"eu-1": {}}, governed: &governance{led: &led{by: keyOf("deployments", "web")}}}
+	s := &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateSynced}}}
+	if c := verdict(p, s); c.Reason != "RolloutProgressing" || c.Message != "it changes with deployments/web, wave by wave" {
+		t.Errorf("got %s: %s", c.Reason, c.Message)
+	}
+}

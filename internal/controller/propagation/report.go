@@ -645,7 +645,7 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 	switch {
 	case p.blocked != "":
 		c.Reason, c.Message = p.blocked, p.blockedMessage
-	case rolling != "" && release.Stopped(s.Rollout):
+	case rolling != "" && s.Rollout != nil && release.Stopped(s.Rollout):
 		c.Reason, c.Message = rolling, why
 	case p.gone && len(failed) == 0:
 		c.Reason, c.Message = reasonSourceGone, "copies are being removed"
