@@ -262,3 +262,66 @@ func TestStalled(t *testing.T) {
 		f.want(refractv1alpha1.RolloutReverted, "ggg")
 	})
 }
+
+// TestAnew: when the record of a rollout says nothing any more that can be compared with the newest revision, what clusters hold is good. What was stopped
+// is tried again by somebody alone, and gives nobody anything before.
+func TestAnew(t *testing.T) {
+	policy, errs := Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{Waves: []refractv1alpha1.RolloutWave{
+		{Name: "first", TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{"a"}}},
+	}}})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	for phase, stopped := range map[refractv1alpha1.RolloutPhase]bool{
+		refractv1alpha1.RolloutComplete: false, refractv1alpha1.RolloutProgressing: false, refractv1alpha1.RolloutWaiting: false,
+		refractv1alpha1.RolloutHalted: true, refractv1alpha1.RolloutReverting: true, refractv1alpha1.RolloutStalled: true, refractv1alpha1.RolloutReverted: true,
+	} {
+		t.Run(string(phase), func(t *testing.T) {
+			was := &refractv1alpha1.RolloutStatus{
+				Phase: phase, Attempt: 3, Opened: 2, Nonce: "before", Target: revision(8), LastGood: revision(7),
+				Done: []string{"a"}, Failed: []refractv1alpha1.FailedCluster{{Name: "b", Message: "it is not ready"}},
+			}
+			s := Anew(was, revision(9), "nonce")
+			in := &Input{Policy: policy, Target: revision(9), Nonce: "later", Now: time.Unix(0, 0)}
+			for _, name := range []string{"a", "b"} {
+				if r := Assigned(s, name); r.Name != Found {
+					t.Errorf("want %s to keep what it holds, got %s", name, r.Name)
+				}
+				in.Clusters = append(in.Clusters, Cluster{Cluster: match.Cluster{Name: name}, Keeps: true, Changes: true, Differs: true})
+			}
+			next, _ := Next(s, in)
+			if is := Stopped(next); is != stopped {
+				t.Fatalf("want it to be stopped: %t, got %s", stopped, next.Phase)
+			}
+			if !stopped {
+				return
+			}
+			if next.Awaits == "" || next.Message == "" {
+				t.Errorf("want it to say how it goes on, got %+v", next)
+			}
+			in.Resumed = next.Awaits
+			if next, _ = Next(next, in); Stopped(next) || Assigned(next, "a").Name != revision(9).Name || Assigned(next, "b").Name != Found {
+				t.Errorf("want the first wave to get it when somebody says so, got %+v", next)
+			}
+		})
+	}
+}
+
+// TestRetold: what a rollout waits for, and was said with another name of the target, is said with the name of today. Nothing else is.
+func TestRetold(t *testing.T) {
+	s := &refractv1alpha1.RolloutStatus{Target: revision(9), Attempt: 2, Nonce: "nonce"}
+	s.Awaits = s.Target.Name + "/2/1/nonce"
+	for said, want := range map[string]string{
+		"before/2/1/nonce": s.Awaits, "before/2/retry/nonce": "", "before/1/1/other": "", "before/1/1/": "", "before": "", "": "",
+	} {
+		if got := Retold(s, said); got != want {
+			t.Errorf("%s: want %q, got %q", said, want, got)
+		}
+	}
+	s.Awaits = ""
+	for _, s := range []*refractv1alpha1.RolloutStatus{nil, s} {
+		if got := Retold(s, "before/2/1/nonce"); got != "" {
+			t.Errorf("if it waits for nothing: want nothing, got %q", got)
+		}
+	}
+}

@@ -13,6 +13,9 @@ import (
 	"refract.dev/match"
 )
 
+// unexplained is said of a rollout that was stopped when nobody can tell any more why.
+const unexplained = "it was stopped, and it is not known any more which clusters failed"
+
 // maxMessages is of how many failed clusters it is said why.
 const maxMessages = 10
 
@@ -79,6 +82,27 @@ func First(target refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {
 		Phase: refractv1alpha1.RolloutWaiting, Message: "it is looked at what the clusters hold",
 		Target: target, LastGood: refractv1alpha1.Revision{Name: Found},
 	}
+}
+
+// Anew returns the rollout of an object whose record cannot be compared with the newest revision any more. What the clusters hold is good, as if there were no
+// record; but one that was stopped stays so, and every cluster keeps what it holds until somebody says otherwise.
+func Anew(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, nonce string) *refractv1alpha1.RolloutStatus {
+	s := First(target)
+	s.Policies = was.Policies
+	if Stopped(was) {
+		s.Phase, s.Attempt, s.Nonce = refractv1alpha1.RolloutHalted, max(was.Attempt, 1), nonce
+		s.Message = unexplained
+	}
+	return s
+}
+
+// Retold returns what an annotation that has another name of the target is to say; empty if the rollout does not wait for what it says.
+func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
+	_, rest, named := strings.Cut(said, "/")
+	if s == nil || !named || s.Awaits != s.Target.Name+"/"+rest {
+		return ""
+	}
+	return s.Awaits
 }
 
 // Hold returns the rollout of an object that stands so while its newest revision may go nowhere; was is nil if there is no record of one.
@@ -558,7 +582,7 @@ func fewOf(names []string, one, many string) string {
 }
 
 func (r *rollout) sayStopped() {
-	r.Message, r.Awaits = r.failures(), r.token(retry)
+	r.Message, r.Awaits = cmp.Or(r.failures(), unexplained), r.token(retry)
 }
 
 // failures says in words what failed.

@@ -113,9 +113,11 @@ func Of(object string, generation int64, policies []refractv1alpha1.PolicyRevisi
 		names = append(names, "with "+f.Resource+"/"+f.Name, f.Object)
 		names = append(names, revisions(f.Policies)...)
 	}
-	return refractv1alpha1.Revision{
-		Name: hash([]byte(strings.Join(names, "\n"))), Generation: generation, Object: object, Policies: policies, Followers: followers,
+	name := hash([]byte(strings.Join(names, "\n")))
+	if slices.ContainsFunc(names, IsSealed) {
+		name = (keyed + name)[:hashLength]
 	}
+	return refractv1alpha1.Revision{Name: name, Generation: generation, Object: object, Policies: policies, Followers: followers}
 }
 
 func revisions(policies []refractv1alpha1.PolicyRevision) []string {
@@ -163,7 +165,23 @@ func (p *Part) Encode() ([]byte, error) {
 }
 
 // decode returns the text of a part, which must be the one of that name.
-func decode(data []byte, name string) ([]byte, error) {
+func decode(data []byte, name string, key []byte) ([]byte, error) {
+	text, err := textOf(data)
+	if err != nil {
+		return nil, err
+	}
+	is := prefix + hash(text)
+	if IsSealed(name) {
+		is = SealedName(key, is)
+	}
+	if is != name {
+		return nil, errors.New("it is not what it was") // What it is by now is said to nobody: its hash would tell.
+	}
+	return text, nil
+}
+
+// textOf returns what a part says that is stored as data.
+func textOf(data []byte) ([]byte, error) {
 	var s stored
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, err
@@ -181,28 +199,30 @@ func decode(data []byte, name string) ([]byte, error) {
 			return nil, ErrTooLarge
 		}
 	}
-	text, err := canonical(text)
-	if err != nil {
-		return nil, err
-	}
-	if is := hash(text); prefix+is != name {
-		return nil, fmt.Errorf("it is not what it was: want the content of hash %s, got %s", strings.TrimPrefix(name, prefix), is)
-	}
-	return text, nil
+	return canonical(text)
 }
 
-// Check returns an error unless what is stored under a name is what it was.
-func Check(data []byte, name string) error {
-	if _, err := decode(data, name); err != nil {
+// NameOf returns the name of the part that is stored as data, which [Part.Encode] returned.
+func NameOf(data []byte) (string, error) {
+	text, err := textOf(data)
+	if err != nil {
+		return "", fmt.Errorf("reading a revision: %w", err)
+	}
+	return prefix + hash(text), nil
+}
+
+// Check returns an error unless what is stored under a name is what it was. A name that [SealedName] made takes the key.
+func Check(data []byte, name string, key []byte) error {
+	if _, err := decode(data, name, key); err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
 	return nil
 }
 
 // DecodeObject returns the object that is stored under a name. The error says whether it is
-// another by now.
-func DecodeObject(data []byte, name string) (*unstructured.Unstructured, error) {
-	text, err := decode(data, name)
+// another by now. A name that [SealedName] made takes the key.
+func DecodeObject(data []byte, name string, key []byte) (*unstructured.Unstructured, error) {
+	text, err := decode(data, name, key)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
@@ -215,7 +235,7 @@ func DecodeObject(data []byte, name string) (*unstructured.Unstructured, error) 
 
 // DecodePolicy returns the policy that is stored under a name, compiled, with a generation.
 func DecodePolicy(data []byte, name string, generation int64) (*override.Policy, error) {
-	text, err := decode(data, name)
+	text, err := decode(data, name, nil)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}

@@ -81,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	// A server may write it anew.
 	rewritten := strings.ReplaceAll(string(storedObject), `\u003c`, "<")
-	again, err := DecodeObject([]byte(rewritten), objectPart.Name)
+	again, err := DecodeObject([]byte(rewritten), objectPart.Name, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestLarge(t *testing.T) {
 	if err != nil || len(data) > 100_000 {
 		t.Fatalf("want it to be compressed, got %d bytes, %v", len(data), err)
 	}
-	if _, err := DecodeObject(data, long.Name); err != nil {
+	if _, err := DecodeObject(data, long.Name, nil); err != nil {
 		t.Error(err)
 	}
 	random := make([]byte, 2<<20)
@@ -177,7 +177,7 @@ func TestOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := DecodeObject(data, p.Name); err == nil || !strings.Contains(err.Error(), "it is not what it was") {
+	if _, err := DecodeObject(data, p.Name, nil); err == nil || !strings.Contains(err.Error(), "it is not what it was") {
 		t.Errorf("want it to be refused, got %v", err)
 	}
 }
@@ -195,7 +195,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte(`{"gzip":"H4sIAAAAAAAA/wEAAP//AAAAAAAAAAA="}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if obj, err := DecodeObject(data, p.Name); err == nil {
+		if obj, err := DecodeObject(data, p.Name, nil); err == nil {
 			again, err := part(obj.Object)
 			if err != nil || again.Name != p.Name {
 				t.Errorf("want what is named %s, got %s, %v", p.Name, again.Name, err)

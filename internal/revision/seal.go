@@ -68,8 +68,33 @@ func Open(data, key []byte, name string) ([]byte, error) {
 	return text, nil
 }
 
-// keyed begins digests that are made with the key. No hexadecimal number begins with it.
+// keyed begins digests that are made with the key, and names of revisions that have such parts. No hexadecimal number begins with it.
 const keyed = "k"
+
+// sealedPrefix begins the names of parts that are named with the key, and keyLabel is how many digits tell keys apart.
+const (
+	sealedPrefix = prefix + "sealed-"
+	keyLabel     = 8
+)
+
+// SealedName returns the name under which a part is kept that not everybody may read who reads names: who guesses at the content
+// cannot try a guess without the key. Another key makes another name, which tells by its beginning that it is of another key.
+func SealedName(key []byte, name string) string {
+	return sealedWith(key) + mac(key, "part", name)[:hashLength]
+}
+
+// IsSealed reports whether a name is one that [SealedName] made, with whatever key.
+func IsSealed(name string) bool { return strings.HasPrefix(name, sealedPrefix) }
+
+// IsSealedWith reports whether it was made with this key.
+func IsSealedWith(key []byte, name string) bool { return strings.HasPrefix(name, sealedWith(key)) }
+
+func sealedWith(key []byte) string { return sealedPrefix + mac(key, "name", "")[:keyLabel] + "-" }
+
+// SealedRevision returns how a revision is called by which an earlier version, or another key, called it otherwise.
+func SealedRevision(key []byte, name string) string {
+	return (keyed + mac(key, "revision", name))[:hashLength]
+}
 
 // digestLength is that of a digest, and of the hash of a content.
 const digestLength = 32

@@ -309,13 +309,14 @@ const (
 
 // Revision is what the content of an object was rendered from, at one time.
 type Revision struct {
-	// Name is the hash of the rest, but for generations.
+	// Name is the hash of the rest, but for generations. It begins with k if content that the role view
+	// does not read is part of it: that goes into it by names that a key makes.
 	Name string `json:"name"`
 	// Generation of the object; 0 for kinds without one.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// Object is the name of the ControllerRevision that holds the object, in its namespace; of the
-	// Secret, in the system namespace, for a Secret.
+	// Object is the name of the ControllerRevision that holds the object: in its namespace, or in the
+	// system namespace for what the role view does not read.
 	Object string `json:"object"`
 	// Policies are the override policies, in their order of effect.
 	// +optional

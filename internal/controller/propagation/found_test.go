@@ -333,7 +333,7 @@ func TestKeptAgain(t *testing.T) {
 	}
 	for i := range kept {
 		text, err := (&revisions{live: v.live, cache: &parts{}}).part(t.Context(), place(&kept[i]), false)
-		if err != nil || revision.Check(text, kept[i].Name) != nil {
+		if err != nil || revision.Check(text, kept[i].Name, nil) != nil {
 			t.Errorf("want it to be stored again, got %q, %v", text, err)
 		}
 	}

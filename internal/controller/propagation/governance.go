@@ -108,7 +108,7 @@ func (d *decider) governs(
 
 // revise finds out which revision the newest is. Known is false while not all is known that it leads.
 func (d *decider) revise(ctx context.Context, g *governance, key Key, obj *unstructured.Unstructured) (known bool, err error) {
-	object, policies, err := d.parts(key, obj)
+	object, policies, err := d.parts(ctx, key, obj)
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +121,9 @@ func (d *decider) revise(ctx context.Context, g *governance, key Key, obj *unstr
 }
 
 // parts returns of what the newest revision of an object is made. It is [revision.ErrTooLarge] if it cannot be kept.
-func (d *decider) parts(key Key, obj *unstructured.Unstructured) (object string, policies []refractv1alpha1.PolicyRevision, err error) {
+func (d *decider) parts(
+	ctx context.Context, key Key, obj *unstructured.Unstructured,
+) (object string, policies []refractv1alpha1.PolicyRevision, err error) {
 	part, err := revision.ObjectPart(obj)
 	if err != nil {
 		return "", nil, err
@@ -129,16 +131,19 @@ func (d *decider) parts(key Key, obj *unstructured.Unstructured) (object string,
 	if _, err := part.Encode(); err != nil {
 		return "", nil, fmt.Errorf("the object cannot go out wave by wave, as what is there before has to be kept: %w", err)
 	}
+	if object, err = d.revisions.nameOf(ctx, key, &part); err != nil {
+		return "", nil, err
+	}
 	refs, _, err := override.Named(obj.GetLabels(), key.Namespace)
 	if err != nil {
-		return part.Name, nil, nil //nolint:nilerr // The object says so.
+		return object, nil, nil //nolint:nilerr // The object says so.
 	}
 	for _, ref := range refs {
 		if policy, name := d.policies.revision(ref); policy != nil {
 			policies = append(policies, revision.Refer(policy.Ref, name))
 		}
 	}
-	return part.Name, policies, nil
+	return object, policies, nil
 }
 
 // own returns what is written down of the rollout of an object that obeys a policy itself, or else what was; nil if it obeys none.

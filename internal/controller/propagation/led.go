@@ -123,10 +123,13 @@ func (d *decider) rolloutFor(leader Key) *refractv1alpha1.RolloutStatus {
 // governedBy returns how changes of an object go out that is led.
 func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Unstructured, by *led) (*governance, error) {
 	g := &governance{led: by}
-	object, policies, err := d.parts(key, obj)
-	if err != nil {
+	object, policies, err := d.parts(ctx, key, obj)
+	switch {
+	case errors.Is(err, revision.ErrTooLarge):
 		g.blocked, g.hold = reasonRevisionTooLarge, err.Error()
-		return g, nil //nolint:nilerr // The object says so.
+		return g, nil
+	case err != nil:
+		return nil, err
 	}
 	g.target = revision.Of(object, obj.GetGeneration(), policies)
 	if by.from != nil {
@@ -180,7 +183,7 @@ func (d *decider) follow(ctx context.Context, key Key, g *governance) (known boo
 				"more than %d objects travel with it: %s and what comes after it by name change at once, not wave by wave", maxLed, called(follower)))
 			break
 		}
-		object, policies, err := d.parts(follower, obj)
+		object, policies, err := d.parts(ctx, follower, obj)
 		if errors.Is(err, revision.ErrTooLarge) {
 			g.warnings = append(g.warnings, called(follower)+" travels with it and is too large to be kept: it changes at once, not wave by wave")
 			continue

@@ -236,7 +236,45 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 		}
 		rep.records.wrote(r)
 	}
-	return rep.write(ctx, key, r, p, statuses, was, k)
+	if !found || !k.steering.namesPlainly(key, k.rollout) {
+		return rep.write(ctx, key, r, p, statuses, was, k)
+	}
+	said := rep.retell(ctx, key)
+	if said == nil {
+		return reconcile.Result{RequeueAfter: settledDelay}, nil
+	}
+	result, err := rep.write(ctx, key, r, p, statuses, was, k) // The report does not wait for that.
+	return result, errors.Join(err, said)
+}
+
+// retell takes the plain hash of a revision out of what people said to an earlier version: users who may not read the object may read that. If the
+// rollout waits for it, it is said with the present name.
+func (rep *reporter) retell(ctx context.Context, key Key) error {
+	r := newRecord(key.Namespace != "")
+	if err := rep.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before, ok := r.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil
+	}
+	said := r.GetAnnotations()
+	for _, name := range []string{refractv1alpha1.ApproveRolloutAnnotation, refractv1alpha1.ResumeAnnotation} {
+		if !isPlainly(said[name]) {
+			continue
+		}
+		if now := release.Retold(r.status.Rollout, said[name]); now != "" {
+			said[name] = now
+			continue
+		}
+		delete(said, name)
+	}
+	r.SetAnnotations(said)
+	err := rep.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return nil // Whoever wrote it has this done again.
+	}
+	return client.IgnoreNotFound(err)
 }
 
 // mayReturn returns for how long what is known of an object of which nothing is left stays: whoever replaces a governed object deletes it, and

@@ -111,7 +111,7 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 		m.err = fmt.Errorf("revision %s, which the cluster is to keep, is gone from the hub", r.Name)
 		return m, err
 	}
-	if m.object, m.err = revision.DecodeObject(text, r.Object); m.err != nil {
+	if m.object, m.err = revision.DecodeObject(text, r.Object, v.key.known()); m.err != nil {
 		return m, nil //nolint:nilerr // The copies say so.
 	}
 	for i := range r.Policies {
@@ -133,33 +133,15 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 
 // objectPart reads the part of an object; nil if it is not there.
 func (v *revisions) objectPart(ctx context.Context, key Key, name string) ([]byte, error) {
-	at := objectPlace(key, name, v.system)
-	text, err := v.part(ctx, at, isSealed(key))
-	if text != nil || err != nil || !isSealed(key) {
+	text, err := v.part(ctx, objectPlace(key, name, v.system), isSealed(key))
+	if text != nil || err != nil || !isSealed(key) || revision.IsSealed(name) {
 		return text, err
 	}
-	if err := v.reseal(ctx, key, name); err != nil {
-		return nil, err
+	text, err = v.part(ctx, plainPlace(key, name, v.system), false) // An earlier version has kept it in plain text.
+	if err != nil || revision.Check(text, name, nil) != nil {
+		return nil, err // It is sealed, or somebody has changed it.
 	}
-	return v.part(ctx, at, true)
-}
-
-// reseal seals the part of an object that an earlier version has kept in plain text, if it is there.
-func (v *revisions) reseal(ctx context.Context, key Key, name string) error {
-	plain, at := plainPlace(key, name, v.system), objectPlace(key, name, v.system)
-	c := &appsv1.ControllerRevision{}
-	if err := v.live.Get(ctx, plain, c); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	text := c.Data.Raw
-	if revision.Check(text, name) != nil {
-		return nil //nolint:nilerr // It is sealed, or somebody has changed it.
-	}
-	v.cache.add(at, text) // If the two places are one, this is all that is left for a moment.
-	if there, err := v.there(ctx, at, true); err != nil || there {
-		return err
-	}
-	return v.put(ctx, at, text, true)
+	return text, nil
 }
 
 // part reads a part; nil if it is not there.
@@ -174,7 +156,7 @@ func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bo
 	case err != nil:
 		return nil, fmt.Errorf("reading revision %s: %w", at, err)
 	}
-	if revision.Check(text, at.Name) == nil { // What is not what it was may be put right.
+	if revision.Check(text, at.Name, v.key.known()) == nil { // What is not what it was may be put right.
 		v.cache.add(at, text)
 	}
 	return text, nil
@@ -231,10 +213,13 @@ func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name strin
 	if err != nil {
 		return err
 	}
-	if object.Name != name {
+	switch is, err := v.nameOf(ctx, key, &object); {
+	case err != nil:
+		return err
+	case is != name:
 		return errRevision
 	}
-	if err := v.store(ctx, objectPlace(key, object.Name, v.system), &object, isSealed(key)); err != nil {
+	if err := v.store(ctx, objectPlace(key, name, v.system), &object, isSealed(key)); err != nil {
 		return err
 	}
 	for i := range policies {
@@ -259,11 +244,16 @@ func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name strin
 
 // store stores a part unless it is there, which is looked at on the hub: another replica may have deleted it.
 func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, secret bool) error {
-	v.stored.note(at, v.now())
 	data, err := p.Encode()
 	if err != nil {
 		return err
 	}
+	return v.storeData(ctx, at, data, secret)
+}
+
+// storeData is store of what a part is stored as.
+func (v *revisions) storeData(ctx context.Context, at types.NamespacedName, data []byte, secret bool) error {
+	v.stored.note(at, v.now())
 	if there, err := v.there(ctx, at, secret); err != nil || there {
 		return err
 	}
@@ -277,6 +267,9 @@ func (v *revisions) put(ctx context.Context, at types.NamespacedName, data []byt
 		key, err := v.key.make(ctx, v.live, v.client, v.system)
 		if err != nil {
 			return err
+		}
+		if revision.IsSealed(at.Name) && !revision.IsSealedWith(key, at.Name) {
+			return errRevision // It was named with a key that is another by now.
 		}
 		if kept, err = revision.Seal(data, key, at.Name); err != nil {
 			return err
@@ -333,7 +326,7 @@ func (v *revisions) holds(ctx context.Context, c *appsv1.ControllerRevision, sec
 	if errors.Is(err, revision.ErrSealed) {
 		return false, nil
 	}
-	return err == nil && revision.Check(text, c.Name) == nil, err
+	return err == nil && revision.Check(text, c.Name, v.key.known()) == nil, err
 }
 
 // leaving is the error for an object that is being deleted.
@@ -367,7 +360,6 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	}
 	again := time.Duration(0)
 	var errs []error
-	plain := map[types.NamespacedName]Key{}
 	look := func(o client.Object, needed map[types.NamespacedName]bool) {
 		at := client.ObjectKeyFromObject(o)
 		if needed[at] {
@@ -380,12 +372,6 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 		if left := leastAge - v.now().Sub(last); left > 0 {
 			again = max(again, left)
 			return
-		}
-		if key, is := plain[at]; is {
-			if err := v.reseal(ctx, key, at.Name); err != nil {
-				errs = append(errs, err)
-				return
-			}
 		}
 		v.cache.drop(at)
 		errs = append(errs, client.IgnoreNotFound(v.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())})))
@@ -401,8 +387,8 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	for key, s := range rollouts {
 		for at, part := range partsOf(key, s, v.system) {
 			needed[at] = true
-			if part.sealed {
-				plain[plainPlace(part.of, at.Name, v.system)] = part.of
+			if part.sealed { // Until the record has the names of today, it may be all that there is.
+				needed[plainPlace(part.of, at.Name, v.system)] = true
 			}
 		}
 	}
@@ -446,7 +432,9 @@ func (v *revisions) keepAgain(
 	}
 	for at, sealed := range gone {
 		if text := v.cache.get(at); text != nil {
-			errs = append(errs, v.put(ctx, at, text, sealed))
+			if err := v.put(ctx, at, text, sealed); !errors.Is(err, errRevision) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	v.decider.add(key, priorityDependency) // Somebody may have put back what was lost.
@@ -464,13 +452,17 @@ type sealingKey struct {
 
 // ready returns the key as it was known last. It is made unless it is there.
 func (k *sealingKey) ready(ctx context.Context, live client.Reader, c client.Client, system string) ([]byte, error) {
-	k.mu.Lock()
-	last := k.last
-	k.mu.Unlock()
-	if last != nil {
+	if last := k.known(); last != nil {
 		return last, nil
 	}
 	return k.make(ctx, live, c, system)
+}
+
+// known returns the key as it was known last; nil before it was read.
+func (k *sealingKey) known() []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
 }
 
 // digest returns what a report says in the place of the hash of a content; nothing before the key was read.
@@ -478,9 +470,7 @@ func (k *sealingKey) digest(key Key, hash string) string {
 	if hash == "" || !isSealed(key) || revision.IsDigest(hash) {
 		return hash
 	}
-	k.mu.Lock()
-	last := k.last
-	k.mu.Unlock()
+	last := k.known()
 	if last == nil {
 		return ""
 	}

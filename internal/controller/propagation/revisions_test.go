@@ -88,7 +88,7 @@ func TestSealedParts(t *testing.T) {
 			if err := first.store(t.Context(), at, &part, true); err != nil {
 				t.Fatalf("%s\nit cannot be stored again: %v", tc.reason, err)
 			}
-			if text, err := replica().part(t.Context(), at, true); err != nil || revision.Check(text, at.Name) != nil {
+			if text, err := replica().part(t.Context(), at, true); err != nil || revision.Check(text, at.Name, nil) != nil {
 				t.Errorf("%s\nstored again, another replica reads %q, %v", tc.reason, text, err)
 			}
 		})
@@ -128,31 +128,35 @@ func TestResealed(t *testing.T) {
 				t.Fatal(err)
 			}
 			v.cache, v.system = &parts{}, system // The cache is that of another process.
-			if tc.namespace == "" {
-				if got, err := v.objectPart(t.Context(), key, part.Name); err != nil || !bytes.Equal(got, text) {
-					t.Fatalf("%s\nthe part of the earlier version is %q, %v", tc.reason, got, err)
-				}
-			}
-			// What is not read is sealed before the plain text is deleted.
 			status := &refractv1alpha1.RolloutStatus{
 				Phase: refractv1alpha1.RolloutProgressing, Target: revision.Of("new", 0, nil), LastGood: revision.Of(part.Name, 0, nil),
 			}
-			v.rollouts = func() map[Key]*refractv1alpha1.RolloutStatus {
+			current := func() map[Key]*refractv1alpha1.RolloutStatus {
 				return map[Key]*refractv1alpha1.RolloutStatus{key: status}
 			}
-			v.now = func() time.Time { return time.Now().Add(time.Hour) }
+			v.rollouts, v.now = current, func() time.Time { return time.Now().Add(time.Hour) }
+			// While the record has the names of the earlier version, the plain text may be all that there is.
 			if _, err := v.sweep(t.Context(), plain.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			if left := v.client.Get(t.Context(), plain, &appsv1.ControllerRevision{}); tc.namespace != "" && !apierrors.IsNotFound(left) {
+			if got, err := v.objectPart(t.Context(), key, part.Name); err != nil || !bytes.Equal(got, text) {
+				t.Fatalf("%s\nthe part of the earlier version is %q, %v", tc.reason, got, err)
+			}
+			if status, err = v.renew(t.Context(), key, status); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := v.sweep(t.Context(), plain.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			if left := v.client.Get(t.Context(), plain, &appsv1.ControllerRevision{}); !apierrors.IsNotFound(left) {
 				t.Errorf("%s\nwant the plain text to be gone, got %v", tc.reason, left)
 			}
 			other := &revisions{client: v.client, live: v.live, system: system, cache: &parts{}, now: time.Now}
-			if got, err := other.part(t.Context(), objectPlace(key, part.Name, system), true); err != nil || !bytes.Equal(got, text) {
+			if got, err := other.part(t.Context(), objectPlace(key, status.LastGood.Object, system), true); err != nil || !bytes.Equal(got, text) {
 				t.Errorf("%s\nanother replica reads %q, %v", tc.reason, got, err)
 			}
 			sealed := &appsv1.ControllerRevision{}
-			if err := v.live.Get(t.Context(), objectPlace(key, part.Name, system), sealed); err != nil || bytes.Contains(sealed.Data.Raw, []byte(value)) {
+			if err := v.live.Get(t.Context(), objectPlace(key, status.LastGood.Object, system), sealed); err != nil || bytes.Contains(sealed.Data.Raw, []byte(value)) {
 				t.Errorf("%s\nit is kept as %s, %v", tc.reason, sealed.Data.Raw, err)
 			}
 		})
@@ -242,7 +246,7 @@ func TestRevisionIsVerified(t *testing.T) {
 			if tc.want == "" {
 				after := &revisions{live: c.reporter.live, cache: &parts{}, system: "sys"} // A restart.
 				text, err := after.part(t.Context(), types.NamespacedName{Namespace: "shop", Name: part.Name}, false)
-				if err != nil || revision.Check(text, part.Name) != nil {
+				if err != nil || revision.Check(text, part.Name, nil) != nil {
 					t.Errorf("%s\nafter a restart it is %q, %v", tc.reason, text, err)
 				}
 			}

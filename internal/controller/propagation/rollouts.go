@@ -33,12 +33,12 @@ func (rep *reporter) advance(
 ) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
 	g := p.governed
 	switch {
-	case p.gone:
-		return k.rollout, time.Time{}, nil // An object of its name that comes soon goes on from there.
-	case g == nil || g.led != nil:
+	case !p.gone && (g == nil || g.led != nil):
 		return nil, time.Time{}, nil
-	case g.blocked != "" || p.blocked != "" || p.dryRun:
-		return k.rollout, time.Time{}, nil // Nothing is known.
+	case p.gone, g.blocked != "" || p.blocked != "" || p.dryRun:
+		// An object of its name that comes soon goes on from there, or nothing is known.
+		is, err = rep.revisions.renew(ctx, key, k.rollout)
+		return is, time.Time{}, err
 	}
 	was := k.rollout
 	if was == nil {
@@ -48,16 +48,31 @@ func (rep *reporter) advance(
 		rep.decider.add(key, priorityChanged) // It is decided anew on the ground of what is written down by now.
 		return k.rollout, time.Time{}, nil
 	}
+	if is, err = rep.revisions.renew(ctx, key, was); err != nil {
+		return k.rollout, time.Time{}, err
+	}
+	if is != was {
+		return is, time.Time{}, nil // It is written down, and then decided by.
+	}
 	with, hold, known := rep.companions(key, p)
-	if !known {
+	switch {
+	case !rep.revisions.current(key, &g.target):
+		rep.decider.add(key, priorityChanged) // It was named with a key that is another by now.
+		return k.rollout, time.Time{}, nil
+	case !known:
 		return k.rollout, time.Time{}, nil
 	}
 	in := rep.standing(key, p, statuses, k.steering, with)
 	if hold != "" {
 		in.Policy, in.Hold = nil, hold
 	}
-	if is, until = release.Next(was, in); was == nil && len(g.target.Followers) > 0 {
-		is, until = release.First(g.target), time.Time{} // What travels with it waits for a record, and then says what the clusters hold.
+	switch {
+	case was != nil && !rep.revisions.current(key, &was.Target):
+		is = release.Anew(was, g.target, in.Nonce) // The key is lost: nobody can tell whether the target is what it was.
+	case was == nil && len(g.target.Followers) > 0:
+		is = release.First(g.target) // What travels with it waits for a record, and then says what the clusters hold.
+	default:
+		is, until = release.Next(was, in)
 	}
 	is.UID = p.uid
 	if was == nil || release.Unbegun(was) || is.Target.Name != was.Target.Name || !equality.Semantic.DeepEqual(is.Target.Followers, was.Target.Followers) {

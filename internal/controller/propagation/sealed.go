@@ -2,8 +2,15 @@ package propagation
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/revision"
+	"refract.dev/release"
 )
 
 // readable are the types that Kubernetes' own ClusterRole view reads, in every version that Refract runs with. Whoever has that
@@ -48,4 +55,117 @@ func (v *revisions) prepare(ctx context.Context, key Key) error {
 	}
 	_, err := v.sealing(ctx)
 	return err
+}
+
+// namesPlainly reports whether people have steered the rollout of an object by a plain hash, while it is recorded without one.
+func (s *steering) namesPlainly(key Key, rollout *refractv1alpha1.RolloutStatus) bool {
+	if rollout != nil && !revision.IsDigest(rollout.Target.Name) || rollout == nil && !isSealed(key) {
+		return false
+	}
+	return isPlainly(s.approved) || isPlainly(s.resumed)
+}
+
+// isPlainly reports whether an annotation names a revision by a plain hash.
+func isPlainly(said string) bool { return said != "" && !revision.IsDigest(said) }
+
+// nameOf returns the name under which the part of an object is kept.
+func (v *revisions) nameOf(ctx context.Context, key Key, part *revision.Part) (string, error) {
+	if !isSealed(key) {
+		return part.Name, nil
+	}
+	sealing, err := v.sealing(ctx)
+	if err != nil {
+		return "", err
+	}
+	return revision.SealedName(sealing, part.Name), nil
+}
+
+// sealedParts are the parts of a revision that are named with the key, with the objects that they are of.
+func sealedParts(key Key, r *refractv1alpha1.Revision) (parts map[string]Key) {
+	parts = map[string]Key{}
+	if r.Name == release.Found {
+		return parts
+	}
+	if isSealed(key) {
+		parts[r.Object] = key
+	}
+	for i := range r.Followers {
+		if f := followerKey(key, &r.Followers[i]); isSealed(f) {
+			parts[r.Followers[i].Object] = f
+		}
+	}
+	return parts
+}
+
+// current reports whether revisions of an object have the names that the key makes.
+func (v *revisions) current(key Key, all ...*refractv1alpha1.Revision) bool {
+	for _, r := range all {
+		for name := range sealedParts(key, r) {
+			if !revision.IsSealedWith(v.key.known(), name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// renew returns a rollout with the names that the key makes today, and stores its parts under them: an earlier version named what not
+// everybody may read by plain hashes, and somebody may have put another key there. It is the same rollout if no name changes. A part
+// that is stored nowhere, and was named with another key, keeps its name.
+func (v *revisions) renew(ctx context.Context, key Key, s *refractv1alpha1.RolloutStatus) (*refractv1alpha1.RolloutStatus, error) {
+	if v.current(key, revisionsIn(s)...) {
+		return s, nil
+	}
+	sealing, err := v.key.make(ctx, v.live, v.client, v.system)
+	if err != nil {
+		return s, err
+	}
+	var names []string // Of before, each with the one of today.
+	for _, r := range revisionsIn(s) {
+		before := len(names)
+		for name, of := range sealedParts(key, r) {
+			now, err := v.rename(ctx, of, name, sealing)
+			if err != nil {
+				return s, err
+			}
+			if now != name {
+				names = append(names, name, now)
+			}
+		}
+		if len(names) > before {
+			names = append(names, r.Name, revision.SealedRevision(sealing, r.Name))
+		}
+	}
+	if len(names) == 0 {
+		return s, nil
+	}
+	text, err := json.Marshal(s) // Messages have names, too.
+	if err != nil {
+		return s, fmt.Errorf("encoding a rollout: %w", err)
+	}
+	is := &refractv1alpha1.RolloutStatus{}
+	if err := json.Unmarshal([]byte(strings.NewReplacer(names...).Replace(string(text))), is); err != nil {
+		return s, fmt.Errorf("decoding a rollout: %w", err)
+	}
+	return is, nil
+}
+
+// rename stores the part of an object under the name that the key makes, as far as it is still there, and returns that.
+func (v *revisions) rename(ctx context.Context, key Key, name string, sealing []byte) (string, error) {
+	if revision.IsSealedWith(sealing, name) {
+		return name, nil
+	}
+	data, err := v.objectPart(ctx, key, name)
+	if err != nil {
+		return "", err
+	}
+	plain, unreadable := revision.NameOf(data)
+	if !revision.IsSealed(name) && (unreadable != nil || plain != name) {
+		return revision.SealedName(sealing, name), nil //nolint:nilerr // It is gone, or another: that is not kept.
+	}
+	if unreadable != nil {
+		return name, nil //nolint:nilerr // What it was called without a key nobody can tell.
+	}
+	now := revision.SealedName(sealing, plain)
+	return now, v.storeData(ctx, objectPlace(key, now, v.system), data, true)
 }
