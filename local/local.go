@@ -45,7 +45,9 @@ func Assigned(object map[string]any) []tree.Pointer {
 		return nil
 	}
 	uid, _ := metadata["uid"].(string)
-	origin := origin{object: object, managers: managers, stored: uid != "" || recorded, byUser: slices.ContainsFunc(managers, manager.requests)}
+	version, _ := metadata["resourceVersion"].(string) // Of an export without its UID.
+	stored := uid != "" || version != "" || recorded
+	origin := origin{object: object, managers: managers, stored: stored, byUser: slices.ContainsFunc(managers, manager.requests)}
 	var places []tree.Pointer
 	if recorded && len(managers) == 0 {
 		origin.recorded = true

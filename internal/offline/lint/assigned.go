@@ -19,13 +19,15 @@ func checkAssigned(set *manifest.Set, out *report) {
 		if _, recorded := o.Content.GetAnnotations()[refractv1alpha1.AssignedAnnotation]; recorded {
 			continue
 		}
-		places := local.Assigned(o.Content.Object)
-		if len(places) == 0 {
-			continue
+		var paths []string
+		if o.Content.GetUID() != "" {
+			paths = append(paths, "/metadata/uid")
 		}
-		paths := make([]string, len(places))
-		for j := range places {
-			paths[j] = places[j].String()
+		for _, place := range local.Assigned(o.Content.Object) {
+			paths = append(paths, place.String())
+		}
+		if len(paths) == 0 {
+			continue
 		}
 		s := subjectOf(o)
 		out.add(s.finding(AssignedFields, "", "has fields that a cluster assigns, which are left to each cluster: %s", strings.Join(paths, ", ")).

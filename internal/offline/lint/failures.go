@@ -48,19 +48,18 @@ func checkFailures(overriding []*policy, out *report) {
 }
 
 func (it *item) reportFailures(out *report) {
-	byCode := map[Code][]run{}
-	var first []*failure // Of each code.
+	alike := map[string][]run{}
+	var first []*failure // Of those that are alike.
 	for i := range it.failures {
 		fail := &it.failures[i]
 		if fail.reportImage(out) {
 			it.reported = true
 			continue
 		}
-		code := failureCode(fail.err)
-		if byCode[code] == nil {
+		if alike[fail.alike()] == nil {
 			first = append(first, fail)
 		}
-		byCode[code] = append(byCode[code], fail.run)
+		alike[fail.alike()] = append(alike[fail.alike()], fail.run)
 	}
 	for _, fail := range first {
 		it.reported = true
@@ -70,8 +69,18 @@ func (it *item) reportFailures(out *report) {
 		if hint := fail.advice(it, code); hint != "" {
 			finding.hint("%s", hint)
 		}
-		out.add(finding.on(affected(byCode[code])))
+		out.add(finding.on(affected(alike[fail.alike()])))
 	}
+}
+
+// alike is the same for failures with the same fact and advice: of a path that is missing, how much of it is there
+// differs from kind to kind.
+func (fail *failure) alike() string {
+	code := failureCode(fail.err)
+	if code == PathNotFound {
+		return string(code) + fail.err.Path
+	}
+	return string(code)
 }
 
 // reportImage reports an image that is not valid on the hub already, and whether
@@ -123,12 +132,12 @@ func (fail *failure) advice(it *item, code Code) string {
 		if meant := nearPath(fail.template(), fail.err.Path); meant != "" {
 			return fmt.Sprintf("did you mean %s?", meant)
 		}
-		if hint := it.splitByKind(); hint != "" {
+		if hint := it.splitByKind(fail.err.Path); hint != "" {
 			return hint
 		}
 		return it.parentMissing(fail.err.Path)
 	case NoPodTemplate, PathWrongType:
-		return it.splitByKind()
+		return it.splitByKind("")
 	case IndexOutOfRange:
 		return elements(fail.template(), fail.err.Path)
 	default: // The fact says it all.
@@ -136,26 +145,35 @@ func (fail *failure) advice(it *item, code Code) string {
 	return ""
 }
 
-// splitByKind returns what to do when an item fails for all objects of some kinds and for none of others.
-func (it *item) splitByKind() string {
-	failing, kinds := map[string]bool{}, map[string]bool{}
+// splitByKind returns what to do when an item fails for all objects of some kinds and fits others: for those it does
+// not fail, or only inside the path.
+func (it *item) splitByKind(path string) string {
+	failing, unfit := map[string]bool{}, map[string]bool{}
 	for i := range it.failures {
-		failing[it.failures[i].outcome.ID.Kind] = true
+		fail := &it.failures[i]
+		switch at := fail.err.Path; {
+		case path != "" && at != path && tree.Covers(path, at):
+		case path == "" || at == path:
+			failing[fail.outcome.ID.Kind] = true
+		default:
+			unfit[fail.outcome.ID.Kind] = true
+		}
 	}
+	return it.split(failing, unfit)
+}
+
+// split advises to split the policy, if the item fits kinds that are neither failing nor unfit otherwise.
+func (it *item) split(failing, unfit map[string]bool) string {
+	kinds := map[string]bool{}
 	for i := range it.rule.runs {
 		kinds[it.rule.runs[i].outcome.ID.Kind] = true
 	}
-	var fits []string
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		if !failing[kind] {
-			fits = append(fits, kind)
-		}
-	}
-	if len(fits) == 0 || len(failing) == 0 {
+	maps.DeleteFunc(kinds, func(kind string, _ bool) bool { return failing[kind] || unfit[kind] })
+	if len(kinds) == 0 || len(failing) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("the rule fits %s and not %s: write a policy for each kind",
-		strings.Join(fits, ", "), strings.Join(slices.Sorted(maps.Keys(failing)), ", "))
+		strings.Join(slices.Sorted(maps.Keys(kinds)), ", "), strings.Join(slices.Sorted(maps.Keys(failing)), ", "))
 }
 
 // parentMissing returns what to do when what is to hold the item's value is not

@@ -3,7 +3,6 @@ package lint
 import (
 	"strings"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/offline/render"
 	"refract.dev/tree"
 )
@@ -17,14 +16,10 @@ func checkDigests(outcomes []render.Outcome, items map[tree.Author]*item, out *r
 	for i := range outcomes {
 		o := &outcomes[i]
 		for j := range o.Variants {
-			for k := range o.Variants[j].Changes {
-				c := &o.Variants[j].Changes[k]
+			for _, c := range retagged(o.Variants[j].Changes) {
 				digest, keeps := keepsDigest(c)
 				it := items[*c.By]
 				if !keeps || it == nil || it.reported {
-					continue
-				}
-				if _, ok := it.spec.(*corev1alpha1.ImageOverrider); !ok {
 					continue
 				}
 				if runs[it] == nil {
@@ -42,17 +37,44 @@ func checkDigests(outcomes []render.Outcome, items map[tree.Author]*item, out *r
 	}
 }
 
+// retagged returns what all changes together make of each image whose tag they change, in their order, by the author
+// of the last other tag.
+func retagged(changes []tree.Change) []*tree.Change {
+	var images []*tree.Change
+	byPath := map[string]*tree.Change{}
+	for i := range changes {
+		c := &changes[i]
+		before, was := c.Before.(string)
+		after, is := c.After.(string)
+		if !was || !is || lastKey(c.Path) != "image" {
+			continue
+		}
+		image := byPath[c.Path]
+		if image == nil {
+			image = &tree.Change{Path: c.Path, By: c.By, Before: before}
+			byPath[c.Path] = image
+			images = append(images, image)
+		}
+		image.After = after
+		if tagOf(before) != tagOf(after) {
+			image.By = c.By
+		}
+	}
+	return images
+}
+
 // keepsDigest returns the digest of an image whose tag a change replaces beside it.
 func keepsDigest(c *tree.Change) (digest string, ok bool) {
 	before, _ := c.Before.(string)
 	after, _ := c.After.(string)
-	was, digest, had := strings.Cut(before, "@")
-	is, now, has := strings.Cut(after, "@")
-	return digest, had && has && digest == now && tagOf(was) != tagOf(is)
+	_, digest, had := strings.Cut(before, "@")
+	_, now, has := strings.Cut(after, "@")
+	return digest, had && has && digest == now && tagOf(before) != tagOf(after)
 }
 
-// tagOf returns the tag of an image without digest; a colon before a slash belongs to a port.
+// tagOf returns the tag of an image; a colon before a slash belongs to a port, and one behind an @ to a digest.
 func tagOf(image string) string {
+	image, _, _ = strings.Cut(image, "@")
 	_, tag, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
 	return tag
 }

@@ -165,6 +165,9 @@ func (c *content) containers() {
 			volumes = append(volumes, name)
 		}
 	}
+	if pods, ok := c.at(spec).(map[string]any); ok { // They may have limits together, too.
+		c.resources(spec, pods)
+	}
 	// Schemas say that names are not twice in a list; here they are not in two.
 	initial := namesAt(c.at(spec + "/" + podtemplate.ListKeys[0]))
 	for list, key := range podtemplate.ListKeys {

@@ -17,8 +17,14 @@ func (c *content) podSpec() (string, bool) {
 	if places := podtemplate.Of(c.kind); places != nil {
 		return places.Spec.String(), true
 	}
-	return "/spec/template/spec", c.workload("ReplicaSet")
+	if c.kind == podTemplate {
+		return "/template/spec", true
+	}
+	return "/spec/template/spec", c.workload("ReplicaSet") || c.kind == (k8sschema.GroupKind{Kind: "ReplicationController"})
 }
+
+// podTemplate is the kind of a template that stands by itself.
+var podTemplate = k8sschema.GroupKind{Kind: "PodTemplate"}
 
 var restartPolicies = []string{"Always", "OnFailure", "Never"}
 
@@ -30,7 +36,7 @@ func (c *content) restarts() {
 	}
 	want := restartPolicies[:1]
 	switch c.kind {
-	case k8sschema.GroupKind{Kind: "Pod"}:
+	case k8sschema.GroupKind{Kind: "Pod"}, podTemplate:
 		want = restartPolicies
 	case k8sschema.GroupKind{Group: "batch", Kind: "Job"}, k8sschema.GroupKind{Group: "batch", Kind: "CronJob"}:
 		want = restartPolicies[1:]
@@ -46,28 +52,46 @@ func (c *content) restarts() {
 	}
 }
 
-// strategies are the places of the strategy of updates, by kind.
-var strategies = map[string]string{
-	"Deployment": "/spec/strategy", "StatefulSet": "/spec/updateStrategy",
+// strategies are the places of the strategies of updates, and the strategies that there are, by kind.
+var strategies = map[string]struct {
+	path  string
+	types []string
+}{
+	"Deployment":  {"/spec/strategy", []string{"Recreate", rolling}},
+	"StatefulSet": {"/spec/updateStrategy", []string{"OnDelete", rolling}},
+	"DaemonSet":   {"/spec/updateStrategy", []string{"OnDelete", rolling}},
 }
 
-// strategy looks for parameters that do not fit a strategy.
+// rolling is the strategy with parameters.
+const rolling = "RollingUpdate"
+
+// strategy looks for a strategy that the kind does not have, and for parameters that do not fit a strategy.
 func (c *content) strategy() {
-	path, ok := strategies[c.kind.Kind]
+	of, ok := strategies[c.kind.Kind]
 	if !ok || c.kind.Group != "apps" {
 		return
 	}
-	parameters, _ := c.at(path + "/rollingUpdate").(map[string]any)
-	if parameters == nil {
-		return
+	is, _ := c.at(of.path + "/type").(string)
+	parameters, _ := c.at(of.path + "/rollingUpdate").(map[string]any)
+	switch surge, unavailable := parameters["maxSurge"], parameters["maxUnavailable"]; {
+	case is != "" && !slices.Contains(of.types, is):
+		c.refusef(of.path+"/type", "is %q, want %s in a %s", is, strings.Join(of.types, " or "), c.kind.Kind)
+	case parameters == nil:
+	case is != "" && is != rolling:
+		c.refusef(of.path+"/rollingUpdate", "is there with type %s, want it with RollingUpdate only", is)
+	case c.kind.Kind == "Deployment" && isZero(surge) && isZero(unavailable):
+		c.refusef(of.path+"/rollingUpdate", "has 0 for maxSurge and for maxUnavailable, want at least one above 0")
+	case c.kind.Kind == "DaemonSet" && (surge == nil || isZero(surge)) == (unavailable != nil && isZero(unavailable)):
+		// Without maxUnavailable it is 1, and without maxSurge 0.
+		c.refusef(of.path+"/rollingUpdate", "has maxSurge %v and maxUnavailable %v, want one of them 0 and the other above 0", or(surge, 0), or(unavailable, 1))
 	}
-	if of, _ := c.at(path + "/type").(string); of == "Recreate" || of == "OnDelete" {
-		c.refusef(path+"/rollingUpdate", "is there with type %s, want it with RollingUpdate only", of)
-		return
+}
+
+func or(number any, otherwise int) any {
+	if number == nil {
+		return otherwise
 	}
-	if c.kind.Kind == "Deployment" && isZero(parameters["maxSurge"]) && isZero(parameters["maxUnavailable"]) {
-		c.refusef(path+"/rollingUpdate", "has 0 for maxSurge and for maxUnavailable, want at least one above 0")
-	}
+	return number
 }
 
 func isZero(number any) bool { return number == int64(0) || number == "0%" }
@@ -113,9 +137,9 @@ func (c *content) mode(path string, value any) {
 	}
 }
 
-// resources looks for requests of a container that are above its limits.
-func (c *content) resources(path string, container map[string]any) {
-	r, _ := container["resources"].(map[string]any)
+// resources looks for requests of a container, or of pods, that are above its limits.
+func (c *content) resources(path string, of map[string]any) {
+	r, _ := of["resources"].(map[string]any)
 	requests, _ := r["requests"].(map[string]any)
 	limits, _ := r["limits"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(requests)) {

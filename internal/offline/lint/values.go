@@ -25,6 +25,9 @@ func checkValues(outcomes []render.Outcome, types *types, items map[tree.Author]
 		w.item.reported = true
 		finding := w.item.rule.policy.finding(InvalidValue, w.field(), "%s: %s", w.mismatch.Path, w.mismatch.Message)
 		finding.Path, finding.Hint = w.mismatch.Path, w.mismatch.Hint
+		if hint := w.split(); hint != "" {
+			finding.hint("%s", hint)
+		}
 		out.add(finding.on(affected(w.runs)))
 	}
 }
@@ -138,6 +141,22 @@ func (w *wrongValue) field() string {
 	default:
 		return w.item.field + ".value"
 	}
+}
+
+// split returns what to do when the path is a field of some kinds and not of others.
+func (w *wrongValue) split() string {
+	if !w.missesField() {
+		return ""
+	}
+	failing := map[string]bool{}
+	for i := range w.runs {
+		failing[w.runs[i].outcome.ID.Kind] = true
+	}
+	unfit := map[string]bool{}
+	for i := range w.item.failures {
+		unfit[w.item.failures[i].outcome.ID.Kind] = true
+	}
+	return w.item.split(failing, unfit)
 }
 
 // missesField reports whether it is the place that is wrong and not what is put
