@@ -63,10 +63,8 @@ var faults = []struct {
 	{"what is lost counts as refused", "release.go", "case r.LastGood.Name == Found || c.Lost:", "case r.LastGood.Name == Found && c.Lost:"},
 	{"who refuses what was good has it", "release.go", "len(lost)+len(refused) > 0", "len(lost) > 0"},
 	{"who was away is forgotten by a revert", "release.go", "return c.Holds && !c.Offline\n", "return c.Holds || c.Offline\n"},
-	{"who has kept what was to be reverted is forgotten", "release.go", "slices.Concat(r.holders(), r.Reverting)", "r.holders()"},
 	{"who was away when it was halted gets it", "release.go", "return r.holdsNot(c.Name) })", "return false })"},
 	{"an approval can be made up from the status", "release.go", "annotation == r.asked && ", ""},
-	{"an approval is used again", "release.go", "r.Nonce = r.in.Nonce // It was used.\n", ""},
 	{"what cannot be stored is the target", "release.go", "s.Message, s.Awaits = why, \"\"\n", "s.Message, s.Awaits, s.Target = why, \"\", target\n"},
 	{"it is never looked at again", "release.go", "if r.until.IsZero() || then.Before(r.until) {\n\t\tr.until = then\n\t}", "r.until = r.in.Now"},
 }

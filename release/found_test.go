@@ -246,6 +246,26 @@ func TestStalled(t *testing.T) {
 		f.each("a", func(c *Cluster) { c.Refused = "" })
 		f.want(refractv1alpha1.RolloutReverted, "ggg")
 	})
+	t.Run("the next change fails elsewhere", func(t *testing.T) {
+		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
+		f.each("abc", keeps)
+		f.want(progressing, "fff")
+		f.want(progressing, "tff")
+		f.each("a", func(c *Cluster) { holds(c); fails(c) })
+		f.want(refractv1alpha1.RolloutReverting, "fff")
+		f.each("a", func(c *Cluster) { c.Refused, c.Keeps = "", true }) // It holds a change that is not the newest any more.
+		other := newFoundFleet(t, refractv1alpha1.ActionRevert).in.Policy
+		other.levels[0][0].clusters, _ = match.CompileTarget(&corev1alpha1.TargetClusters{Clusters: []string{"b"}}, nil)
+		f.in.Policy, f.in.Target = other, revision(2)
+		f.want(progressing, "ftf")
+		f.each("b", fails)
+		f.want(refractv1alpha1.RolloutReverting, "fff")
+		f.each("b", keeps)
+		f.want(stalled, "fff")
+		if !strings.Contains(f.status.Message, "a, b keep the change") {
+			t.Errorf("want a to be named, which has kept the change before, got %q", f.status.Message)
+		}
+	})
 	t.Run("gone from the hub", func(t *testing.T) {
 		f := newFoundFleet(t, refractv1alpha1.ActionRevert)
 		f.want(refractv1alpha1.RolloutComplete, "ttt")

@@ -198,7 +198,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	reporter.yielding.waiting = func() int { return dispatcher.waiting() + decider.queue.wanted() }
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
-	namespaces.floorChanged, decider.floor = decider.floorChanged, namespaces.floor
+	decider.goBy(namespaces)
 	spare := newSpare()
 	dispatcher.newApplier = (&applierFactory{
 		options: o, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,

@@ -56,6 +56,7 @@ type decider struct {
 	keptKinds KeptKinds
 	ahead     *ahead
 	floor     func(namespace string) (labels map[string]string, known bool)
+	unfloored *unfloored
 	charges   fair.Charges // What the decisions on a namespace's objects have taken.
 
 	// dispatcher gets what was decided, reviewer what policies are named by other objects now.
@@ -119,6 +120,8 @@ func (d *decider) sourceChanged(key Key, initial bool) {
 	p := priorityChanged
 	if initial {
 		p = priorityResync
+	} else {
+		d.unfloored.editedIn(key.Namespace)
 	}
 	d.queue.add(key, priorityOf(key, p))
 }
@@ -137,6 +140,7 @@ func (d *decider) floorChanged(namespace string) {
 func (d *decider) policyChanged(ref tree.Policy) {
 	d.state.epoch.Add(1)
 	d.edited.Add(1)
+	d.unfloored.editedEverywhere()
 	d.decideAgain(d.state.usersOf(ref))
 	d.reviewer.queue.add(ref, priorityDependency)
 }
@@ -219,9 +223,9 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		}
 	}
 	began := time.Now()
-	p, known := d.decideTogether(key, src, was, in)
-	if !known {
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	p, known, err := d.decideWithFloor(ctx, key, src, was, in)
+	if err != nil || !known {
+		return reconcile.Result{RequeueAfter: rolloutTick}, err
 	}
 	p.made, p.conversions, p.naming = time.Now(), read, naming
 	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)

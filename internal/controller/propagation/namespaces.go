@@ -79,6 +79,16 @@ func (h *hubNamespaces) floor(name string) (labels map[string]string, known bool
 	return ns.GetLabels(), true
 }
 
+// hasFloor reads whether a namespace names a rollout policy for its objects.
+func (h *hubNamespaces) hasFloor(ctx context.Context, name string) (bool, error) {
+	ns := &corev1.Namespace{}
+	if err := h.live.Get(ctx, types.NamespacedName{Name: name}, ns); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading whether namespace %s of the hub names a rollout policy: %w", name, err)
+	}
+	_, is := ns.Labels[refractv1alpha1.ClusterRolloutPolicyLabel]
+	return is, nil
+}
+
 // floored returns the namespaces that name a rollout policy for their objects and do not travel
 // themselves, by name. They are shared, and not to be modified.
 func (h *hubNamespaces) floored() []*unstructured.Unstructured {
