@@ -318,8 +318,8 @@ func TestExamine(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"Taken":     {nil, true},
-		"Forbidden": {denied("patch", "namespaces"), true},
+		"Exists":    {apierrors.NewAlreadyExists(schema.GroupResource{Resource: "namespaces"}, "kube-system"), true},
+		"Forbidden": {denied("create", "namespaces"), true},
 		"Denied":    {statusError(http.StatusBadRequest, `admission webhook "x" does not support dry run`), true},
 		"Webhook":   {statusError(http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": down`), true},
 		"Broken":    {statusError(http.StatusInternalServerError, "no"), false},
@@ -329,12 +329,12 @@ func TestExamine(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newStub(t)
-			s.refuse["PATCH namespaces"] = tc.err
+			s.refuse["POST namespaces"] = tc.err
 			m := connect(t, s)
 			if err := m.api.request(t.Context(), m.api.examine); (err == nil) != tc.want {
 				t.Errorf("want it well: %t, got %v", tc.want, err)
 			}
-			if s.count("PATCH namespaces") != 1 {
+			if s.count("POST namespaces") != 1 {
 				t.Error("want it found out by one write")
 			}
 		})
@@ -358,9 +358,9 @@ func TestTenantFailsEverywhere(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "the member is asked", func() bool { return s.count("PATCH namespaces") > 0 })
+	eventually(t, "the member is asked", func() bool { return s.count("POST namespaces") > 0 })
 	s.set(func() {
-		s.refuse["PATCH namespaces"] = statusError(http.StatusInternalServerError, "no")
+		s.refuse["POST namespaces"] = statusError(http.StatusInternalServerError, "no")
 	})
 	m.api.breaker.now = func() time.Time { return time.Now().Add(time.Minute) }
 	for i := range breakerTrips {
@@ -390,8 +390,13 @@ func TestSize(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if err := checkSize(tc.body); (err == nil) != tc.want {
+			if err := CheckSize(tc.body); (err == nil) != tc.want {
 				t.Errorf("want it sent: %t, got %v", tc.want, err)
+			}
+			for _, at := range []int{0, 1, 9} {
+				if err := CheckSize(tc.body[:at], tc.body[at:]); at != 9 && (err == nil) != tc.want {
+					t.Errorf("in pieces: want it sent: %t, got %v", tc.want, err)
+				}
 			}
 		})
 	}

@@ -135,16 +135,17 @@ func (c *connection) probe(ctx context.Context) error {
 	return c.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
 }
 
-// examine is [connection.probe], and finds out whether the API server takes writes: it is asked to change nothing of a namespace that every
-// cluster has, and to store nothing of that. No tenant has a hand in that namespace or in its type. That this object is refused is an answer as well.
+// examine is [connection.probe], and finds out whether the API server takes writes: it is asked to create a namespace that every cluster
+// has, and to store nothing. The role of each account allows that, and no tenant has a hand in it. That it exists is the answer of one that is well.
 func (c *connection) examine(ctx context.Context) error {
 	if err := c.probe(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	o := metav1.PatchOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}}
-	_, err := c.metadata.patch(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem}, types.MergePatchType, []byte("{}"), o)
+	err := c.rest.Post().AbsPath("/api/v1/namespaces").Param("fieldManager", FieldManager).Param("dryRun", metav1.DryRunAll).
+		SetHeader("Content-Type", "application/json").MaxRetries(0).
+		Body([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + metav1.NamespaceSystem + `"}}`)).Do(ctx).Error()
 	if ConcernsAll(err) || ConcernsType(err) {
 		return fmt.Errorf("asking whether writes are taken: %w", err)
 	}
@@ -225,7 +226,7 @@ func (c *connection) list(ctx context.Context, gvr schema.GroupVersionResource, 
 func (c *connection) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
 	body []byte, o metav1.PatchOptions,
 ) (got *metav1.PartialObjectMetadata, err error) {
-	if err := checkSize(body); err != nil {
+	if err := CheckSize(body); err != nil {
 		return nil, err
 	}
 	err = c.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {

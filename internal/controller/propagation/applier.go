@@ -102,7 +102,7 @@ type applier struct {
 	held        held
 	unlisted    unlisted
 	gates       *gates
-	failing     failing
+	failing     *failing
 	corrections corrections
 }
 
@@ -114,6 +114,7 @@ func newApplier(a *applier) (*applier, error) {
 	}
 	a.queue.workers.own, a.queue.workers.shared = ownAtOnce, a.spare
 	a.gates = newGates(a.queue.addAfter)
+	a.failing = newFailing()
 	return a, nil
 }
 
@@ -443,6 +444,9 @@ func (a *applier) writeFailed(key Key, t *target, r clusterStatus, err error) (r
 	if f := sharedFailure(key, t.variant.gvr, found != member.Present, err); f != nil {
 		return a.meets(key, t, r, f)
 	}
+	if f := sizeFailure(key, t.variant.size, err); f != nil {
+		return a.meets(key, t, r, f)
+	}
 	if f := a.failing.note(key, t.variant.gvr, err); f != nil {
 		return a.meets(key, t, r, f)
 	}
@@ -494,7 +498,7 @@ func (a *applier) gate(key Key, t *target, found member.Lookup) *notice {
 	if gvr := t.variant.gvr; a.member.Copies.Unserved(gvr) && a.gates.shut(unservedFailure(gvr)) {
 		a.member.Copies.Rediscover()
 	}
-	return a.gates.enter(key, t.variant.gvr.Version, found != member.Present, t.variant.hash)
+	return a.gates.enter(key, t.variant.gvr.Version, found != member.Present, t.variant.hash, t.variant.size)
 }
 
 // lookAgain is for when something else is there than was known: a copy that the
@@ -655,9 +659,12 @@ func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	failures.WithLabelValues(a.member.Name, r.reason).Inc()
 	after := a.retries.When(key)
 	switch r.reason {
-	case reasonUnreachable, reasonWriteFailed:
-		// It may be over at any time; when many fail, the breaker spaces requests out.
-		after = min(after, soonRetry)
+	case reasonUnreachable:
+		after = min(after, soonRetry) // It may be over at any time; when many fail, the breaker spaces requests out.
+	case reasonWriteFailed:
+		after = a.failing.again(min(after, soonRetry))
+	case reasonRejected:
+		after = a.failing.again(after)
 	}
 	return a.done(key, r, after)
 }

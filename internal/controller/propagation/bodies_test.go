@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -186,7 +188,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 
 // TestBodiesOfAllObjects has more objects wait than there is room for.
 func TestBodiesOfAllObjects(t *testing.T) {
-	const bytes = 4 << 20 / 10 * 7
+	const bytes = 2 << 20 / 10 * 7
 	s := fleetOf(t, 2, compile(t, "plain"))
 	l := newState()
 	var plans []*desiredState
@@ -260,17 +262,22 @@ func TestEncodeFor(t *testing.T) {
 	}
 }
 
-// TestLargestCopy is about the bytes that API servers read.
+// TestLargestCopy is about the bytes that clusters store, and API servers read.
 func TestLargestCopy(t *testing.T) {
 	empty, err := encode(configMapOf("big", 0), configMaps, "hub/1", &placement.Keeping{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := encode(configMapOf("big", maxBody-empty.size), configMaps, "hub/1", &placement.Keeping{}, nil); err != nil {
+	if _, err := encode(configMapOf("big", member.MostSent-empty.size), configMaps, "hub/1", &placement.Keeping{}, nil); err != nil {
 		t.Errorf("A copy may have as many: %v", err)
 	}
-	if _, err := encode(configMapOf("big", maxBody-empty.size+1), configMaps, "hub/1", &placement.Keeping{}, nil); err == nil {
-		t.Error("One byte more fails it.")
+	if _, err := encode(configMapOf("big", member.MostSent-empty.size+1), configMaps, "hub/1", &placement.Keeping{}, nil); !errors.As(err, new(*member.SizeError)) {
+		t.Errorf("One byte more fails it, got %v", err)
+	}
+	lines := configMapOf("big", 0)
+	lines.Object["data"] = map[string]any{"x": strings.Repeat("\x01", maxBody/6+1)}
+	if _, err := encode(lines, configMaps, "hub/1", &placement.Keeping{}, nil); err == nil || errors.As(err, new(*member.SizeError)) {
+		t.Errorf("A cluster stores these, and its API server does not read them, got %v", err)
 	}
 }
 

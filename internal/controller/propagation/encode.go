@@ -66,8 +66,13 @@ var unhashed = bytes.Repeat([]byte{'0'}, hashLength)
 
 // encode adds to a rendered object what marks a copy, and encodes it once for
 // all clusters. Left are the fields that a copy that exists is written without; the content
-// hash does not depend on them.
+// hash does not depend on them. One that no cluster stores is an error, so that it takes no time of those who write.
 func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string, keeping *placement.Keeping, left []tree.Pattern) (*content, error) {
+	if len(left) == 0 {
+		if err := member.CheckFields(obj.Object); err != nil {
+			return nil, err
+		}
+	}
 	b, c := &body{}, &content{left: left, carried: slices.Concat(left, local.Assignable(obj.Object)), expires: expires(obj), off: isOff(obj)}
 	var err error
 	if b.created, err = marked(obj.Object, source, keeping); err != nil {
@@ -87,6 +92,9 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 			return nil, err
 		}
 		c.size += len(b.kept.head) + len(b.kept.rest)
+	}
+	if err := member.CheckSize(b.kept.head, b.kept.rest); err != nil {
+		return nil, err
 	}
 	digest := sha256.New()
 	digest.Write([]byte("{"))

@@ -3,8 +3,11 @@ package propagation
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -18,14 +21,42 @@ const (
 	failEverywhere = 4
 	// mostFailing is how many namespaces and types are known in which copies fail.
 	mostFailing = 1000
+	// takenFor is for how long a type of which a copy was taken is not one that fails everywhere.
+	takenFor = 30 * time.Second
+	// againPerSecond is how many copies are tried again in a second that have failed by themselves, as long as none waits for longer
+	// than mostAgain for that. If it would, it waits for one to two times as long.
+	againPerSecond = 20
+	mostAgain      = 2 * time.Minute
 )
 
 // failing are the copies that a member answers about with errors of its own, as for a type that is served by an API server which is down.
-// If one copy of a type was taken, the others have failures of their own. The zero value has none. It is safe for many goroutines.
+// If one copy of a type was taken, the others have failures of their own. It is safe for many goroutines.
 type failing struct {
+	now   func() time.Time
+	tries *rate.Limiter
+
 	mu         sync.Mutex
 	copies     map[gateScope]map[Key]struct{}               // That failed since one in their namespace was taken.
 	namespaces map[schema.GroupResource]map[string]struct{} // In which some failed since one was taken.
+	taken      map[schema.GroupResource]time.Time           // When one was.
+}
+
+func newFailing() *failing {
+	return &failing{
+		now: time.Now, tries: rate.NewLimiter(againPerSecond, againPerSecond),
+		copies: map[gateScope]map[Key]struct{}{}, namespaces: map[schema.GroupResource]map[string]struct{}{}, taken: map[schema.GroupResource]time.Time{},
+	}
+}
+
+// again returns when a copy is tried again, which would be after a time if that were not too many.
+func (f *failing) again(after time.Duration) time.Duration {
+	now := f.now()
+	turn := f.tries.ReserveN(now, 1)
+	if wait := turn.DelayFrom(now); wait <= mostAgain {
+		return max(after, wait)
+	}
+	turn.CancelAt(now)
+	return mostAgain + rand.N(mostAgain) //nolint:gosec // No secret depends on it.
 }
 
 // note is told of a write that failed. It returns the failure that the copy shares with others; nil if there is none.
@@ -42,9 +73,6 @@ func (f *failing) note(key Key, gvr schema.GroupVersionResource, err error) *fai
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.copies == nil {
-		f.copies, f.namespaces = map[gateScope]map[Key]struct{}{}, map[schema.GroupResource]map[string]struct{}{}
-	}
 	scope := gateScope{resource: key.WithVersion(""), namespace: key.Namespace}
 	if f.copies[scope] == nil {
 		if len(f.copies) >= mostFailing {
@@ -66,7 +94,7 @@ func (f *failing) note(key Key, gvr schema.GroupVersionResource, err error) *fai
 	const remedy = "See the log of the API server of the cluster, and its APIServices"
 	id := gateID{reason: reasonWriteFailed, name: "status of the API server"}
 	switch status := said.Status(); {
-	case len(in) >= failEverywhere:
+	case len(in) >= failEverywhere && f.now().Sub(f.taken[key.GroupResource]) > takenFor: // Or some tenants have failures of their own.
 		id.gateScope = gateScope{resource: gvr}
 		return &failure{id, fmt.Sprintf("the cluster answers writes of %s with status %d", key.GroupResource, status.Code), remedy}
 	case len(f.copies[scope]) >= failTogether:
@@ -83,4 +111,5 @@ func (f *failing) passed(key Key) {
 	defer f.mu.Unlock()
 	delete(f.copies, gateScope{resource: key.WithVersion(""), namespace: key.Namespace})
 	delete(f.namespaces, key.GroupResource)
+	f.taken[key.GroupResource] = f.now()
 }

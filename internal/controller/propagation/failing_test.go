@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +72,64 @@ func TestLargeCopiesHoldNobody(t *testing.T) {
 	}
 }
 
+// TestLargeCopiesWait: when a member has refused a large copy for its size, one of those of its type and namespace is sent at a time, also when they are edited. Small
+// ones are not held, and what no member stores is never encoded.
+func TestLargeCopiesWait(t *testing.T) {
+	d := newDepot()
+	a := shopkeeper(t, &sated{depot: d}, 0, onHub(nil))
+	<-a.member.Copies.Watch(configMaps)
+	e := &neighbours{state: a.state}
+	a.stations, a.cluster = e, e
+	now := time.Now()
+	a.gates.now = func() time.Time { return now }
+	value := strings.Repeat("x", 1<<20)
+	write := func(name, value string) string {
+		key := keyOf("configmaps", name)
+		a.state.setDesired(key, wantedWith(t, name, value, "m"), previous{}, nil)
+		if _, err := a.applyOne(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := a.state.clusterStatus(key, "m")
+		return fmt.Sprintf("%s %s: %s", r.state, r.reason, r.message)
+	}
+	sent := func() (n int) {
+		for _, request := range d.sent() {
+			if strings.Contains(request, "large") {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 20 {
+		got := write(fmt.Sprint("large-", i), value)
+		if !strings.HasPrefix(got, "Failed Rejected: the cluster does not store 1048") || !strings.Contains(got, "request is too large") || !strings.Contains(got, "one at a time") {
+			t.Fatalf("want it said what is wrong, and what to do, got %s", got)
+		}
+		if got := write(fmt.Sprint("other-", i), "y"); got != "Synced : " {
+			t.Fatalf("want a small copy written, got %s", got)
+		}
+	}
+	for i := range 20 {
+		write(fmt.Sprint("large-", i), value+fmt.Sprint(i))
+	}
+	if n := sent(); n != 1 {
+		t.Errorf("want one large copy sent, got %d", n)
+	}
+	for range 3 {
+		now = now.Add(2 * firstProbe)
+		for i := range 20 {
+			write(fmt.Sprint("large-", i), value+fmt.Sprint(now.Unix(), i))
+		}
+		if n := sent(); n != 1 {
+			t.Errorf("a second later: want one of them tried, got %d", n)
+		}
+	}
+	p := wantedWith(t, "huge", strings.Repeat("x", 2<<20), "m")
+	if err := p.targets["m"].err; err == nil || len(p.variants) > 0 || reasonOf(err) != reasonRejected {
+		t.Errorf("want it decided that no cluster stores it, got %v", err)
+	}
+}
+
 // TestUnavailableTypeHoldsItself: copies of a type whose API server is down wait at a gate, and the breaker of the member stays closed.
 func TestUnavailableTypeHoldsItself(t *testing.T) {
 	for _, code := range []int32{http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInternalServerError} {
@@ -97,13 +156,45 @@ func TestUnavailableTypeHoldsItself(t *testing.T) {
 	}
 }
 
+// TestAgain: however many copies fail by themselves, few are tried again in a second, and the first that fail are tried again as soon as ever.
+func TestAgain(t *testing.T) {
+	f, at := newFailing(), time.Now()
+	began := at
+	f.now = func() time.Time { return at }
+	const copies = 2000
+	due := make([]time.Time, copies)
+	tries := make([]int, 600) // In each second.
+	for ; at.Before(began.Add(time.Duration(len(tries)) * time.Second)); at = at.Add(100 * time.Millisecond) {
+		for i := range due {
+			if at.Before(due[i]) {
+				continue
+			}
+			tries[at.Sub(began)/time.Second]++
+			due[i] = at.Add(f.again(soonRetry))
+			if i < againPerSecond && tries[0] <= againPerSecond && due[i].Sub(at) != soonRetry {
+				t.Errorf("few have failed: want the copy tried again after %s, got %s", soonRetry, due[i].Sub(at))
+			}
+		}
+	}
+	all := 0
+	for second, n := range tries[1:] {
+		if all += n; n > 3*againPerSecond && second > int(mostAgain/time.Second) {
+			t.Errorf("want at most %d tries in second %d, got %d", 3*againPerSecond, second+1, n)
+		}
+	}
+	if most := (againPerSecond + 5) * len(tries); all > most || all < most/2 {
+		t.Errorf("want at most %d tries in ten minutes, got %d", most, all)
+	}
+}
+
 // TestFailing: who fails together waits together, and no other.
 func TestFailing(t *testing.T) {
 	down := apierrors.NewServiceUnavailable("db-1 is down")
 	key := func(namespace string, i int) Key {
 		return Key{GroupResource: configMaps.GroupResource(), NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(i)}}
 	}
-	var f failing
+	f, at := newFailing(), time.Now()
+	f.now = func() time.Time { return at }
 	for i := range 10 {
 		if got := f.note(key("shop", 1), configMaps, down); got != nil {
 			t.Fatalf("one copy that fails again and again: want no gate, got %+v after %d", got, i)
@@ -127,6 +218,16 @@ func TestFailing(t *testing.T) {
 	if got := f.note(key("last", 2), configMaps, down); got != nil {
 		t.Errorf("one was taken: want no gate, got %+v", got)
 	}
+	for i := range 2 * failEverywhere {
+		if got := f.note(key(fmt.Sprint("tenant-", i), 1), configMaps, down); got != nil {
+			t.Errorf("one was taken a moment ago: want no gate of the type, however many namespaces of a tenant fail, got %+v", got)
+		}
+	}
+	at = at.Add(takenFor + time.Second)
+	if got := f.note(key("tenant-0", 1), configMaps, down); got == nil || got.gateScope != (gateScope{resource: configMaps}) {
+		t.Errorf("none was taken for long: want the gate of the type, got %+v", got)
+	}
+	f.passed(key("last", 1))
 	if got := f.note(key("shop", 4), configMaps, down); got == nil || got.namespace != "shop" {
 		t.Errorf("none was taken in this namespace: want its gate, got %+v", got)
 	}

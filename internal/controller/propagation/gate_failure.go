@@ -58,6 +58,18 @@ func sharedFailure(key Key, gvr schema.GroupVersionResource, creates bool, err e
 	return nil
 }
 
+// sizeFailure returns the failure of a copy that the API server has found too large. Nil is for one that others of its size do not share: it was not sent, or a
+// webhook has an opinion of it that is not small.
+func sizeFailure(key Key, size int, err error) *failure {
+	if size <= largeBody || !member.IsTooLarge(err) || errors.As(err, new(*member.SizeError)) {
+		return nil
+	}
+	return &failure{
+		gateID{reason: reasonRejected, gateScope: gateScope{resource: key.WithVersion(""), namespace: key.Namespace}, name: "size of a request", large: true},
+		fmt.Sprintf("the cluster does not store %d bytes: %s", size, err), "Make the objects smaller, or have the etcd of the cluster take larger requests",
+	}
+}
+
 // unservedFailure is that a member does not serve a version of a type. It names no object: it is told in all namespaces.
 func unservedFailure(gvr schema.GroupVersionResource) *failure {
 	return &failure{

@@ -28,8 +28,8 @@ type gateID struct {
 	gateScope
 	// name is the name of the webhook or of the quota.
 	name string
-	// creations is whether the failure concerns only copies that do not exist yet.
-	creations bool
+	// creations is whether the failure concerns only copies that do not exist yet, and large whether it concerns only those of more than largeBody bytes.
+	creations, large bool
 }
 
 // gateScope says which copies meet a failure.
@@ -52,10 +52,10 @@ func scopesOf(key Key, version string) [3]gateScope {
 // early reports whether the API server finds the failure before all others. Each other answer then proves that the failure is over.
 func (id *gateID) early() bool { return id.name == "" }
 
-// webhook reports whether the failure is that of a webhook, or of an API server that does not say what fails. A webhook may select some objects
-// of a namespace. Therefore a copy counts as one that fails only after its own request has failed.
+// webhook reports whether the failure is that of a webhook, or of an API server that does not say what fails, or of a size, which is not known to be the
+// least that fails. A webhook may select some objects of a namespace. Therefore a copy counts as one that fails only after its own request has failed.
 func (id *gateID) webhook() bool {
-	return id.reason == reasonWebhookFailed || id.reason == reasonWriteFailed
+	return id.reason == reasonWebhookFailed || id.reason == reasonWriteFailed || id.large
 }
 
 // gates hold the copies of one member that share a failure: a type that the member does not serve, a webhook that does not answer, a
@@ -135,8 +135,8 @@ func (*gates) rest() time.Duration {
 }
 
 // enter returns why a copy waits; nil if it may be written now. In that case the copy is the probe of its gates until [gates.leave].
-// Creates is whether the copy does not exist yet, and hash is its content.
-func (g *gates) enter(key Key, version string, creates bool, hash string) *notice {
+// Creates is whether the copy does not exist yet, hash is its content, and size the bytes of that.
+func (g *gates) enter(key Key, version string, creates bool, hash string, size int) *notice {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.count == 0 {
@@ -147,7 +147,7 @@ func (g *gates) enter(key Key, version string, creates bool, hash string) *notic
 		for _, is := range g.closed[scope] {
 			failed := g.hasFailed(key, is, hash)
 			switch {
-			case is.id.creations && !creates, is.lenient && !failed:
+			case is.id.creations && !creates, is.id.large && size <= largeBody, is.lenient && !failed:
 			case is.probe != Key{}, g.hookBusy(is), g.now().Before(is.due(failed)):
 				if !failed {
 					hash = ""

@@ -85,7 +85,7 @@ func (c *crowd) look(key Key) {
 	if c.gone[key] {
 		return
 	}
-	if n := c.enter(key, "v1", true, "h"); n != nil {
+	if n := c.enter(key, "v1", true, "h", 0); n != nil {
 		c.said[key] = n.reason
 		return
 	}

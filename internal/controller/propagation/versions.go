@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 )
 
@@ -122,6 +123,8 @@ func reasonOf(err error) string {
 		return reasonTypeNotServed
 	case errors.As(err, new(*unconvertedError)):
 		return reasonUnconverted
+	case member.IsTooLarge(err):
+		return reasonRejected
 	default:
 		return reasonOverrideFailed
 	}
