@@ -47,6 +47,7 @@ type cluster struct {
 	role  role
 	dir   string // Absolute.
 	audit bool   // Whether the API server writes down who has written what.
+	large bool   // Whether etcd takes larger requests than by default.
 
 	address string // At which Pods reach the API server; empty if none really runs anywhere.
 

@@ -68,7 +68,7 @@ type component struct {
 // etcdComponent returns the etcd that serves clients at the first of two ports.
 func (c *cluster) etcdComponent(ports []int) component {
 	client, peer := local(ports[0]), local(ports[1])
-	return component{name: string(Etcd), rank: rankEtcd, args: []string{
+	args := []string{
 		"--name=" + c.Name,
 		"--data-dir=" + etcdData,
 		"--listen-client-urls=" + client,
@@ -86,7 +86,11 @@ func (c *cluster) etcdComponent(ports []int) component {
 		"--peer-client-cert-auth",
 		"--log-level=warn",
 		"--unsafe-no-fsync", // Nothing is kept, so a crash of the machine loses nothing.
-	}}
+	}
+	if c.large {
+		args = append(args, "--max-request-bytes=8388608", "--quota-backend-bytes=17179869184") // API servers send 2 MiB at most.
+	}
+	return component{name: string(Etcd), rank: rankEtcd, args: args}
 }
 
 // apiServerComponent returns the API server that serves at the port.

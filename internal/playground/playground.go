@@ -44,6 +44,8 @@ type Options struct {
 	// OrdinaryHub makes the hub an ordinary cluster: it has all controllers, a scheduler and Nodes, so it runs what
 	// users write to it. Otherwise it has only the controllers that keep it clean.
 	OrdinaryHub bool
+	// LargeHub has the hub store objects of more than 1.5 MiB, which the members do not.
+	LargeHub bool
 	// Audit has every API server write down who has written what: one JSON object a
 	// line, an Event of audit.k8s.io/v1 at the level Metadata for each request that
 	// was answered. See [Playground.AuditLog].
@@ -214,6 +216,7 @@ func clusters(o Options) []*cluster {
 	for i := range o.Members {
 		out = append(out, newCluster(o.Dir, fmt.Sprintf("member-%d", i+1), member))
 	}
+	out[0].large = o.LargeHub
 	for i, c := range out {
 		c.audit, c.address, c.Traits = o.Audit, o.Address, alike
 		if !o.Alike {

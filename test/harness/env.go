@@ -34,6 +34,8 @@ type Topology struct {
 	Alike bool
 	// OrdinaryHub makes the hub an ordinary cluster with all controllers, a scheduler and Nodes.
 	OrdinaryHub bool
+	// LargeHub, with [Topology.Own], has the hub store objects that are too large for members.
+	LargeHub bool
 	// Own is for tests that stop, freeze or empty control planes: nobody shares them.
 	Own bool
 	// CRDs has the hub know Refract's types from the beginning.
@@ -158,7 +160,7 @@ func (e *Env) start(ctx context.Context, t Topology) error {
 func (t Topology) options(dir, assets string) playground.Options {
 	return playground.Options{
 		Dir: dir, Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited, Address: t.Address, Alike: t.Alike || t.Address != "",
-		OrdinaryHub: t.OrdinaryHub,
+		OrdinaryHub: t.OrdinaryHub, LargeHub: t.LargeHub,
 	}
 }
 
