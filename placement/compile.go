@@ -28,21 +28,21 @@ const (
 
 // Compile compiles a PropagationPolicy. See [CompileCluster].
 func Compile(p *corev1alpha1.PropagationPolicy) (*Policy, field.ErrorList) {
-	return compile(corev1alpha1.KindPropagationPolicy, &p.ObjectMeta, &p.Spec)
+	return compile(corev1alpha1.KindPropagationPolicy, &p.ObjectMeta, &p.Spec, &p.Status)
 }
 
 // CompileCluster compiles a ClusterPropagationPolicy. It reports every mistake
 // in the policy at its field path. A policy with mistakes is returned all the
 // same, and its [Policy.Place] fails.
 func CompileCluster(p *corev1alpha1.ClusterPropagationPolicy) (*Policy, field.ErrorList) {
-	return compile(corev1alpha1.KindClusterPropagationPolicy, &p.ObjectMeta, &p.Spec)
+	return compile(corev1alpha1.KindClusterPropagationPolicy, &p.ObjectMeta, &p.Spec, &p.Status)
 }
 
 func refer(kind string, m *metav1.ObjectMeta) tree.Policy {
 	return tree.Policy{Kind: kind, Namespace: m.Namespace, Name: m.Name, Generation: m.Generation}
 }
 
-func compile(kind string, m *metav1.ObjectMeta, spec *corev1alpha1.PropagationPolicySpec) (*Policy, field.ErrorList) {
+func compile(kind string, m *metav1.ObjectMeta, spec *corev1alpha1.PropagationPolicySpec, status *corev1alpha1.PolicyStatus) (*Policy, field.ErrorList) {
 	path := field.NewPath("spec")
 	p := &Policy{
 		Ref:              refer(kind, m),
@@ -53,7 +53,8 @@ func compile(kind string, m *metav1.ObjectMeta, spec *corev1alpha1.PropagationPo
 		max:              -1,
 		binpack:          binpacks(spec),
 		uid:              string(m.UID),
-		approved:         m.Annotations[refractv1alpha1.ApprovePlacementAnnotation],
+		answer:           m.Annotations[refractv1alpha1.ApprovePlacementAnnotation],
+		approved:         Approval(m, status),
 	}
 	var errs field.ErrorList
 	p.selector, errs = match.Compile(spec.ClusterSelector, spec.ClusterAffinity, path)

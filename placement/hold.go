@@ -7,7 +7,11 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // The limits of what an object may lose in one decision without an approval.
@@ -22,9 +26,9 @@ func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*most
 
 // Hold is a change of a placement that waits for approval. It is not to be modified.
 type Hold struct {
-	// Number approves the change. It is the same for all objects of a policy, and another one
+	// Number stands for the change. It is the same for all objects of a policy, and another one
 	// after a change of the policy or of the clusters that it chooses. It does not depend on
-	// which clusters are ready.
+	// which clusters are ready. Anybody can compute it, so it approves nothing: see [Question].
 	Number string
 	// Of is the number of clusters that the object is on.
 	Of int
@@ -38,6 +42,64 @@ type Hold struct {
 	Together *Loss
 
 	approved Decision
+}
+
+// Question is what users were asked about a change of a placement, which they approve by one of its tokens; zero
+// if they were not asked yet. The tokens are random: nobody can approve a change before it is asked about.
+type Question struct {
+	// Number is that of the change.
+	Number string
+	// Token approves the change for one object.
+	Token string
+	// Shared approves the change for all objects that were asked about together; empty if no policy
+	// asks for the change.
+	Shared string
+}
+
+// QuestionOf is what the report of an object says that users were asked; zero if it says nothing, or what it says
+// is from a time when anybody could compute what approved a change.
+func QuestionOf(held *refractv1alpha1.HeldPlacement) Question {
+	if held == nil || held.Token == "" {
+		return Question{}
+	}
+	return Question{Number: held.Number, Token: held.Token, Shared: held.PolicyToken}
+}
+
+// Approved returns the number of the change that is approved for one object, whose report has the annotation; empty if
+// none is.
+func (q Question) Approved(annotation string) string {
+	if q.Token == "" || q.Token != annotation {
+		return ""
+	}
+	return q.Number
+}
+
+// Approved returns the number of the change that is approved for an object of the policy: by the policy, or by
+// the annotation of the object's report; empty if none is.
+func (p *Policy) Approved(q Question, annotation string) string {
+	if q.Shared != "" && q.Shared == p.approved {
+		return q.Number
+	}
+	return q.Approved(annotation)
+}
+
+// Standing returns the question; zero if the policy has the answer to it and does not ask it. Then the status of the policy was lost, or the
+// answer was not carried out in time: it is to be asked anew, by other tokens.
+func (p *Policy) Standing(q Question) Question {
+	if q.Shared != "" && q.Shared == p.answer && p.approved == "" {
+		return Question{}
+	}
+	return q
+}
+
+// Approval returns the token by which a policy approves a change of the placement of its objects; empty if
+// it approves none. The annotation alone approves nothing: somebody may have copied it with the policy.
+func Approval(policy metav1.Object, status *corev1alpha1.PolicyStatus) string {
+	token := policy.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
+	if status.PlacementHeld == nil || status.PlacementHeld.Token != token {
+		return ""
+	}
+	return token
 }
 
 // Approved is the decision after the approval.
@@ -108,7 +170,7 @@ func (p *Policy) hold(r *Request, d *Decision) *Hold {
 		h.Together = r.Together
 	}
 	h.Number = p.number(r)
-	if h.Number == p.approved || h.Number == r.Approved {
+	if h.Number == r.Approved {
 		return nil
 	}
 	return h

@@ -227,9 +227,10 @@ func TestHeld(t *testing.T) {
 			if diff := cmp.Diff(textOf(&after), textOf(&alone)); diff != "" {
 				t.Errorf("approved for the object: -announced, +got:\n%s", diff)
 			}
-			tc.request.Approved = ""
-			policy.Annotations = map[string]string{refractv1alpha1.ApprovePlacementAnnotation: d.Held.Number}
+			policy.Annotations = map[string]string{refractv1alpha1.ApprovePlacementAnnotation: "t"}
+			policy.Status.PlacementHeld = &corev1alpha1.PlacementHeld{Token: "t"}
 			p, _ = placement.Compile(policy)
+			tc.request.Approved = p.Approved(placement.Question{Number: d.Held.Number, Token: "alone", Shared: "t"}, "")
 			all, err := p.Place(&tc.request)
 			if err != nil {
 				t.Fatal(err)
@@ -246,6 +247,50 @@ func said(d *placement.Decision) string {
 		return ""
 	}
 	return d.Held.String()
+}
+
+// TestApproved: a change is approved by what it is asked by, and by nothing that anybody can compute.
+func TestApproved(t *testing.T) {
+	asked := placement.Question{Number: "815", Token: "alone", Shared: "all"}
+	cases := map[string]struct {
+		reason    string
+		asked     placement.Question
+		asks      *corev1alpha1.PlacementHeld
+		policy    string // The annotation of the policy,
+		report    string // and that of the report.
+		want      string
+		withdrawn string // Without a policy.
+	}{
+		"Nothing":       {reason: "Nobody says anything.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}},
+		"Policy":        {reason: "The policy says what it asks.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "all", want: "815"},
+		"Report":        {reason: "The report says what it asks.", asked: asked, report: "alone", want: "815", withdrawn: "815"},
+		"Swapped":       {reason: "Each has its own token.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "alone", report: "all"},
+		"Number":        {reason: "Anybody can compute the number.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "815", report: "815"},
+		"NotAsked":      {reason: "The policy does not ask yet, or any more.", asked: asked, policy: "all"},
+		"AnotherAsked":  {reason: "The policy asks about other objects.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "others"}, policy: "others"},
+		"Before":        {reason: "The answer is one to another question.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "others"},
+		"EarlierReport": {reason: "An earlier version asked by the number.", asked: placement.Question{Number: "815"}, policy: "815", report: "815"},
+		"Empty":         {reason: "What is empty is no answer.", asked: placement.Question{Number: "815"}, asks: &corev1alpha1.PlacementHeld{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			policy := &corev1alpha1.PropagationPolicy{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{refractv1alpha1.ApprovePlacementAnnotation: tc.policy}},
+				Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate},
+				Status:     corev1alpha1.PolicyStatus{PlacementHeld: tc.asks},
+			}
+			p, errs := placement.Compile(policy)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			if got := p.Approved(tc.asked, tc.report); got != tc.want {
+				t.Errorf("%s\nthe change %q is approved, want %q", tc.reason, got, tc.want)
+			}
+			if got := tc.asked.Approved(tc.report); got != tc.withdrawn {
+				t.Errorf("%s\nwithout a policy the change %q is approved, want %q", tc.reason, got, tc.withdrawn)
+			}
+		})
+	}
 }
 
 // TestNumber holds what the number of a change depends on.

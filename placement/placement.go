@@ -43,7 +43,8 @@ type Policy struct {
 	disrupts    bool        // Whether replicas move to where they would be put anew.
 	reschedule  *reschedule // Nil when everything counts.
 	uid         string      // Empty if it is not known.
-	approved    string      // The number of what was approved; empty if nothing was.
+	answer      string      // The token that the policy has as an annotation,
+	approved    string      // and which approves a change; empty if it approves none.
 	err         error
 }
 
@@ -75,8 +76,7 @@ type Request struct {
 	Besides []string
 	// Together is what the objects of the namespace would leave together; nil if they may.
 	Together *Loss
-	// Approved is the number of what was approved for the object alone; empty if nothing was.
-	// What was approved for all objects of the policy is in the policy.
+	// Approved is the number of the change that is approved for the object ([Policy.Approved]); empty if none is.
 	Approved string
 }
 

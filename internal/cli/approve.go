@@ -52,8 +52,9 @@ With a PropagationPolicy or ClusterPropagationPolicy, it approves a change of th
 placement of its objects. An object that would leave more than 30 % and more than
 two of its clusters in one decision stays where it is until that is approved. So
 does one that would come to further clusters because the policy names and selects
-none any more. The number that is approved stands for the policy as it is and for
-the clusters that it chooses: after a change of either, nothing is approved.
+none any more. What is approved is the change as it is listed, once: after another
+change of the policy, or of the clusters that it chooses, the objects wait for
+another approval. So do objects that begin to wait later.
 
 With another object, it approves the change for that object alone: of its placement,
 or that its copies go as it has lost its label.

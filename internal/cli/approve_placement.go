@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -21,14 +21,19 @@ import (
 	"refract.dev/placement"
 )
 
-// errNothingWaits is that no placement waits for approval.
-var errNothingWaits = errors.New("no change of a placement waits for approval")
+// What may be wrong with an approval of a placement.
+var (
+	errNothingWaits = errors.New("no change of a placement waits for approval")
+	errNotAskedYet  = errors.New("the change waits, and the controllers do not ask for its approval yet")
+	errAskedAnew    = errors.New("something else waits by now, and nothing was approved")
+)
 
 // heldPlacements are changes of placements that are approved together.
 type heldPlacements struct {
-	name     string        // What is approved.
-	annotate client.Object // What says so.
-	objects  []*status.Object
+	name    string        // What is approved.
+	asks    client.Object // What asks, and is annotated.
+	objects []*status.Object
+	later   int // How many objects wait for the next question.
 }
 
 // runPlacement approves the change of a placement: of all objects of a policy, or of one object.
@@ -42,22 +47,24 @@ func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text stri
 		return err
 	}
 	held, err := findHeld(ctx, c, &r)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNotAskedYet):
+		return withHint(fmt.Errorf("%s: %w", text, err), "try again in some seconds")
+	case errors.Is(err, errNothingWaits):
+		return withHint(fmt.Errorf("%s: %w", text, err), "refract get says how it stands")
+	case err != nil:
 		return err
 	}
-	number, err := held.number()
-	if err != nil {
-		return withHint(fmt.Errorf("%s: %w", text, err), "refract get says how it stands")
-	}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(held.annotate), held.annotate); err != nil {
-		return fmt.Errorf("reading %s: %w", held.name, err)
-	}
-	if held.annotate.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation] == number {
+	token, objects := askedBy(held.asks)
+	if held.asks.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation] == token {
 		fmt.Fprintf(s.err, "the change of %s is approved already\n", held.name)
 		return nil
 	}
-	fmt.Fprintf(s.out, "%s for the approval of %s, number %s:\n", output.Count(len(held.objects), "object waits", "objects wait"), held.name, number)
+	fmt.Fprintf(s.out, "%s for the approval of %s:\n", output.Count(objects, "object waits", "objects wait"), held.name)
 	held.write(s.out)
+	if unsaid := objects - len(held.objects); unsaid > 0 {
+		fmt.Fprintf(s.out, "and %s whose report does not say so yet\n", output.Count(unsaid, "object", "objects"))
+	}
 	if !o.yes {
 		switch yes, err := confirm(s, "Go on with the change?"); {
 		case err != nil:
@@ -67,15 +74,59 @@ func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text stri
 			return nil
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{refractv1alpha1.ApprovePlacementAnnotation: number}}})
-	if err != nil {
+	if err := held.approve(ctx, c, token); err != nil {
+		if errors.Is(err, errAskedAnew) {
+			err = withHint(err, "look again with refract approve "+text)
+		}
 		return err
 	}
-	if err := c.Patch(ctx, held.annotate, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("annotating %s: %w", held.name, err)
-	}
 	fmt.Fprintln(s.err, "approved; refract get says how it goes")
+	if held.later > 0 {
+		fmt.Fprintf(s.err, "%s to wait later: approve again when this change is done\n", output.Count(held.later, "object began", "objects began"))
+	}
 	return nil
+}
+
+// approve annotates what asks, if it still asks what the token stands for.
+func (h *heldPlacements) approve(ctx context.Context, c client.Client, token string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(h.asks), h.asks); err != nil {
+			return fmt.Errorf("reading %s: %w", h.name, err)
+		}
+		if now, _ := askedBy(h.asks); now != token {
+			return fmt.Errorf("%s: %w", h.name, errAskedAnew)
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"resourceVersion": h.asks.GetResourceVersion(), "annotations": map[string]any{refractv1alpha1.ApprovePlacementAnnotation: token},
+		}})
+		if err != nil {
+			return err
+		}
+		if err := c.Patch(ctx, h.asks, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return fmt.Errorf("annotating %s: %w", h.name, err)
+		}
+		return nil
+	})
+}
+
+// askedBy returns the token that a policy, or the report of an object, asks to be approved by, and for how many objects;
+// empty if it asks nothing.
+func askedBy(obj client.Object) (token string, objects int) {
+	var held *corev1alpha1.PlacementHeld
+	switch policy := obj.(type) {
+	case *corev1alpha1.PropagationPolicy:
+		held = policy.Status.PlacementHeld
+	case *corev1alpha1.ClusterPropagationPolicy:
+		held = policy.Status.PlacementHeld
+	default:
+		if object, ok := status.ObjectOf(obj); ok && object.Status.Held != nil {
+			return object.Status.Held.Token, 1
+		}
+	}
+	if held == nil {
+		return "", 0
+	}
+	return held.Token, int(held.Objects)
 }
 
 // findHeld finds what waits: by a policy, or by the object itself.
@@ -99,16 +150,15 @@ func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacemen
 	if err != nil {
 		return nil, explainHub(err)
 	}
-	held := &heldPlacements{name: strings.ToLower(policy) + "/" + r.name}
+	held := &heldPlacements{}
 	if policy != "" {
-		named := &metav1.PartialObjectMetadata{}
-		named.SetGroupVersionKind(corev1alpha1.GroupVersion.WithKind(policy))
-		named.SetNamespace(r.namespace)
-		named.SetName(r.name)
-		held.annotate = named
-		if r.namespace != "" {
-			held.name = strings.ToLower(policy) + "/" + r.namespace + "/" + r.name
+		if held, err = policyAsking(ctx, c, policy, r); err != nil {
+			return nil, err
 		}
+	}
+	asks, waiting := "", 0
+	if held.asks != nil {
+		asks, _ = askedBy(held.asks)
 	}
 	for _, record := range records {
 		object, ok := status.ObjectOf(record)
@@ -118,13 +168,42 @@ func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacemen
 		by := object.Status.PropagationPolicy
 		switch {
 		case policy == "" && r.means(object):
-			held.name, held.annotate = object.String(), record
+			waiting++
+			held.name, held.asks = object.String(), record
 			held.objects = append(held.objects, object)
-		case policy != "" && by != nil && by.Kind == policy && by.Namespace == r.namespace && by.Name == r.name:
+		case policy == "" || by == nil || by.Kind != policy || by.Namespace != r.namespace || by.Name != r.name:
+		case asks != "" && object.Status.Held.PolicyToken == asks:
+			waiting++
 			held.objects = append(held.objects, object)
+		default:
+			waiting++
+			held.later++
 		}
 	}
+	answered := ""
+	if held.asks != nil {
+		asks, _ = askedBy(held.asks)
+		answered = held.asks.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
+	}
+	switch {
+	case waiting > 0 && (asks == "" || asks == answered && len(held.objects) == 0): // What was approved is done.
+		return nil, errNotAskedYet
+	case waiting == 0:
+		return nil, errNothingWaits
+	}
 	held.objects = status.NewObjects(held.objects).Objects
+	return held, nil
+}
+
+// policyAsking reads a policy.
+func policyAsking(ctx context.Context, c client.Client, kind string, r *reference) (*heldPlacements, error) {
+	held := &heldPlacements{asks: &corev1alpha1.ClusterPropagationPolicy{}, name: strings.ToLower(kind) + "/" + r.name}
+	if kind == corev1alpha1.KindPropagationPolicy {
+		held.asks, held.name = &corev1alpha1.PropagationPolicy{}, strings.ToLower(kind)+"/"+r.namespace+"/"+r.name
+	}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: r.name}, held.asks); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", held.name, err)
+	}
 	return held, nil
 }
 
@@ -136,22 +215,6 @@ func policyMeant(r *reference) string {
 		}
 	}
 	return ""
-}
-
-// number returns the number of the change that all objects wait for.
-func (h *heldPlacements) number() (string, error) {
-	numbers := map[string]bool{}
-	for _, o := range h.objects {
-		numbers[o.Status.Held.Number] = true
-	}
-	switch len(numbers) {
-	case 0:
-		return "", errNothingWaits
-	case 1:
-		return h.objects[0].Status.Held.Number, nil
-	default:
-		return "", errors.New("the objects wait for different changes, as the controllers are at work on a later one: try again in some seconds")
-	}
 }
 
 // write lists what waits: what is the same for several objects together.

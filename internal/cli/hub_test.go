@@ -81,6 +81,7 @@ var fakeTypes = []fakeType{
 	{refractv1alpha1.GroupVersion, metav1.APIResource{Name: "clusterpropagations", Kind: "ClusterPropagation"}},
 	{corev1alpha1.GroupVersion, metav1.APIResource{Name: "federatedclusters", Kind: "FederatedCluster"}},
 	{corev1alpha1.GroupVersion, metav1.APIResource{Name: "propagationpolicies", Kind: "PropagationPolicy", Namespaced: true}},
+	{corev1alpha1.GroupVersion, metav1.APIResource{Name: "clusterpropagationpolicies", Kind: "ClusterPropagationPolicy"}},
 }
 
 // newFakeHub returns a hub that holds the objects.

@@ -82,6 +82,7 @@ var (
 		{"admission/followers.yaml", []string{owner.HubRole}},
 		{"admission/named-followers.yaml", []string{owner.HubRole}},
 		services,
+		{"admission/placements.yaml", []string{owner.HubRole}},
 		{"admission/references.yaml", []string{owner.HubRole}},
 		{"admission/rollouts.yaml", []string{owner.HubRole}},
 		{"admission/tokens.yaml", []string{owner.HubRole}},

@@ -39,6 +39,8 @@ func TestAdmission(t *testing.T) {
 				"ValidatingAdmissionPolicyBinding/refract-named-followers",
 				"ValidatingAdmissionPolicyBinding/refract-named-followers-cluster",
 			}, append(services,
+				"ValidatingAdmissionPolicy/refract-placements",
+				"ValidatingAdmissionPolicyBinding/refract-placements",
 				"ValidatingAdmissionPolicy/refract-references",
 				"ValidatingAdmissionPolicyBinding/refract-references",
 				"ValidatingAdmissionPolicy/refract-rollouts",
@@ -167,6 +169,7 @@ func TestOwn(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]any{
 		"refract-injection-status": `["system:serviceaccount:a:b"]`,
+		"refract-placements":       `["system:serviceaccount:a:b"]`,
 		"refract-references":       `["system:serviceaccount:a:b"]`,
 		"refract-rollouts":         `["system:serviceaccount:a:b"]`,
 	}, found); diff != "" {

@@ -40,10 +40,12 @@ const (
 var written = map[string]traces{
 	Propagation.Name: {
 		mutating: []string{"refract-injection-policies"}, validating: []string{"refract-policies", "refract-injection-policies"},
-		policies: []string{"refract-followers", "refract-named-followers", servicesPolicy, "refract-references", "refract-rollouts", "refract-tokens"},
+		policies: []string{
+			"refract-followers", "refract-named-followers", servicesPolicy, "refract-placements", "refract-references", "refract-rollouts", "refract-tokens",
+		},
 		bindings: []string{
 			"refract-followers", "refract-followers-cluster", "refract-named-followers", "refract-named-followers-cluster",
-			servicesPolicy, "refract-references", "refract-rollouts", "refract-tokens",
+			servicesPolicy, "refract-placements", "refract-references", "refract-rollouts", "refract-tokens",
 		},
 		secret: webhookSecret, lease: "refract-leader",
 	},

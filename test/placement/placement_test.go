@@ -4,10 +4,12 @@ package placement
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/match"
+	"refract.dev/placement"
 	"refract.dev/test/harness"
 	"refract.dev/test/simulation"
 )
@@ -151,9 +155,25 @@ metadata: {name: one, namespace: shop}
 spec: {schedulingMode: Duplicate, placement: [{cluster: m-0001}]}
 ---
 apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: none, namespace: shop}
+spec: {schedulingMode: Duplicate, clusterSelector: {region: nowhere}}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
 metadata: {name: region, namespace: shop}
 spec: {overrideRules: [{overriders: {labels: [{operator: addIfAbsent, value: {region: eu}}]}}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: everything, namespace: shop}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: everything, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: everything}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
 `
 
 // TestMistakesWait makes two mistakes in policies of ten objects each on thirty members: a clusterSelector that matches no
@@ -199,18 +219,35 @@ func TestMistakesWait(t *testing.T) {
 	}
 	out, _ := f.Refract("diff", "--hub", "--kubeconfig", f.Kubeconfig("hub"), "--to", file) // It ends with 1.
 	f.says("refract diff", out, "waits for approval: would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more)", "300 copies wait for approval")
+	number := f.number("ue")
+	says := "refract.dev/approve-placement=" + number
+	f.rejects("no change of the placement waits for approval", "annotate", "propagationpolicy", "all", "-n", "shop", says, "--as=tenant")
+	f.rejects("no change of the placement waits for approval", "annotate", "propagation", "web-0.configmaps", "-n", "shop", says, "--as=tenant")
+	f.rejects("no change of the placement waits for approval", "patch", "propagationpolicy", "all", "-n", "shop", "--as=tenant", "--type=merge", "-p",
+		`{"metadata":{"annotations":{"refract.dev/approve-placement":"`+number+`"}},"spec":{"clusterSelector":{"region":"ue"}}}`)
+	f.rejects("tenant may not write it: leave status.placementHeld as it is", "patch", "propagationpolicy", "all", "-n", "shop", "--as=tenant", "--type=merge",
+		"--subresource=status", "-p", `{"status":{"placementHeld":{"token":"`+number+`","objects":10}}}`)
+	f.rejects("tenant may not write it: leave status.held as it is", "patch", "propagation", "web-0.configmaps", "-n", "shop", "--as=tenant", "--type=merge",
+		"--subresource=status", "-p", `{"status":{"held":{"number":"`+number+`","token":"`+number+`"}}}`)
 	applied, deleted := f.writes()
 	f.says("the typo", f.kubectl(strings.Split(typo, "---")[0], "apply", "-f", "-"),
 		"Warning: removes 10 ConfigMaps from 30 clusters, which waits for approval", "refract approve propagationpolicy/shop/all")
-	f.waiting("configmaps", "would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more), number ", "")
+	f.waiting("configmaps", "would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more); approve with: refract approve propagationpolicy/shop/all", "")
 	f.says("the emptied placement", f.kubectl("", "patch", "propagationpolicy", "one", "-n", "shop", "--type=merge", "-p", `{"spec":{"placement":[]}}`),
 		"Warning: places 10 Secrets on 29 more clusters, which waits for approval")
 	f.waiting("secrets", "", "would come to 29 other clusters (m-0002, m-0003, m-0004 and 26 more)")
 	f.unchanged(applied, deleted)
 
+	token := f.token("all", objects, "")
+	f.rejects("this is not what waits for approval", "annotate", "propagationpolicy", "all", "-n", "shop", says, "--as=tenant")
+	f.rejects("this is not what waits for approval", "annotate", "propagation", "web-0.configmaps", "-n", "shop", says, "--as=tenant")
+
 	// What waits goes on to wait when other controllers take over.
 	f.run("second")
 	f.unchanged(applied, deleted)
+	if is := f.token("all", objects, ""); is != token {
+		t.Errorf("the policy asks to be approved by %q, and by %q before other controllers took over", is, token)
+	}
 
 	// Whoever approves is shown what it is, and has it done.
 	out, err := f.Refract("approve", "propagationpolicy/shop/all", "--yes", "--kubeconfig", f.Kubeconfig("hub"))
@@ -223,6 +260,26 @@ func TestMistakesWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.copies("the approved copies are created", objects*size)
+
+	// The same mistake is made twice: an object names a policy that selects no cluster.
+	f.kubectl(strings.Split(policies, "---")[0], "apply", "-f", "-")
+	f.copies("the typo is corrected", 2*objects*size)
+	token = ""
+	for range 2 {
+		applied, deleted = f.writes()
+		f.kubectl("", "label", "configmap", "web-0", "-n", "shop", corev1alpha1.PropagationPolicyLabel+"=none", "--overwrite")
+		token = f.token("none", 1, token)
+		f.unchanged(applied, deleted)
+		if _, err := f.Refract("approve", "propagationpolicy/shop/none", "--yes", "--kubeconfig", f.Kubeconfig("hub")); err != nil {
+			t.Fatal(err)
+		}
+		f.copies("the approved copies are removed", (2*objects-1)*size)
+		f.kubectl("", "label", "configmap", "web-0", "-n", "shop", corev1alpha1.PropagationPolicyLabel+"=all", "--overwrite")
+		f.copies("the object names its policy again", 2*objects*size)
+	}
+	f.kubectl("", "delete", "propagationpolicy", "all", "-n", "shop")
+	f.kubectl("", "delete", "configmaps", "-n", "shop", "-l", corev1alpha1.PropagationPolicyLabel+"=all")
+	f.copies("the ConfigMaps are deleted", objects*size)
 
 	// Two labels that are taken off by mistake.
 	f.kubectl("", "label", "secret", "key-0", "key-1", "-n", "shop", corev1alpha1.PropagationPolicyLabel+"-")
@@ -240,6 +297,60 @@ func TestMistakesWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.copies("the copies of one of them go", (objects-1)*size)
+}
+
+// rejects fails the test unless the hub does not take what is said, and says why.
+func (f *fleet) rejects(want string, args ...string) {
+	f.Helper()
+	out, err := f.KubectlSays("hub", "", args...)
+	if err == nil || !strings.Contains(out, want) {
+		f.Errorf("kubectl %v: want %q, got %v\n%s", args, want, err, out)
+	}
+}
+
+// token waits until the policy asks to be approved for so many objects, by another token than before, and returns that.
+func (f *fleet) token(policy string, want int, before string) (token string) {
+	f.Helper()
+	harness.Eventually(f, policy+" asks to be approved", func(context.Context) error {
+		out, err := f.KubectlSays("hub", "", "get", "propagationpolicy", policy, "-n", "shop", "-o", "jsonpath={.status.placementHeld.objects} {.status.placementHeld.token}")
+		if err != nil {
+			return errors.New(out)
+		}
+		count, is, _ := strings.Cut(strings.TrimSpace(out), " ")
+		if token = is; count != strconv.Itoa(want) || is == before {
+			return fmt.Errorf("it asks %q", out)
+		}
+		return nil
+	})
+	return token
+}
+
+// number is what approved the change to another region in earlier versions: anybody can compute it before the change is made.
+func (f *fleet) number(region string) string {
+	f.Helper()
+	out := f.kubectl("", "get", "propagationpolicy", "all", "-n", "shop", "-o", "json")
+	policy := &corev1alpha1.PropagationPolicy{}
+	if err := json.Unmarshal([]byte(out), policy); err != nil {
+		f.Fatal(err)
+	}
+	policy.Generation++
+	policy.Spec.ClusterSelector = map[string]string{"region": region}
+	compiled, errs := placement.Compile(policy)
+	if len(errs) > 0 {
+		f.Fatal(errs)
+	}
+	request := &placement.Request{}
+	for _, m := range f.members.Members {
+		request.Clusters = append(request.Clusters, placement.Cluster{
+			Cluster: match.Cluster{Name: m.Name, Labels: map[string]string{"region": "eu"}}, Ready: true,
+		})
+		request.Previous = append(request.Previous, placement.Target{Cluster: m.Name})
+	}
+	d, err := compiled.Place(request)
+	if err != nil || d.Held == nil {
+		f.Fatalf("the change does not wait: %v", err)
+	}
+	return d.Held.Number
 }
 
 // unchanged fails the test if a member is written to within some seconds.

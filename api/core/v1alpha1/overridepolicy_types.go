@@ -325,6 +325,11 @@ type PolicyStatus struct {
 	// +optional
 	References *CheckedReferences `json:"references,omitempty"`
 
+	// PlacementHeld is a change of the placement of the policy's objects that waits for approval. Nobody
+	// but Refract may write this.
+	// +optional
+	PlacementHeld *PlacementHeld `json:"placementHeld,omitempty"`
+
 	// Conditions: Accepted says whether every rule of the policy is valid; InEffect
 	// whether every object that names it is, on all its clusters, as this generation
 	// of the policy says.
@@ -332,6 +337,18 @@ type PolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PlacementHeld is a change of the placement of a policy's objects that waits for approval.
+type PlacementHeld struct {
+	// Token approves the change, as the value of the annotation refract.dev/approve-placement of the policy. It is
+	// random, and approves once: for the objects whose Propagations have it as status.held.policyToken. Objects that
+	// begin to wait later have another one, which is here when this change is done.
+	// +kubebuilder:validation:MaxLength=64
+	Token string `json:"token"`
+
+	// Objects is how many objects wait.
+	Objects int64 `json:"objects"`
 }
 
 // CheckedReferences are what the user who wrote or approved a policy was found to be

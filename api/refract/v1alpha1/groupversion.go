@@ -104,7 +104,8 @@ const ApproveAnnotation = Prefix + "approve-deletions"
 
 // ApprovePlacementAnnotation on a PropagationPolicy or ClusterPropagationPolicy approves a change of
 // the placement of its objects that waits for that; on a Propagation it does so for that object
-// alone. Its value is the number of the change.
+// alone. Its value is status.placementHeld.token of the policy, or status.held.token of the Propagation: a random
+// value that is there while the change waits, and approves it once.
 const ApprovePlacementAnnotation = Prefix + "approve-placement"
 
 // ReleaseKeptAnnotation "true" on a FederatedCluster that leaves the fleet gives the copies of volumes, and all other

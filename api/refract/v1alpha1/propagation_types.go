@@ -221,9 +221,19 @@ type PropagationStatus struct {
 // HeldPlacement is a change of a placement that waits for approval. Until then the object stays
 // where it is.
 type HeldPlacement struct {
-	// Number approves the change, as the value of the annotation refract.dev/approve-placement
-	// of the policy, for all of its objects, or of the Propagation, for its object.
+	// Number stands for the change: for the policy as it is, and for the clusters that it chooses. Anybody can
+	// compute it, so it approves nothing.
 	Number string `json:"number"`
+	// Token approves the change for this object, as the value of the annotation refract.dev/approve-placement
+	// of the Propagation. It is random, and approves once.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Token string `json:"token,omitempty"`
+	// PolicyToken approves the change for all objects that have it, as the value of the same annotation of the policy,
+	// while status.placementHeld of the policy has it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PolicyToken string `json:"policyToken,omitempty"`
 	// Leaves are the clusters that the object would leave, by name.
 	// +optional
 	// +listType=atomic

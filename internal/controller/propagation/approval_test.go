@@ -42,7 +42,7 @@ func placedBy(t *testing.T, spec corev1alpha1.PropagationPolicySpec, approved st
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "pp", Generation: 2, Annotations: map[string]string{refractv1alpha1.ApprovePlacementAnnotation: approved},
 		},
-		Spec: spec,
+		Spec: spec, Status: corev1alpha1.PolicyStatus{PlacementHeld: &corev1alpha1.PlacementHeld{Token: "all"}},
 	})
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
@@ -155,7 +155,7 @@ func TestPlacementWaits(t *testing.T) {
 			if p.held == nil {
 				t.Fatalf("%s\nnothing waits", tc.reason)
 			}
-			want := fmt.Sprintf("waits for approval: %s, number %s; approve with: refract approve %s", tc.waits, p.held.Number, tc.approve)
+			want := fmt.Sprintf("waits for approval: %s; approve with: refract approve %s", tc.waits, tc.approve)
 			if diff := cmp.Diff(want, p.held.message()); diff != "" {
 				t.Errorf("%s\nmessage: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -163,6 +163,7 @@ func TestPlacementWaits(t *testing.T) {
 				t.Errorf("%s\nblocked: %q, on %d clusters, gone: %t; want %t, %d, false", tc.reason, p.blocked, len(p.targets), p.gone, tc.blocked, tc.before)
 			}
 			// It is asked again and again, also by another process that has read the record.
+			p.held.asked = placement.Question{Number: p.held.Number, Token: "alone", Shared: "all"}
 			now := p.remember(tc.was)
 			if diff := cmp.Diff(tc.was.placed, now.placed); diff != "" {
 				t.Errorf("%s\nwhat is remembered: -before, +now:\n%s", tc.reason, diff)
@@ -174,11 +175,13 @@ func TestPlacementWaits(t *testing.T) {
 			if again.held == nil || again.held.message() != p.held.message() {
 				t.Errorf("%s\nit does not wait any more", tc.reason)
 			}
-			s.approved = p.held.Number + "0"
-			if other := decide(src, now, s); other.held == nil {
-				t.Errorf("%s\nanother number approves it", tc.reason)
+			for _, other := range []string{"all", p.held.Number} {
+				s.approved = other
+				if other := decide(src, now, s); other.held == nil {
+					t.Errorf("%s\n%q approves it", tc.reason, s.approved)
+				}
 			}
-			s.approved = p.held.Number
+			s.approved = "alone"
 			done := decide(src, now, s)
 			if done.held != nil || done.gone != tc.gone || len(done.targets) != tc.after {
 				t.Errorf("%s\napproved: waits %v, gone %t, on %d clusters; want gone %t, %d", tc.reason, done.held, done.gone, len(done.targets), tc.gone, tc.after)
@@ -189,7 +192,7 @@ func TestPlacementWaits(t *testing.T) {
 			if diff := cmp.Diff(tc.chosenBy, done.chosenBy); diff != "" {
 				t.Errorf("%s\nchosen by: -want, +got:\n%s", tc.reason, diff)
 			}
-			if all := decide(src, now, placedBy(t, tc.spec, p.held.Number)); all.held != nil || len(all.targets) != tc.after {
+			if all := decide(src, now, placedBy(t, tc.spec, "all")); all.held != nil || len(all.targets) != tc.after {
 				t.Errorf("%s\napproved for the policy: waits %v, on %d clusters, want %d", tc.reason, all.held, len(all.targets), tc.after)
 			}
 		})
@@ -237,6 +240,10 @@ func TestVerdictOfWhatWaits(t *testing.T) {
 	}
 	if diff := cmp.Diff(&refractv1alpha1.HeldPlacement{Number: p.held.Number, Leaves: names[2:]}, p.held.status()); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
+	}
+	p.held.asked = placement.Question{Number: p.held.Number, Token: "alone", Shared: "all"}
+	if held := p.held.status(); held.Token != "alone" || held.PolicyToken != "all" {
+		t.Errorf("the report asks by %q and %q", held.Token, held.PolicyToken)
 	}
 	ref := tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
 	st := newState()

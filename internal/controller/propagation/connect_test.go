@@ -74,7 +74,7 @@ func station(t *testing.T, s *sources, shards *replica, on interceptor.Funcs, ob
 		}
 	}
 	hub := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(on).WithObjects(objects...).WithStatusSubresource(
-		&corev1alpha1.FederatedCluster{}, &corev1alpha1.OverridePolicy{}, &refractv1alpha1.Propagation{}, &refractv1alpha1.ClusterPropagation{})
+		&corev1alpha1.FederatedCluster{}, &corev1alpha1.OverridePolicy{}, &corev1alpha1.PropagationPolicy{}, &refractv1alpha1.Propagation{}, &refractv1alpha1.ClusterPropagation{})
 	for _, name := range []string{"eu-1", "us-1"} {
 		fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		fc.Status.Conditions = []corev1alpha1.ClusterCondition{{Type: corev1alpha1.ClusterReady, Status: metav1.ConditionTrue}}

@@ -208,14 +208,14 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	}
 	read := d.convertible(ctx, key, src.object, in)
 	k, isRecorded := d.records.get(key)
-	in.approved = k.steering.placement
+	in.approved, was.asked = k.steering.placement, k.question(&was)
 	if !seen || !d.shards.Leads() {
 		if knows, err := d.ahead.knows(ctx, d.members, k.placed); err != nil || !knows {
 			return reconcile.Result{RequeueAfter: aheadDelay}, err
 		}
 	}
 	if !d.shards.Leads() {
-		in.recorded = &previous{placed: k.placed, hash: k.hash, chosenBy: k.chosenBy}
+		in.recorded = &previous{placed: k.placed, hash: k.hash, chosenBy: k.chosenBy, cause: causeIn(k.conditions)}
 		if src.object != nil && (!isRecorded || k.source != src.object.GetUID()) {
 			d.state.none(key)
 			d.sources.noted(key, told)

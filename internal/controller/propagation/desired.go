@@ -107,6 +107,8 @@ type desiredState struct {
 	chosenBy *refractv1alpha1.PolicyReference
 	// held is a change of the placement that waits for approval; nil if none does.
 	held *heldPlacement
+	// led is whether this replica leads, and decided itself where the object belongs.
+	led bool
 	// follows are what the object travels with.
 	follows []Key
 	// scales is the workload that it scales; zero if it is no autoscaler.
@@ -172,6 +174,10 @@ type previous struct {
 	follows []Key
 	// cause is why the object is deleted; empty while it is not.
 	cause cause
+	// asked is what users were asked about a change of the placement that waits; zero if none does. It is that of the
+	// record unless led, which is whether this replica led when it decided.
+	asked placement.Question
+	led   bool
 	// rollout is what was written down of its rollout last; nil if that is nothing. Another object of the name goes on from there: it
 	// is what the clusters have.
 	rollout *refractv1alpha1.RolloutStatus
@@ -223,7 +229,7 @@ type inputs struct {
 	recorded *previous
 	// governed is by which rollout policy the object changes; nil if by none.
 	governed *governance
-	// approved is the number of a change of the placement that was approved for the object alone.
+	// approved is the token by which a change of the placement is approved for the object alone.
 	approved string
 	// versions are those in which the hub serves the type, the preferred one first, and older those in which clusters serve it that do
 	// not serve the preferred one. Convert returns the object in another version.
@@ -257,6 +263,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 	p = &desiredState{
 		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(),
 		placed: was.placed, hash: was.hash, chosenBy: was.chosenBy, follows: was.follows, previous: was, governed: s.governed,
+		led: s.recorded == nil,
 	}
 	return p.block(reasonInternalError, err.Error())
 }
@@ -264,7 +271,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 // decide makes the desired state of one object. It is pure, but for what the inputs read.
 func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
-	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters}
+	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters, led: s.recorded == nil}
 	if src.withdrawn != nil && p.staysWithdrawn(src.withdrawn, src, was, s) {
 		return p
 	}
@@ -387,9 +394,14 @@ func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, as
 	p.propagation = policyReference(policy.Ref)
 	p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
 	by := policyReference(ref)
+	asked := policy.Standing(was.asked)
+	if p.dryRun {
+		asked = placement.Question{} // It waits for the end of the dry run, and is asked about then.
+	}
 	decision, err := policy.Place(&placement.Request{
 		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
-		Narrowed: was.chosenBy != nil && *was.chosenBy == *by, Besides: s.followed.on(was.placed), Together: s.together, Approved: s.approved,
+		Narrowed: was.chosenBy != nil && *was.chosenBy == *by, Besides: s.followed.on(was.placed), Together: s.together,
+		Approved: policy.Approved(asked, s.approved),
 	})
 	if err != nil {
 		p.block(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))
@@ -403,7 +415,7 @@ func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, as
 		p.chosenBy = by
 	}
 	if decision.Held != nil {
-		p.held = &heldPlacement{decision.Held, approvalOf(ref.Kind, ref.Namespace, ref.Name)}
+		p.held = heldFor(decision.Held, approvalOf(ref.Kind, ref.Namespace, ref.Name), asked)
 	}
 	p.warnings = append(p.warnings, prefixed(policy.Ref, decision.Remarks())...)
 	return false
@@ -727,6 +739,7 @@ func (p *desiredState) followed() (all []refractv1alpha1.FollowedObject) {
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {
 		was.cause, was.recalled, was.follows = p.cause, p.recalled, nil
+		was.asked, was.led = placement.Question{}, p.led
 		return was
 	}
 	if p.blocked != "" {
@@ -734,9 +747,13 @@ func (p *desiredState) remember(was previous) previous {
 		return previous{
 			uid: p.uid, placed: was.placed, hash: p.previous.hash, chosenBy: p.previous.chosenBy,
 			rendered: p.previous.rendered, follows: p.previous.follows, rollout: p.governed.own(was.rollout),
+			asked: p.held.question(), led: p.led,
 		}
 	}
-	now := previous{uid: p.uid, placed: p.placed, hash: p.hash, chosenBy: p.chosenBy, follows: p.follows, rollout: p.governed.own(was.rollout)}
+	now := previous{
+		uid: p.uid, placed: p.placed, hash: p.hash, chosenBy: p.chosenBy, follows: p.follows, rollout: p.governed.own(was.rollout),
+		asked: p.held.question(), led: p.led,
+	}
 	if p.dryRun {
 		now.placed, now.hash, now.chosenBy = was.placed, was.hash, was.chosenBy
 	}

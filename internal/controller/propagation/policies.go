@@ -200,7 +200,7 @@ func (v *policyView) Add(obj any) error {
 	// A status that was written is no change of the policy, but for what it may do. Nor are labels and annotations, but
 	// for the approval of a placement.
 	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() ||
-		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) || approvedIn(before) != approvedIn(o) {
+		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) || askedIn(before) != askedIn(o) || answerIn(before) != answerIn(o) {
 		v.policies.store(o)
 		return nil
 	}
@@ -257,9 +257,31 @@ func checkedIn(obj client.Object) *corev1alpha1.CheckedReferences {
 	}
 }
 
-// approvedIn returns the number of the placement that is approved by a policy.
-func approvedIn(obj client.Object) string {
+// approvedIn returns the token by which a policy approves a change of the placement of its objects; empty if it
+// approves none.
+func approvedIn(obj client.Object) string { return placement.Approval(obj, statusIn(obj)) }
+
+// answerIn returns the token by which a policy would do so, be it asked or not.
+func answerIn(obj client.Object) string {
 	return obj.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
+}
+
+// askedIn returns the token that a policy asks to be approved by; empty if it asks nothing.
+func askedIn(obj client.Object) string {
+	if held := statusIn(obj).PlacementHeld; held != nil {
+		return held.Token
+	}
+	return ""
+}
+
+// wrote is told what the hub answered to our own write of a status. It changes what the policy does if it ends an approval.
+func (p *policies) wrote(obj client.Object) {
+	obj.SetManagedFields(nil)
+	if before := p.object(referenceTo(obj)); before != nil && approvedIn(before) != approvedIn(obj) {
+		p.store(obj)
+		return
+	}
+	p.restate(obj)
 }
 
 // restate keeps a policy that is as it was, with another status.

@@ -118,6 +118,8 @@ type known struct {
 	placed   []placement.Target
 	hash     string
 	chosenBy *refractv1alpha1.PolicyReference
+	// asked is what users were asked about a change of the placement; zero if none waits.
+	asked placement.Question
 	// rollout is how far a change has come: the same pointer for as long as it is the same.
 	rollout *refractv1alpha1.RolloutStatus
 	// readBack is a digest of what else is read of it after a restart.
@@ -136,11 +138,24 @@ func (k *known) guidesAs(before *known) bool {
 		equality.Semantic.DeepEqual(k.chosenBy, before.chosenBy) && equality.Semantic.DeepEqual(k.placed, before.placed)
 }
 
+// question returns what users were asked about a change of the placement: what this replica remembers if it led, or else
+// what the record says of the same object.
+func (k *known) question(was *previous) placement.Question {
+	switch {
+	case was.led:
+		return was.asked
+	case was.uid == k.source:
+		return k.asked
+	default:
+		return placement.Question{}
+	}
+}
+
 // steering is what people say about a rollout, or about a change of the placement, by annotations of the record.
 type steering struct {
 	paused            bool
 	approved, resumed string
-	placement         string // The number of the change that was approved.
+	placement         string // The token that approves a change.
 }
 
 func steeringOf(r record) steering {
@@ -233,6 +248,18 @@ func (r *records) phases() map[refractv1alpha1.RolloutPhase]int {
 	return n
 }
 
+// ask reports whether one of them asks what the token approves for all objects of a policy.
+func (r *records) ask(token string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, k := range r.items {
+		if k.asked.Shared == token {
+			return true
+		}
+	}
+	return false
+}
+
 // exists asks the hub whether it has a record of the key.
 func (r *records) exists(ctx context.Context, key Key) (bool, error) {
 	rec := newRecord(key.Namespace != "")
@@ -300,6 +327,7 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 		deleting: rec.GetDeletionTimestamp() != nil, bound: rec.bound(),
 		conditions: rec.status.Conditions, digest: sum,
 		placed: placedIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,
+		asked:    placement.QuestionOf(rec.status.Held),
 		readBack: readBack(rec.status.OverridePolicies, rec.status.DeletedPolicies, rec.status.Follows),
 		rollout:  rec.status.Rollout, steering: steeringOf(rec),
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,10 +41,12 @@ type reviewer struct {
 	policies *policies
 	state    *state
 	records  *records
+	answers  map[tree.Policy]answered // Of questions that others wait behind.
 	queue    *workQueue[tree.Policy]
 }
 
 func newReviewer(v *reviewer, log logr.Logger) (*reviewer, error) {
+	v.answers = map[tree.Policy]answered{}
 	var err error
 	v.queue, err = newWorkQueue("review", 1, log, v.reviewOne)
 	return v, err
@@ -51,7 +54,12 @@ func newReviewer(v *reviewer, log logr.Logger) (*reviewer, error) {
 
 // later has the status of a policy written, soon.
 func (v *reviewer) later(ref tree.Policy) {
-	v.queue.addAfter(ref, reviewDelay+time.Duration(v.state.count(ref))*perUser)
+	v.queue.addAfter(ref, v.patience(v.state.count(ref)))
+}
+
+// patience is how long the status of a policy may lag behind so many objects that name it.
+func (v *reviewer) patience(users int) time.Duration {
+	return reviewDelay + time.Duration(users)*perUser
 }
 
 // reviewOne writes the status of a policy: whether it is valid, which objects and
@@ -72,6 +80,7 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 	obj, status := policyObject(ref)
 	obj.SetNamespace(ref.Namespace)
 	obj.SetName(ref.Name)
+	obj.SetResourceVersion(known.GetResourceVersion())
 	statusIn(known).DeepCopyInto(status)
 	before, ok := obj.DeepCopyObject().(client.Object)
 	if !ok {
@@ -98,10 +107,24 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
 	meta.SetStatusCondition(&status.Conditions, inEffect(&u, accepted.Status, generation))
+	held, after := v.question(ref, known, &u)
+	status.PlacementHeld = held
 	if equality.Semantic.DeepEqual(was, status) {
-		return reconcile.Result{}, nil
+		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(v.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
+	patch, asks := client.MergeFrom(before), !equality.Semantic.DeepEqual(was.PlacementHeld, held)
+	if asks { // What another replica has asked meanwhile stands.
+		patch = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	}
+	switch err := v.client.Status().Patch(ctx, obj, patch); {
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{}, nil // It is deleted.
+	case err != nil:
+		return again(err)
+	case asks:
+		v.policies.wrote(obj)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // matched returns for how many of the clusters a rule of the policy holds, and the

@@ -32,6 +32,7 @@ type state struct {
 	mu      sync.Mutex
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
+	asking  map[tree.Policy]asking       // What objects of a policy begin to wait for, until its status says so.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
 	gone    departures                   // The objects that are gone and that others may have travelled with.
 	scalers map[Key]map[Key]bool         // The autoscalers of the hub that scale another.
@@ -109,7 +110,8 @@ func (r *clusterStatus) baseline() string {
 
 func newState() *state {
 	return &state{
-		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
+		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, asking: map[tree.Policy]asking{},
+		leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
 		nothing: map[Key]bool{}, bare: map[Key]bool{}, heard: map[owedCopy]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
 		digest: func(_ Key, hash string) string { return hash },
 		gone:   newDepartures(time.Now),
@@ -165,6 +167,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	}
 	s.seq++
 	p.seq = s.seq
+	policies = s.ask(e, p)
 	clusters = e.carry(p)
 	s.dropBodies(e)
 	if e.desired == nil {
@@ -195,7 +198,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	e.count(s.owns)
 	s.keepBodies(e)
 	if !slices.Equal(e.names, names) {
-		policies = slices.Concat(e.names, names)
+		policies = slices.Concat(policies, e.names, names)
 		s.index(key, e, names)
 	}
 	if p.blocked == "" && !p.dryRun {
@@ -893,13 +896,17 @@ type usage struct {
 	held    int
 	waiting Key
 	waits   *heldPlacement
+	// asked is how many wait, by the token that approves the change for all of them; open is the question that
+	// others may come to.
+	asked map[string]int64
+	open  asking
 }
 
 // usage looks at the users of the policy at this generation.
 func (s *state) usage(ref tree.Policy, generation int64) usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := usage{clusters: map[string]bool{}}
+	u := usage{clusters: map[string]bool{}, asked: map[string]int64{}, open: s.asking[ref]}
 	for key := range s.users[ref] {
 		e := s.objects[key]
 		u.users = append(u.users, key)
@@ -908,6 +915,9 @@ func (s *state) usage(ref tree.Policy, generation int64) usage {
 				u.waiting, u.waits = key, h
 			}
 			u.held++
+			if token := h.asked.Shared; token != "" && policyOf(e.desired) == ref {
+				u.asked[token]++
+			}
 		}
 		inEffect := e.desired.blocked == "" && e.desired.held == nil && e.wrong == 0 && e.desired.uses(ref, generation) && e.desired.governed.settled()
 		for i := range e.desired.placed {

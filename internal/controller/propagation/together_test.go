@@ -86,7 +86,8 @@ func TestNamespaceWaits(t *testing.T) {
 				return
 			}
 			approved := policy.DeepCopy()
-			approved.Annotations = map[string]string{refractv1alpha1.ApprovePlacementAnnotation: c.state.desired(key("a")).held.Number}
+			approved.Annotations = map[string]string{refractv1alpha1.ApprovePlacementAnnotation: c.state.desired(key("a")).held.asked.Shared}
+			approved.Status.PlacementHeld = &corev1alpha1.PlacementHeld{Token: c.state.desired(key("a")).held.asked.Shared}
 			c.decider.policies.store(approved)
 			for _, object := range names {
 				if p := decide(object); p.held != nil || len(p.placed) > 0 {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -34,7 +35,9 @@ type Propagation struct {
 	PlacementHash string
 	// ChosenBy is the policy that chose the clusters by name or by label, without generation; zero if none did.
 	ChosenBy tree.Policy
-	// Approved is the number of a change of the placement that was approved for the object alone.
+	// Asked is what users were asked about a change of the placement that waits; zero if none does. Approved
+	// is the token by which it is approved for the object alone.
+	Asked    placement.Question
 	Approved string
 	// Follows are the objects of the namespace that the object travels with.
 	Follows []refractv1alpha1.FollowedObject
@@ -70,7 +73,7 @@ func (o *object) decodeReport() {
 		UID:    r.Spec.Source.UID,
 
 		PlacementHash: r.Status.PlacementHash, Follows: r.Status.Follows,
-		Approved: r.Annotations[refractv1alpha1.ApprovePlacementAnnotation],
+		Asked: placement.QuestionOf(r.Status.Held), Approved: r.Annotations[refractv1alpha1.ApprovePlacementAnnotation],
 	}
 	if by := r.Status.ChosenBy; by != nil {
 		p.ChosenBy = tree.Policy{Kind: by.Kind, Namespace: by.Namespace, Name: by.Name}

@@ -414,7 +414,7 @@ func (e *evaluator) keepsWithdrawn(o *Outcome, was previous, keeping *placement.
 		return false
 	}
 	held := placement.Withdrawal(was.uid, was.placed.targets)
-	if held == nil || held.Number == was.approved {
+	if held == nil || held.Number == was.asked.Approved(was.approved) {
 		return false
 	}
 	o.Waits, o.Approval = held, approvalOf(o.ID.Kind, o.ID.Namespace, o.ID.Name)
@@ -490,10 +490,11 @@ func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous
 // choose asks the policy, once for each question.
 func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was previous, taken []string) placed {
 	request := &placement.Request{
-		Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen, Narrowed: was.chosenBy == ref, Approved: was.approved,
+		Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen, Narrowed: was.chosenBy == ref,
+		Approved: policy.Approved(was.asked, was.approved),
 	}
 	question := placing{
-		policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen, narrowed: request.Narrowed, approved: was.approved,
+		policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen, narrowed: request.Narrowed, approved: request.Approved,
 	}
 	if policy.Divides {
 		if request.Replicas = variant.Replicas(content); request.Replicas != nil {
@@ -603,7 +604,8 @@ type previous struct {
 	placed    *places                          // The clusters that have, or may have, a copy.
 	hash      string                           // Of what that was decided on.
 	chosenBy  tree.Policy                      // The policy that chose them by name or by label; zero if none did.
-	approved  string                           // The number of what was approved for the object alone.
+	asked     placement.Question               // What users were asked about a change that waits; zero if none does.
+	approved  string                           // The token by which that was approved for the object alone.
 	waiting   map[string]string                // Why copies wait for approval to be deleted, by cluster.
 	rendered  []tree.Policy                    // Override policies of those copies, without generation.
 	following []refractv1alpha1.FollowedObject // What it travelled with.
@@ -635,7 +637,7 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 		}
 		return previous{
 			known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows,
-			chosenBy: r.ChosenBy, approved: r.Approved, waiting: r.Waiting,
+			chosenBy: r.ChosenBy, asked: r.Asked, approved: r.Approved, waiting: r.Waiting,
 		}
 	}
 }
