@@ -8,6 +8,7 @@
 package release
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -159,6 +160,10 @@ func (p *Policy) Health() string {
 	return strings.Join(texts, "\n&&\n")
 }
 
+// ErrUnhealthy is wrapped by the error of [Policy.Healthy] for an object that is not healthy, whose text has nothing of the object. Others are
+// of expressions that cannot be evaluated on it, and may quote what it has.
+var ErrUnhealthy = errors.New("health.cel is false")
+
 // Healthy returns an error that says why the copy, as its cluster has it, is not healthy by health.cel; nil if it is.
 func (p *Policy) Healthy(object map[string]any) error {
 	for _, c := range p.health {
@@ -166,7 +171,7 @@ func (p *Policy) Healthy(object map[string]any) error {
 		case err != nil:
 			return fmt.Errorf("health.cel: %w", err)
 		case !holds:
-			return fmt.Errorf("health.cel is false: %s", strings.Join(strings.Fields(c.text), " "))
+			return fmt.Errorf("%w: %s", ErrUnhealthy, strings.Join(strings.Fields(c.text), " "))
 		}
 	}
 	return nil

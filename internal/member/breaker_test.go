@@ -62,7 +62,7 @@ func TestConcernsAll(t *testing.T) {
 			if got := ConcernsAll(tc.err); got != tc.want {
 				t.Errorf("%s\nConcernsAll(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
 			}
-			if hidden := masked(schema.GroupResource{Resource: "secrets"}, tc.err); ConcernsAll(hidden) != tc.want {
+			if hidden := masked(schema.GroupResource{Resource: "secrets"}, nil, tc.err); ConcernsAll(hidden) != tc.want {
 				t.Errorf("%s\nConcernsAll(%v): want the same when the answer is about a Secret", tc.reason, hidden)
 			}
 		})
@@ -426,7 +426,7 @@ func FuzzConcern(f *testing.F) {
 		if b.pause() > 0 != ConcernsAll(err) {
 			t.Errorf("%d %q: errors about one type must not hold others", code, message)
 		}
-		hidden := masked(schema.GroupResource{Resource: "secrets"}, err)
+		hidden := masked(schema.GroupResource{Resource: "secrets"}, nil, err)
 		if isTooLarge(message) && code >= 400 && code < 600 && ConcernsType(hidden) {
 			t.Errorf("%d %q: want it told as before, got %v", code, message, hidden)
 		}

@@ -47,9 +47,8 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 		}
 		if s.Fault == "" {
 			defer d.account.decoding(o)()
-			if s.Readiness, s.ReadinessMessage = d.readinessOf(o); s.ReadinessMessage != "" && sealed(resource) {
-				s.ReadinessMessage = notShown
-			}
+			s.Readiness, s.ReadinessMessage = d.readinessOf(o)
+			s.ReadinessMessage = maskedReadiness(resource, s.ReadinessMessage)
 			s.Ended = d.endOf(o, resource)
 			d.judge(s, Key{resource, s.name}, o)
 		}

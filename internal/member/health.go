@@ -43,7 +43,7 @@ func (d decoder) check(h *Health, of schema.GroupResource, r *received) (err err
 	defer rescue.To(&err, d.log, "asking whether a copy is healthy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
 	u, err := r.whole()
 	if err != nil {
-		return masked(of, err)
+		return masked(of, nil, err)
 	}
 	return h.Check(u.Object)
 }

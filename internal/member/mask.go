@@ -18,42 +18,46 @@ import (
 	"refract.dev/internal/output"
 )
 
-// sealed reports whether the content of a type is for its readers only. Who may see how a copy fares, or read the logs, need not be one of them.
-func sealed(resource schema.GroupResource) bool {
-	return resource == schema.GroupResource{Resource: "secrets"}
-}
-
 const (
 	// notShown says why an answer is not shown.
 	notShown = "its answer is not shown, as it may hold values of Secrets"
+	// notShownOf is notShown for other types.
+	notShownOf = "its answer is not shown, as it may hold values that not all may read"
 	// unnamedCause stands for a name that a member has written.
 	unnamedCause = "(not shown)"
 )
 
-// masked returns the error of a request for objects of a type. If their content is sealed, nothing of its text is the member's: an API server
-// quotes values that it refuses, and a webhook may quote all of them, in any encoding. What the member has said is told in words of ours,
-// which the readers of errors know.
-func masked(of schema.GroupResource, err error) error {
-	if err == nil || !sealed(of) {
+// masked returns the error of a request for objects of a type, which sent this object, if any. If their content is sealed, no value of it is in
+// the error: an API server quotes values that it refuses, and a webhook may quote all of them, in any encoding. Of an answer about a Secret
+// nothing is the member's: it is told in words of ours, which the readers of errors know. Of others the reason, the code, the paths of fields
+// and the words remain that are no values: see [wording].
+func masked(of schema.GroupResource, sent []byte, err error) error {
+	if err == nil || !Sealed(of) {
 		return err
 	}
 	var said apierrors.APIStatus
 	switch dial := (*net.OpError)(nil); {
 	case errors.As(err, &said):
-		return &apierrors.StatusError{ErrStatus: maskedStatus(of, said.Status())}
+		return &apierrors.StatusError{ErrStatus: maskedStatus(of, sent, said.Status())}
 	case isLimit(err), errors.As(err, &dial), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return err // There is no answer.
 	}
-	return &unshown{err}
+	return &unshown{of, err}
 }
 
 // unshown is an error whose text may be the member's.
-type unshown struct{ err error }
+type unshown struct {
+	of  schema.GroupResource
+	err error
+}
 
 // Error implements error.
-func (*unshown) Error() string {
-	return "what the cluster answers about Secrets cannot be read: " + notShown
+func (u *unshown) Error() string {
+	if isSecret(u.of) {
+		return "what the cluster answers about Secrets cannot be read: " + notShown
+	}
+	return fmt.Sprintf("what the cluster answers about %s cannot be read: %s", u.of, notShownOf)
 }
 
 // Unwrap returns what is not shown, to tell which error it is.
@@ -69,15 +73,20 @@ var knownReasons = []metav1.StatusReason{
 }
 
 // maskedStatus is what an API server has said, in words of ours.
-func maskedStatus(of schema.GroupResource, said metav1.Status) metav1.Status {
-	s := metav1.Status{Status: metav1.StatusFailure, Code: said.Code, Details: maskedDetails(said.Details)}
+func maskedStatus(of schema.GroupResource, sent []byte, said metav1.Status) metav1.Status {
+	s := metav1.Status{Status: metav1.StatusFailure, Code: said.Code}
 	if s.Code < http.StatusBadRequest || s.Code > 599 {
 		s.Code = http.StatusInternalServerError
 	}
 	if slices.Contains(knownReasons, said.Reason) {
 		s.Reason = said.Reason
 	}
-	s.Message = maskedMessage(of, &said, s.Code)
+	if isSecret(of) {
+		s.Details, s.Message = maskedDetails(said.Details), maskedMessage(of, &said, s.Code)
+		return s
+	}
+	w := newWording(of, sent, said.Details)
+	s.Details, s.Message = w.details(said.Details), w.message(&said)
 	return s
 }
 
@@ -180,7 +189,7 @@ func maskedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
 
 // maskedWatch returns a watch whose errors are masked.
 func maskedWatch(of schema.GroupResource, events watch.Interface) watch.Interface {
-	if !sealed(of) {
+	if !Sealed(of) {
 		return events
 	}
 	return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
@@ -191,7 +200,7 @@ func maskedWatch(of schema.GroupResource, events watch.Interface) watch.Interfac
 		if s, ok := e.Object.(*metav1.Status); ok {
 			said = *s
 		}
-		s := maskedStatus(of, said)
+		s := maskedStatus(of, nil, said)
 		e.Object = &s
 		return e, true
 	})
@@ -199,8 +208,11 @@ func maskedWatch(of schema.GroupResource, events watch.Interface) watch.Interfac
 
 // maskedFault says why what a member answers about an object cannot be read.
 func maskedFault(of schema.GroupResource, why error) string {
-	if sealed(of) {
+	switch {
+	case isSecret(of):
 		return notShown
+	case Sealed(of):
+		return notShownOf
 	}
 	return output.Cut(why.Error(), mostMessage)
 }

@@ -231,7 +231,7 @@ func TestMaskedErrorsAreTold(t *testing.T) {
 			if !tc.want(tc.err) {
 				t.Fatalf("the case tests nothing: %v", tc.err)
 			}
-			if got := masked(secrets, tc.err); !tc.want(got) {
+			if got := masked(secrets, nil, tc.err); !tc.want(got) {
 				t.Errorf("want it told as before, got %v", got)
 			}
 		})
@@ -245,7 +245,7 @@ func TestReadinessOfSecretsIsMasked(t *testing.T) {
 	for _, tc := range []struct {
 		resource string
 		want     bool
-	}{{"secrets", false}, {"others", true}} {
+	}{{"secrets", false}, {"configmaps", true}} {
 		e := decoder{account: roomy}.copyEventOf(r, schema.GroupResource{Resource: tc.resource})
 		if e == nil || e.Readiness == refractv1alpha1.ReadinessReady || strings.Contains(e.ReadinessMessage, "hunter2") != tc.want {
 			t.Errorf("%s: want the message shown: %t, got %+v", tc.resource, tc.want, e)

@@ -50,7 +50,7 @@ func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource
 	}
 	defer o.decode.account.decoding(got)()
 	whole, err := got.whole()
-	return whole, masked(gvr.GroupResource(), err)
+	return whole, masked(gvr.GroupResource(), nil, err)
 }
 
 // Any reports whether the member has an object of the type, a copy or not, in

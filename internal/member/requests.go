@@ -76,28 +76,30 @@ func options(r *rest.Request, o runtime.Object) *rest.Request {
 
 // get reads an object.
 func (c *objectsClient[O, L]) get(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (O, error) {
-	return c.object(ctx, c.rest.Get(), gvr, name)
+	return c.object(ctx, c.rest.Get(), gvr, name, nil)
 }
 
 // patch changes an object, or makes it if it is applied.
 func (c *objectsClient[O, L]) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
 	body []byte, o metav1.PatchOptions,
 ) (O, error) {
-	return c.object(ctx, options(c.rest.Patch(kind).Body(body), &o), gvr, name)
+	return c.object(ctx, options(c.rest.Patch(kind).Body(body), &o), gvr, name, body)
 }
 
 // object makes a request for an object, which is answered with it.
-func (c *objectsClient[O, L]) object(ctx context.Context, r *rest.Request, gvr schema.GroupVersionResource, name types.NamespacedName) (o O, err error) {
+func (c *objectsClient[O, L]) object(
+	ctx context.Context, r *rest.Request, gvr schema.GroupVersionResource, name types.NamespacedName, sent []byte,
+) (o O, err error) {
 	if r, err = at(r, gvr, name.Namespace); err != nil {
 		return o, err
 	}
 	answer, err := r.Name(name.Name).SetHeader("Accept", c.accept).Do(ctx).Get()
 	if err != nil {
-		return o, masked(gvr.GroupResource(), err)
+		return o, masked(gvr.GroupResource(), sent, err)
 	}
 	o, ok := answer.(O)
 	if !ok || o.GetName() == "" {
-		return o, masked(gvr.GroupResource(), fmt.Errorf("want an object, got %s", answer.GetObjectKind().GroupVersionKind()))
+		return o, masked(gvr.GroupResource(), nil, fmt.Errorf("want an object, got %s", answer.GetObjectKind().GroupVersionKind()))
 	}
 	return o, nil
 }
@@ -110,11 +112,11 @@ func (c *objectsClient[O, L]) list(ctx context.Context, gvr schema.GroupVersionR
 	}
 	answer, err := options(r.SetHeader("Accept", c.acceptList), &o).Do(ctx).Get()
 	if err != nil {
-		return page, masked(gvr.GroupResource(), err)
+		return page, masked(gvr.GroupResource(), nil, err)
 	}
 	page, ok := answer.(L)
 	if !ok {
-		return page, masked(gvr.GroupResource(), fmt.Errorf("want a list of objects, got %s", answer.GetObjectKind().GroupVersionKind()))
+		return page, masked(gvr.GroupResource(), nil, fmt.Errorf("want a list of objects, got %s", answer.GetObjectKind().GroupVersionKind()))
 	}
 	return page, nil
 }
@@ -131,7 +133,7 @@ func (c *objectsClient[O, L]) watch(ctx context.Context, gvr schema.GroupVersion
 	}
 	events, err := options(r.SetHeader("Accept", c.accept), &o).Watch(ctx)
 	if err != nil {
-		return nil, masked(gvr.GroupResource(), err)
+		return nil, masked(gvr.GroupResource(), nil, err)
 	}
 	return maskedWatch(gvr.GroupResource(), events), nil
 }
@@ -149,5 +151,5 @@ func (c *objectsClient[O, L]) delete(ctx context.Context, gvr schema.GroupVersio
 	if err != nil {
 		return err
 	}
-	return masked(gvr.GroupResource(), r.Name(name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error())
+	return masked(gvr.GroupResource(), nil, r.Name(name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error())
 }

@@ -1,8 +1,11 @@
 package propagation
 
 import (
+	"errors"
 	"hash/maphash"
 	"maps"
+	"regexp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -19,10 +22,28 @@ func healthOf(p *release.Policy, resource schema.GroupResource) *member.Health {
 		return nil
 	}
 	h := &member.Health{Version: uint32(maphash.String(healthSeed, p.Health())) | 1, Check: p.Healthy}
-	if resource == (schema.GroupResource{Resource: "secrets"}) {
+	switch {
+	case resource == schema.GroupResource{Resource: "secrets"}:
 		h.Check = func(object map[string]any) error { return p.Healthy(withoutValues(object)) }
+	case member.Sealed(resource):
+		h.Check = func(object map[string]any) error { return withoutQuotes(p.Healthy(object), p.Health()) }
 	}
 	return h
+}
+
+// noSuchKey is the error of an expression that asks for a field that the object does not have.
+var noSuchKey = regexp.MustCompile(`^health\.cel: column [0-9]+: no such key: (\S+)$`)
+
+// withoutQuotes returns the error of an expression without what it may quote of a copy, for those who may not read that. What the text of the
+// expression has is no quote.
+func withoutQuotes(err error, text string) error {
+	if err == nil || errors.Is(err, release.ErrUnhealthy) {
+		return err
+	}
+	if key := noSuchKey.FindStringSubmatch(err.Error()); key != nil && strings.Contains(text, key[1]) {
+		return err
+	}
+	return errors.New("health.cel cannot be evaluated on the copy; the error is not shown, as it may hold values that not all may read")
 }
 
 // withoutValues is a Secret without its values, and without annotations, in which they may be as well: whoever writes

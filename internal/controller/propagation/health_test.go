@@ -51,6 +51,27 @@ func TestHealthOfSecrets(t *testing.T) {
 	}
 }
 
+// TestHealthOfCustomResources: an error of an expression quotes nothing of a copy that its readers may not read, and names a missing field.
+func TestHealthOfCustomResources(t *testing.T) {
+	widget := map[string]any{"spec": map[string]any{"password": "hunter2"}}
+	const hidden = "health.cel cannot be evaluated on the copy; the error is not shown, as it may hold values that not all may read"
+	for cel, want := range map[string]string{
+		`int(object.spec.password) > 0`:             hidden,
+		`object.spec[object.spec.password] == 1`:    hidden,
+		`object.status.phase == "Ready"`:            "health.cel: column 14: no such key: status",
+		`object.spec.password == "x"`:               `health.cel is false: object.spec.password == "x"`,
+		`object.spec.password.startsWith("hunter")`: "",
+	} {
+		got := ""
+		if err := healthOf(healthPolicy(t, cel), schema.GroupResource{Group: "example.com", Resource: "widgets"}).Check(widget); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", cel, got, want)
+		}
+	}
+}
+
 // TestUnjudged: what was found out of a copy holds only for what is asked of it now.
 func TestUnjudged(t *testing.T) {
 	asked := &member.Health{Version: 7, Check: func(map[string]any) error { return errors.New("not called") }}
