@@ -1,0 +1,81 @@
+package propagation
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/revision"
+	"refract.dev/match"
+	"refract.dev/release"
+)
+
+// TestFollowerFound: what travels with an object is kept as it was found until the turn of its cluster has come, as the object is. A cluster
+// where it is found with another content keeps the object back, too.
+func TestFollowerFound(t *testing.T) {
+	web, key := keyOf("deployments", "web"), keyOf("configmaps", "settings")
+	follower := refractv1alpha1.FollowerRevision{Resource: "configmaps", Name: "settings", Object: "s-2"}
+	from := func(phase refractv1alpha1.RolloutPhase, attempt int32, current ...refractv1alpha1.ReleasedCluster) *refractv1alpha1.RolloutStatus {
+		return &refractv1alpha1.RolloutStatus{
+			Phase: phase, Attempt: attempt, Target: ledRevision("new", "web-2", follower), LastGood: revisionNamed(release.Found), Current: current,
+		}
+	}
+	away := from(refractv1alpha1.RolloutComplete, 0)
+	away.LastGood, away.Superseded, away.OnSuperseded = away.Target, &refractv1alpha1.Revision{Name: release.Found}, []string{"m"}
+	for name, tc := range map[string]struct {
+		reason  string
+		from    *refractv1alpha1.RolloutStatus
+		content string // Of the copy that is there; empty if there is none, "newest" for that.
+		want    string
+		keeps   bool
+	}{
+		"NoRecord":      {"Nothing is written before the record of what leads.", nil, "", "Pending AwaitsRollout", false},
+		"NoRecordOther": {"Nor is it overwritten.", nil, "old", "Pending KeepsContent", true},
+		"Unbegun":       {"It is looked at what clusters hold.", from(refractv1alpha1.RolloutWaiting, 0), "old", "Pending KeepsContent", true},
+		"Lost":          {"What was there is stored nowhere.", from(refractv1alpha1.RolloutProgressing, 1), "", "Pending AwaitsRollout", false},
+		"Begun":         {"The turn of the cluster has not come.", from(refractv1alpha1.RolloutProgressing, 1), "old", "Pending KeepsContent", true},
+		"Same":          {"It holds the newest, and nobody has tried that there.", from(refractv1alpha1.RolloutWaiting, 0), "newest", "Pending AwaitsRollout", false},
+		"Away":          {"The cluster was away when it was looked.", away, "old", "Pending KeepsContent", true},
+		"Turn":          {"Its turn has come.", from(refractv1alpha1.RolloutProgressing, 1, refractv1alpha1.ReleasedCluster{Name: "m"}), "old", "Synced PATCH settings", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			a, _ := applierOf(t, d, 0)
+			p := wanted(t, "settings", "m")
+			p.governed = &governance{led: &led{by: web, from: tc.from}, target: revision.Of("s-2", 0, nil)}
+			if tc.from != nil {
+				p.governed.recorded = rolloutOf(p.governed.led, key, &p.governed.target)
+			}
+			var there *metav1.PartialObjectMetadata
+			switch tc.content {
+			case "":
+			case "newest":
+				there = d.copyOf("settings", p.targets["m"].variant.hash)
+			default:
+				there = d.copyOf("settings", tc.content)
+			}
+			if there != nil {
+				d.put(there)
+				d.tell(t, a.member, key)
+			}
+			a.state.setDesired(key, p, previous{uid: "1"}, nil)
+			if _, err := a.applyOne(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			r, _ := a.state.clusterStatus(key, "m")
+			got := strings.Join(strings.Fields(string(r.state)+" "+r.reason+" "+strings.Join(d.sent(), ", ")), " ")
+			if got != tc.want {
+				t.Errorf("%s\nwant %q, got %q: %s", tc.reason, tc.want, got, r.message)
+			}
+			rep := &reporter{state: a.state, shards: &replica{leads: true, owned: []string{"m"}}}
+			row := refractv1alpha1.ClusterStatus{Name: "m", State: r.state, Reason: r.reason, Hash: r.hash}
+			c := release.Cluster{Cluster: match.Cluster{Name: "m"}}
+			rep.find(&c, key, p, &row, map[string]clusterStatus{"m": r})
+			if c.Keeps != tc.keeps || c.Unseen {
+				t.Errorf("%s\nwant what leads to be told that it is kept: %t, got %t; unseen %t", tc.reason, tc.keeps, c.Keeps, c.Unseen)
+			}
+		})
+	}
+}
