@@ -98,8 +98,12 @@ func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if again > 0 {
 			result.RequeueAfter = again
 		}
+		r = rolesOf(policies) // The one that was chosen may serve since.
 	}
 	var errs []error
+	if p := r.serving; p != nil && p != r.chosen && p.Spec.Mode == refractv1alpha1.ConversionShadow {
+		errs = append(errs, k.serveUntil(ctx, p, r.chosen, crd))
+	}
 	for _, p := range r.late {
 		errs = append(errs, k.refuse(ctx, p, r.chosen))
 	}
@@ -167,15 +171,8 @@ func definition(ctx context.Context, c client.Reader, name string) (*unstructure
 func (k *reconciler) serve(ctx context.Context, r roles, policies []refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (time.Duration, error) {
 	p := r.chosen
 	want := k.server.ClientConfig(Path + p.Spec.CRD)
-	if !p.DeletionTimestamp.IsZero() {
-		gone, err := k.release(ctx, p, crd, want)
-		if gone || err != nil {
-			return 0, err
-		}
-	} else if controllerutil.AddFinalizer(p, refractv1alpha1.ConversionFinalizer) {
-		if err := k.patchFinalizers(ctx, p); err != nil {
-			return 0, err
-		}
+	if gone, err := k.hold(ctx, p, crd, want); gone || err != nil {
+		return 0, err
 	}
 	if err := k.correct(ctx, p, policies, crd, want); err != nil {
 		return 0, err
@@ -205,6 +202,30 @@ func (k *reconciler) serve(ctx context.Context, r roles, policies []refractv1alp
 		k.recorder.Eventf(p, nil, state.event(), state.reason, "Serve", "%s", output.Cut(state.message, mostMessage-len("…")))
 	}
 	return again, k.report(ctx, old, p)
+}
+
+// serveUntil says of a policy in mode Shadow that it converts objects until the one does that is to.
+func (k *reconciler) serveUntil(ctx context.Context, p, chosen *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) error {
+	if gone, err := k.hold(ctx, p, crd, k.server.ClientConfig(Path+p.Spec.CRD)); gone || err != nil {
+		return err
+	}
+	old := p.DeepCopy()
+	yes(reasonNeeded, fmt.Sprintf("It converts the objects of %s although it is a shadow: ConversionPolicy %s, which is to, is not good yet",
+		p.Spec.CRD, chosen.Name)).into(p, refractv1alpha1.ConversionReady)
+	return k.report(ctx, old, p)
+}
+
+// hold keeps a policy that is to convert objects, or does, from being gone before it is no longer needed. It reports whether it lets it go.
+func (k *reconciler) hold(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
+	want *admissionregistrationv1.WebhookClientConfig,
+) (gone bool, err error) {
+	if !p.DeletionTimestamp.IsZero() {
+		return k.release(ctx, p, crd, want)
+	}
+	if controllerutil.AddFinalizer(p, refractv1alpha1.ConversionFinalizer) {
+		return false, k.patchFinalizers(ctx, p)
+	}
+	return false, nil
 }
 
 // correct has the API server ask if it does not, and what is served is known to be good:

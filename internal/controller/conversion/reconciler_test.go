@@ -259,3 +259,49 @@ func TestVerifyAgain(t *testing.T) {
 		t.Errorf("The verdict is %+v", got)
 	}
 }
+
+// TestShadowServesUntil: a policy that serves and became a shadow goes on serving, and is kept, until the one serves that is to convert in its
+// place. From then on it is compared.
+func TestShadowServesUntil(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		next   string
+		serves bool
+	}{
+		"NotGood": {"The other one cannot serve: its spec does not compile.", strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), true},
+		"Good":    {"The other one serves.", mapped, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shadow := serving(t, policyFrom(t, mapped, "widgets", 9))
+			shadow.Spec.Mode = refractv1alpha1.ConversionShadow
+			shadow.Finalizers = []string{refractv1alpha1.ConversionFinalizer}
+			k := keeping(t, read(t, widgets), shadow, policyFrom(t, tc.next, "late", 1))
+			for range 2 { // What was written changes nothing of it.
+				k.keep(t)
+			}
+			p, late := &refractv1alpha1.ConversionPolicy{}, &refractv1alpha1.ConversionPolicy{}
+			if err := k.client.Get(t.Context(), client.ObjectKey{Name: "widgets"}, p); err != nil {
+				t.Fatal(err)
+			}
+			if err := k.client.Get(t.Context(), client.ObjectKey{Name: "late"}, late); err != nil {
+				t.Fatal(err)
+			}
+			if serves, kept := p.Status.Served != nil, len(p.Finalizers) > 0; serves != tc.serves || kept != tc.serves {
+				t.Errorf("%s\nwant it to serve and to be kept: %t, got %t and %t", tc.reason, tc.serves, serves, kept)
+			}
+			if serves := late.Status.Served != nil; serves == tc.serves {
+				t.Errorf("%s\nwant exactly one to serve, got the other: %t", tc.reason, serves)
+			}
+			want := reasonComparing
+			if tc.serves {
+				want = reasonNeeded
+			}
+			if is := meta.FindStatusCondition(p.Status.Conditions, refractv1alpha1.ConversionReady); is == nil || is.Reason != want {
+				t.Errorf("%s\nwant %s, got %+v", tc.reason, want, is)
+			}
+			if e, _ := k.registry.look("widgets.example.com"); e == nil || e.program == nil {
+				t.Errorf("%s\nwant objects to be converted", tc.reason)
+			}
+		})
+	}
+}

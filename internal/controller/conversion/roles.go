@@ -16,7 +16,7 @@ type roles struct {
 	// serving is the one whose status.served is in use: chosen, or until that can serve
 	// another that did before. Nil if none has one.
 	serving *refractv1alpha1.ConversionPolicy
-	// late are those that want to and came later, comparisons those that are compared.
+	// late are those that want to and came later, comparisons those that are compared with serving, which is none of them.
 	late, comparisons []*refractv1alpha1.ConversionPolicy
 }
 
@@ -42,14 +42,13 @@ func rolesOf(policies []refractv1alpha1.ConversionPolicy) roles {
 	if i := slices.IndexFunc(append(slices.Clone(wanting), r.comparisons...), served); i >= 0 {
 		r.serving = append(slices.Clone(wanting), r.comparisons...)[i]
 	}
+	r.chosen = r.serving
 	if len(wanting) > 0 {
 		r.chosen, r.late = wanting[0], wanting[1:]
 		if r.chosen.Status.Served != nil {
 			r.serving = r.chosen
 		}
-		return r
 	}
-	r.chosen = r.serving
-	r.comparisons = slices.DeleteFunc(r.comparisons, func(p *refractv1alpha1.ConversionPolicy) bool { return p == r.chosen })
+	r.comparisons = slices.DeleteFunc(r.comparisons, func(p *refractv1alpha1.ConversionPolicy) bool { return p == r.serving })
 	return r
 }

@@ -49,7 +49,7 @@ func TestRoles(t *testing.T) {
 		"ShadowUntilThen": {
 			"So it is while the one that is to convert is not good yet.",
 			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), wanting("a", 2)},
-			want{Chosen: "a", Serving: "s", Comparisons: []string{"s"}},
+			want{Chosen: "a", Serving: "s"},
 		},
 		"ShadowsAlone": {"They convert nothing.", []*refractv1alpha1.ConversionPolicy{shadow("s", 1)}, want{Comparisons: []string{"s"}}},
 	}
