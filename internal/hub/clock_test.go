@@ -45,22 +45,65 @@ func TestClock(t *testing.T) {
 		if got := w.off(c); got != ahead {
 			t.Errorf("%s ahead: without an answer it has the time of the process, got %s", ahead, got)
 		}
-		w.hear(10*time.Second, c)
-		w.passed += 1500 * time.Millisecond
 		w.hear(0, c)
-		w.passed += time.Second
+		w.passed += 2500 * time.Millisecond
 		w.hear(20*time.Second, c)
 		if got := w.off(c); got < -time.Second || got > 0 {
 			t.Errorf("%s ahead: want the time of the API server by the answer that came soonest, to the second, got %s", ahead, got)
 		}
-		w.server = -time.Hour // Its clock is set back.
-		for range 3 {
+		w.server = -time.Minute // Its clock is set back.
+		before := c.Now()
+		for passed := time.Duration(0); passed < time.Hour+3*clockWindow; passed += clockWindow {
 			w.passed += clockWindow
 			w.hear(0, c)
+			now := c.Now()
+			if went := now.Sub(before); went < clockWindow*9/10 || went > clockWindow*11/10 {
+				t.Errorf("%s ahead: %s are %s", ahead, clockWindow, went)
+			}
+			before = now
 		}
-		if got := w.off(c); got < -time.Second || got > 0 {
+		if got := w.off(c); got < -time.Second || got > time.Second {
 			t.Errorf("%s ahead: want it to follow the API server, got %s", ahead, got)
 		}
+	}
+}
+
+// TestClockJumps: the clock of an API server is set, or one of several is wrong and answers now and then. A wait of an hour is right to a minute.
+func TestClockJumps(t *testing.T) {
+	for name, server := range map[string]func(passed time.Duration) time.Duration{
+		"Ahead": func(time.Duration) time.Duration { return 15 * time.Minute },
+		"Back":  func(time.Duration) time.Duration { return -15 * time.Minute },
+		"Days":  func(time.Duration) time.Duration { return 72 * time.Hour },
+		"InTurns": func(passed time.Duration) time.Duration {
+			return time.Duration(int64(passed/time.Second)%2) * 15 * time.Minute
+		},
+		"Once": func(passed time.Duration) time.Duration {
+			if passed == time.Second {
+				return 15 * time.Minute
+			}
+			return 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{}
+			c := w.clock(0)
+			w.hear(0, c)
+			began := c.Now()
+			last := began
+			for w.passed < time.Hour {
+				w.passed += time.Second
+				w.server = server(w.passed)
+				w.hear(0, c)
+				now := c.Now()
+				if !now.After(last) {
+					t.Fatalf("after %s it goes back from %s to %s", w.passed, last, now)
+				}
+				last = now
+			}
+			if is := last.Sub(began); is < 59*time.Minute || is > 61*time.Minute {
+				t.Errorf("an hour is %s", is)
+			}
+		})
 	}
 }
 
@@ -91,7 +134,7 @@ func TestClockFollows(t *testing.T) {
 }
 
 // TestSkewedReplicas: a rollout asks for 900 s of readiness and for readiness within 600 s. Replicas whose clocks differ write the times down and
-// compare them, in turns. That changes no result by more than the API servers of the hub differ.
+// compare them, in turns. That changes no result by more than the API servers of the hub differ. That their clocks are set meanwhile changes none by a minute.
 func TestSkewedReplicas(t *testing.T) {
 	policy, errs := release.Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
 		Waves:  []refractv1alpha1.RolloutWave{{Name: "all", MinReadySeconds: 900}},
@@ -100,43 +143,57 @@ func TestSkewedReplicas(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
+	for _, skews := range [][3]time.Duration{{0, 0, 0}, {-15 * time.Minute, 0, 15 * time.Minute}, {15 * time.Minute, 0, -15 * time.Minute}, {0, -15 * time.Minute, 15 * time.Minute}} {
+		for _, set := range []time.Duration{0, 15 * time.Minute, -15 * time.Minute} {
+			skewed(t, policy, skews, 0, set)
+		}
+		for _, server := range []time.Duration{time.Minute, -time.Minute} {
+			skewed(t, policy, skews, server, 0)
+		}
+	}
+}
+
+// skewed goes through such a rollout. The second leader asks an API server that is so much apart; after 300 s the clocks of both are set.
+func skewed(t *testing.T, policy *release.Policy, skews [3]time.Duration, apart, set time.Duration) {
+	t.Helper()
 	good, target := refractv1alpha1.Revision{Name: "good"}, refractv1alpha1.Revision{Name: "target"}
 	const readyAfter = 590 * time.Second
-	for _, skews := range [][3]time.Duration{{0, 0, 0}, {-15 * time.Minute, 0, 15 * time.Minute}, {15 * time.Minute, 0, -15 * time.Minute}, {0, -15 * time.Minute, 15 * time.Minute}} {
-		for _, server := range []time.Duration{0, time.Minute, -time.Minute} {
-			w := &world{}
-			// The first replica writes to the member and sees that the copy is ready. The others lead in turns.
-			writer, leaders := w.clock(skews[0]), []*Clock{w.clock(skews[1]), w.clock(skews[2])}
-			var readySince time.Time
-			is := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: good, LastGood: good}
-			var done time.Duration
-			for ; done == 0 && len(is.Failed) == 0 && w.passed < time.Hour; w.passed += 5 * time.Second {
-				w.hear(0, writer, leaders[0])
-				w.server = server // The second leader asks another API server.
-				w.hear(0, leaders[1])
-				w.server = 0
-				ready := w.passed >= readyAfter
-				if ready && readySince.IsZero() {
-					readySince = writer.Now()
-				}
-				is, _ = release.Next(is, &release.Input{Policy: policy, Target: target, Now: leaders[int(w.passed/(5*time.Second))%2].Now(), Clusters: []release.Cluster{{
-					Cluster: match.Cluster{Name: "a"}, Changes: true, Differs: len(is.Current)+len(is.Done) == 0, Holds: true, Ready: ready, ReadySince: readySince,
-				}}})
-				if is.Phase == refractv1alpha1.RolloutComplete {
-					done = w.passed
-				}
-			}
-			const want, step = readyAfter + 900*time.Second, 10 * time.Second
-			switch {
-			case len(is.Failed) > 0 && server <= 0:
-				t.Errorf("skews %v, API servers %s apart: the cluster failed after %s: %s", skews, server, w.passed, is.Message)
-			case len(is.Failed) > 0:
-				if w.passed < 600*time.Second-server {
-					t.Errorf("skews %v, API servers %s apart: the cluster failed after %s", skews, server, w.passed)
-				}
-			case done < want-max(server, -server)-step || done > want+max(server, -server)+step:
-				t.Errorf("skews %v, API servers %s apart: done after %s, want about %s", skews, server, done, want)
-			}
+	w := &world{}
+	// The first replica writes to the member and sees that the copy is ready. The others lead in turns.
+	writer, leaders := w.clock(skews[0]), []*Clock{w.clock(skews[1]), w.clock(skews[2])}
+	var readySince time.Time
+	is := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: good, LastGood: good}
+	var done time.Duration
+	for ; done == 0 && len(is.Failed) == 0 && w.passed < time.Hour; w.passed += 5 * time.Second {
+		server := time.Duration(0)
+		if w.passed >= 300*time.Second {
+			server = set
 		}
+		w.server = server
+		w.hear(0, writer, leaders[0])
+		w.server = server + apart
+		w.hear(0, leaders[1])
+		ready := w.passed >= readyAfter
+		if ready && readySince.IsZero() {
+			readySince = writer.Now()
+		}
+		is, _ = release.Next(is, &release.Input{Policy: policy, Target: target, Now: leaders[int(w.passed/(5*time.Second))%2].Now(), Clusters: []release.Cluster{{
+			Cluster: match.Cluster{Name: "a"}, Changes: true, Differs: len(is.Current)+len(is.Done) == 0, Holds: true, Ready: ready, ReadySince: readySince,
+		}}})
+		if is.Phase == refractv1alpha1.RolloutComplete {
+			done = w.passed
+		}
+	}
+	const want, step = readyAfter + 900*time.Second, 10 * time.Second
+	off := max(apart, -apart) + max(set, -set)/clockPace + step
+	switch {
+	case len(is.Failed) > 0 && apart <= 0:
+		t.Errorf("skews %v, API servers %s apart, set by %s: the cluster failed after %s: %s", skews, apart, set, w.passed, is.Message)
+	case len(is.Failed) > 0:
+		if w.passed < 600*time.Second-apart {
+			t.Errorf("skews %v, API servers %s apart, set by %s: the cluster failed after %s", skews, apart, set, w.passed)
+		}
+	case done < want-off || done > want+off:
+		t.Errorf("skews %v, API servers %s apart, set by %s: done after %s, want about %s", skews, apart, set, done, want)
 	}
 }
