@@ -327,10 +327,12 @@ func TestPlainRecord(t *testing.T) {
 			v.rollouts = func() map[Key]*refractv1alpha1.RolloutStatus {
 				return map[Key]*refractv1alpha1.RolloutStatus{tc.key: is}
 			}
-			v.now = func() time.Time { return time.Now().Add(time.Hour) }
 			for _, at := range places {
-				if _, err := v.sweep(t.Context(), at.Namespace); err != nil {
-					t.Fatal(err)
+				for _, later := range []time.Duration{time.Hour, time.Hour + leastAge} {
+					v.now = func() time.Time { return time.Now().Add(later) }
+					if _, err := v.sweep(t.Context(), at.Namespace); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if err := v.live.Get(t.Context(), at, &appsv1.ControllerRevision{}); !apierrors.IsNotFound(err) {
 					t.Errorf("want %s to be gone, got %v", at, err)

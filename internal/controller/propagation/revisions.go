@@ -28,7 +28,7 @@ import (
 
 const (
 	// sweepDelay is how long after a rollout it is looked which revisions nobody needs any more, and
-	// leastAge how old one is at least that is deleted: what was kept a moment ago is about to be named.
+	// leastAge how long nothing has named one that is deleted: what was kept a moment ago is about to be named.
 	sweepDelay = 30 * time.Second
 	leastAge   = time.Minute
 	// keptAgain is how often it is looked whether all that rollouts name is still there.
@@ -47,13 +47,14 @@ type revisions struct {
 	key      sealingKey
 	cache    *parts
 	stored   noted
-	queue    *workQueue[string] // Namespaces with revisions that may not be needed any more, or may be gone.
-	watched  sync.Map           // Namespaces that are looked at again and again.
+	queue    *workQueue[string]                 // Namespaces with revisions that may not be needed any more, or may be gone.
+	watched  sync.Map                           // Namespaces that are looked at again and again.
+	spare    map[string]map[types.UID]time.Time // Since when it is known, by namespace, that nothing names a revision. It is of sweep.
 	now      func() time.Time
 }
 
 func newRevisions(v *revisions, log logr.Logger) (*revisions, error) {
-	v.cache, v.now = &parts{}, time.Now
+	v.cache, v.spare, v.now = &parts{}, map[string]map[types.UID]time.Time{}, time.Now
 	var err error
 	v.queue, err = newWorkQueue("revisions", 1, log, v.sweep)
 	return v, err
@@ -356,20 +357,17 @@ func (v *revisions) later(key Key) {
 func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Result, error) {
 	if !v.leads() {
 		v.watched.Delete(namespace)
+		delete(v.spare, namespace)
 		return reconcile.Result{}, nil
 	}
-	again := time.Duration(0)
+	again, spare := time.Duration(0), map[types.UID]time.Time{}
 	var errs []error
 	look := func(o client.Object, needed map[types.NamespacedName]bool) {
 		at := client.ObjectKeyFromObject(o)
 		if needed[at] {
 			return
 		}
-		last := o.GetCreationTimestamp().Time
-		if stored := v.stored.last(at, v.now()); stored.After(last) {
-			last = stored
-		}
-		if left := leastAge - v.now().Sub(last); left > 0 {
+		if left := leastAge - v.unnamed(o, spare); left > 0 {
 			again = max(again, left)
 			return
 		}
@@ -397,6 +395,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 		there[client.ObjectKeyFromObject(&list.Items[i])] = list.Items[i].DeletionTimestamp == nil
 		look(&list.Items[i], needed)
 	}
+	v.spare[namespace] = spare
 	for key, s := range rollouts {
 		names, err := v.keepAgain(ctx, namespace, key, s, there)
 		if errs = append(errs, err); names && again == 0 {
@@ -405,8 +404,24 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	}
 	if again == 0 {
 		v.watched.Delete(namespace)
+		delete(v.spare, namespace)
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+}
+
+// unnamed returns for how long nothing has named a revision, as far as this replica knows, and notes since when. When it was made says the clock
+// of another machine.
+func (v *revisions) unnamed(o client.Object, spare map[types.UID]time.Time) time.Duration {
+	now := v.now()
+	since, known := v.spare[o.GetNamespace()][o.GetUID()]
+	if !known {
+		since = now
+	}
+	if stored := v.stored.last(client.ObjectKeyFromObject(o), now); stored.After(since) {
+		since = stored
+	}
+	spare[o.GetUID()] = since
+	return now.Sub(since)
 }
 
 // keepAgain keeps what a rollout names in a namespace and is not there: the newest revision as it is on the hub, and others as far as this

@@ -145,8 +145,11 @@ func TestResealed(t *testing.T) {
 			if status, err = v.renew(t.Context(), key, status); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := v.sweep(t.Context(), plain.Namespace); err != nil {
-				t.Fatal(err)
+			for _, later := range []time.Duration{time.Hour, time.Hour + leastAge} {
+				v.now = func() time.Time { return time.Now().Add(later) }
+				if _, err := v.sweep(t.Context(), plain.Namespace); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if left := v.client.Get(t.Context(), plain, &appsv1.ControllerRevision{}); !apierrors.IsNotFound(left) {
 				t.Errorf("%s\nwant the plain text to be gone, got %v", tc.reason, left)
@@ -251,5 +254,49 @@ func TestRevisionIsVerified(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSweepWaits: what nothing names is deleted when this replica has known that for a minute. Whenever it was made, another may have kept it a
+// moment ago, and its machine may have another time.
+func TestSweepWaits(t *testing.T) {
+	part, err := revision.ObjectPart(governedObject("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ahead := range []time.Duration{-15 * time.Minute, 0, 15 * time.Minute} {
+		kept := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: part.Name, UID: "r", CreationTimestamp: metav1.Now(), Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"},
+		}}
+		s, _ := hubOf(t)
+		v := station(t, s, &replica{leads: true}, interceptor.Funcs{}, kept).reporter.revisions
+		began, rollouts := time.Now().Add(ahead), map[Key]*refractv1alpha1.RolloutStatus{}
+		v.rollouts = func() map[Key]*refractv1alpha1.RolloutStatus { return rollouts }
+		for _, step := range []struct {
+			reason string
+			after  time.Duration
+			named  bool
+			gone   bool
+		}{
+			{"It is about to be named.", 0, false, false},
+			{"A minute is not over.", leastAge - time.Second, false, false},
+			{"It is named.", leastAge, true, false},
+			{"It is not any more.", leastAge + time.Second, false, false},
+			{"That is less than a minute ago.", 2 * leastAge, false, false},
+			{"Nobody has named it since.", 2*leastAge + time.Second, false, true},
+		} {
+			clear(rollouts)
+			if step.named {
+				rollouts[keyOf("configmaps", "web")] = &refractv1alpha1.RolloutStatus{Target: revision.Of(part.Name, 0, nil)}
+			}
+			v.now = func() time.Time { return began.Add(step.after) }
+			if _, err := v.sweep(t.Context(), "shop"); err != nil {
+				t.Fatal(err)
+			}
+			err := v.live.Get(t.Context(), client.ObjectKeyFromObject(kept), &appsv1.ControllerRevision{})
+			if gone := apierrors.IsNotFound(err); gone != step.gone {
+				t.Errorf("a clock that is %s ahead, after %s: %s\nwant it to be gone: %t, got %v", ahead, step.after, step.reason, step.gone, err)
+			}
+		}
 	}
 }
