@@ -306,7 +306,7 @@ func (c *controllers) readInventories(mgr ctrl.Manager, leads func() bool) error
 	if len(o.ClusterProfiles)+len(o.ClusterAPI) == 0 {
 		return nil
 	}
-	o.SystemNamespace, o.Leads = c.systemNamespace, leads
+	o.SystemNamespace, o.Leads, o.Now = c.systemNamespace, leads, c.clock.Now
 	if c.providers != "" {
 		text, err := os.ReadFile(c.providers)
 		if err == nil {
@@ -395,7 +395,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 		Client: live, Namespace: c.systemNamespace, BindAddress: c.webhook.address, URL: c.webhook.url,
 		Service: c.webhook.service, CertDir: c.webhook.certDir, Secret: c.secret(),
 		ClientCAFile: c.webhook.clientCA, ClientNames: c.webhook.clientNames, Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
-		Drain: drain,
+		Drain: drain, Now: c.clock.Now,
 	})
 	if err != nil {
 		return nil, err

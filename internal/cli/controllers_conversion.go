@@ -28,7 +28,7 @@ func (c *controllers) secret() string {
 
 // convert registers what converts custom resources of the cluster.
 func (c *controllers) convert(ctx context.Context, mgr ctrl.Manager, s *served) (*conversion.Service, error) {
-	converts, err := conversion.Setup(ctx, mgr, conversion.Options{Server: s.server, Client: s.live, Log: c.log.WithName("conversion")})
+	converts, err := conversion.Setup(ctx, mgr, conversion.Options{Server: s.server, Client: s.live, Log: c.log.WithName("conversion"), Now: c.clock.Now})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the conversion: %w", err)
 	}

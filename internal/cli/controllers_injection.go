@@ -75,6 +75,7 @@ func (c *controllers) inject(ctx context.Context, mgr ctrl.Manager, cfg *rest.Co
 	}
 	if err := rollout.Setup(mgr, rollout.Options{
 		Client: s.live, SystemNamespace: c.systemNamespace, Disabled: c.noRollout, Log: c.log.WithName("injection").WithName("rollout"),
+		Now: c.clock.Now,
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the rollout of injections: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/internal/member"
@@ -180,21 +181,46 @@ func Elsewhere(ctx context.Context, c client.Reader, namespace string, there []P
 	return running, nil
 }
 
-// renewed reports whether somebody has renewed the Lease of a part of late: it may run outside
-// of the cluster.
+// clocksDiffer is how much the clocks of two machines differ at most.
+const clocksDiffer = time.Hour
+
+// renewed reports whether somebody renews the Lease of a part: it may run outside of the cluster. By our clock a replica with another time
+// has not done so of late: such a Lease is looked at for as long as it lasts.
 func renewed(ctx context.Context, c client.Reader, namespace string, part Part) (bool, error) {
+	first, err := leaseOf(ctx, c, namespace, part)
+	if err != nil || first == nil {
+		return false, err
+	}
+	lasts := time.Duration(*first.Spec.LeaseDurationSeconds) * time.Second
+	switch ago := time.Since(first.Spec.RenewTime.Time); {
+	case ago < lasts+10*time.Second:
+		return true, nil
+	case ago > clocksDiffer:
+		return false, nil
+	}
+	alive := false
+	err = wait.PollUntilContextTimeout(ctx, every, lasts, false, func(ctx context.Context) (bool, error) {
+		now, err := leaseOf(ctx, c, namespace, part)
+		alive = now != nil && !now.Spec.RenewTime.Equal(first.Spec.RenewTime)
+		return alive || now == nil, err
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return false, nil
+	}
+	return alive, err
+}
+
+// leaseOf returns the Lease of a part; nil if nobody has it.
+func leaseOf(ctx context.Context, c client.Reader, namespace string, part Part) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: part.Lease()}, lease); {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("reading Lease %s/%s: %w", namespace, part.Lease(), err)
+	if err := look(ctx, c, client.ObjectKey{Namespace: namespace, Name: part.Lease()}, lease); err != nil {
+		return nil, fmt.Errorf("reading Lease %s/%s: %w", namespace, part.Lease(), err)
 	}
-	at, lasts := lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds
-	if at == nil || lasts == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return false, nil
+	is := &lease.Spec
+	if is.RenewTime == nil || is.LeaseDurationSeconds == nil || is.HolderIdentity == nil || *is.HolderIdentity == "" {
+		return nil, nil //nolint:nilnil // Nobody has it, which is no error.
 	}
-	return time.Since(at.Time) < time.Duration(*lasts)*time.Second+10*time.Second, nil
+	return lease, nil
 }
 
 // WiredCRD is a CustomResourceDefinition whose objects the API server has converted by a part.

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,8 @@ type Options struct {
 	Client client.Client
 	// Log is told what an operator acts on.
 	Log logr.Logger
+	// Now is the clock, which all replicas share. Required.
+	Now func() time.Time
 }
 
 // Service converts objects.
@@ -57,6 +60,7 @@ const concurrent = verifying + 2
 // must be served. Every replica answers; the one that the manager has lead does the rest.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	t := newRegistry(o.Log)
+	t.keeper.now = o.Now
 	o.Server.Handle(Path, t)
 	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
 	if err := follow(ctx, mgr, t, o.Server); err != nil {

@@ -87,6 +87,8 @@ type Options struct {
 	Providers Providers
 	// Leads reports whether this replica keeps the clusters. The others do nothing.
 	Leads func() bool
+	// Now is the clock by which credentials end; time.Now if nil.
+	Now func() time.Time
 }
 
 // Controller keeps the clusters. It is safe for many goroutines.
@@ -137,10 +139,13 @@ func Setup(mgr ctrl.Manager, o Options) error {
 
 func newController(o Options, hub client.Client, dyn dynamic.Interface, recorder events.EventRecorder, log logr.Logger) *Controller {
 	c := &Controller{
-		options: o, client: hub, hub: dyn, recorder: recorder, log: log, now: time.Now,
+		options: o, client: hub, hub: dyn, recorder: recorder, log: log, now: o.Now,
 		changes: make(chan event.GenericEvent, mostEntries), ended: make(chan struct{}),
 		labels:  map[string]*listed{},
 		answers: map[string]*said{}, applied: map[string]*applied{}, warned: map[types.UID]string{},
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	of := func(gvr schema.GroupVersionResource, namespace, selector string, read func(*unstructured.Unstructured) *entry) *listed {
 		return &listed{gvr: gvr, namespace: namespace, selector: selector, read: read, log: log, changed: c.changed}

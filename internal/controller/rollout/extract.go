@@ -107,8 +107,9 @@ type pod struct {
 	finished, failed bool // failed is one way of having finished.
 	endless          bool // Its containers are started again whenever they end.
 	ready            bool
-	readySince       time.Time
-	trouble          string // Why a container does not run, if that bodes ill.
+	readySince       time.Time // As its kubelet says.
+	readySeen        time.Time // When it was seen to become so, by our own clock; zero if it was before.
+	trouble          string    // Why a container does not run, if that bodes ill.
 	// troubleFrom is since when that counts: what comes of a moment's absence of others
 	// is given time to pass. Zero is at once.
 	troubleFrom  time.Time
@@ -118,6 +119,25 @@ type pod struct {
 
 // counts reports whether the pod is one of those that policies are about.
 func (p *pod) counts() bool { return !p.finished && !p.deleting }
+
+// succeed notes if a pod became ready just now. The clock of its node may be another.
+func (p *pod) succeed(was *pod, now time.Time) {
+	switch {
+	case p.uid != was.uid || !p.ready:
+	case was.ready && was.readySince.Equal(p.readySince):
+		p.readySeen = was.readySeen
+	default:
+		p.readySeen = now
+	}
+}
+
+// readyFrom is since when a ready pod is: as it was seen, or else as its kubelet says.
+func (p *pod) readyFrom() time.Time {
+	if p.readySeen.IsZero() {
+		return p.readySince
+	}
+	return p.readySeen
+}
 
 // readPod reads what is kept of a pod.
 func readPod(u *unstructured.Unstructured) (*pod, error) {

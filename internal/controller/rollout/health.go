@@ -86,8 +86,8 @@ func (j *judge) becameAvailable(a *assessment) bool {
 	}
 	var since time.Time
 	for _, p := range a.pods {
-		if p.counts() && p.readySince.After(since) {
-			since = p.readySince
+		if from := p.readyFrom(); p.counts() && from.After(since) {
+			since = from
 		}
 	}
 	until := since.Add(time.Duration(wait) * time.Second)

@@ -56,7 +56,7 @@ type Options struct {
 	Patience time.Duration
 	// Log is told what is done.
 	Log logr.Logger
-	// Now is the clock; nil means that of the machine.
+	// Now is the clock, which all replicas share; nil means that of the machine.
 	Now func() time.Time
 }
 
@@ -103,7 +103,7 @@ func newController(o Options, from dynamic.Interface, recorder events.EventRecor
 		applier:    applier{client: o.Client, recorder: recorder, log: o.Log, now: now},
 		namespaces: map[string]*namespaceState{}, lastRun: map[string]time.Time{},
 	}
-	c.view = newView(o.Log, c.changed)
+	c.view = newView(o.Log, now, c.changed)
 	c.gatherer = gatherer{
 		client: o.Client, view: c.view, log: o.Log, now: now, patience: patience, disabled: o.Disabled, excluded: excluded,
 	}

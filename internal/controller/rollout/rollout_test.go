@@ -930,3 +930,55 @@ func BenchmarkNamespace(b *testing.B) {
 		}
 	})
 }
+
+// TestReadySince: for how long a pod is ready is measured by our own clock if we saw it become so: those of nodes differ. A restart goes by what
+// the kubelet says.
+func TestReadySince(t *testing.T) {
+	for _, ahead := range []time.Duration{-15 * time.Minute, 0, 15 * time.Minute} { // The clock of the node.
+		now := noon
+		told := func() *view { return newView(logr.Discard(), func() time.Time { return now }, func(string) {}) }
+		v := told()
+		pod := func(uid, ready string, since time.Time) *unstructured.Unstructured {
+			return manifest(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: shop, uid: %s}
+status: {conditions: [{type: Ready, status: %q, lastTransitionTime: %q}]}
+`, uid, ready, since.Add(ahead).UTC().Format(time.RFC3339)))
+		}
+		expect := func(reason string, want bool) {
+			t.Helper()
+			j := &judge{snapshot: &snapshot{now: now}, plan: &plan{}, policies: map[string]*policy{"a": {rollout: refractv1beta1.Rollout{MinReadySeconds: 900}}}}
+			a := &assessment{group: &group{pods: []placed{{pod: v.pods.get("shop", "p")}}}, current: []string{"a"}}
+			j.becameAvailable(a)
+			if got := a.phase != rolling; got != want {
+				t.Errorf("a node that is %s ahead: %s\nwant it to be available long enough: %t, got %t", ahead, reason, want, got)
+			}
+		}
+		update := func(u *unstructured.Unstructured) {
+			t.Helper()
+			if err := v.pods.Update(u); err != nil {
+				t.Fatal(err)
+			}
+		}
+		update(pod("1", "False", now))
+		now = now.Add(time.Minute)
+		ready := now
+		update(pod("1", "True", ready))
+		expect("It has just become ready.", false)
+		now = ready.Add(899 * time.Second)
+		update(pod("1", "True", ready))
+		expect("A second is left, and something else of it has changed.", false)
+		now = ready.Add(900 * time.Second)
+		expect("That was long enough.", true)
+		again := now.Add(time.Second)
+		now = again
+		if err := v.pods.Replace([]any{pod("1", "True", again)}, ""); err != nil {
+			t.Fatal(err)
+		}
+		expect("It was not ready for a moment that nobody saw.", false)
+		v, now = told(), again.Add(900*time.Second)
+		update(pod("1", "True", again))
+		expect("Another replica knows what the kubelet says.", ahead <= 0)
+	}
+}

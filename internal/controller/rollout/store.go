@@ -29,6 +29,7 @@ type extract interface {
 // reflector writes to it; what was put into it is not modified any more.
 type store[T extract] struct {
 	read    func(*unstructured.Unstructured) (T, error)
+	succeed func(is, was T) // Tells what is kept now what was kept before; nil if that is all the same.
 	changed func(namespace string)
 	log     logr.Logger
 
@@ -112,10 +113,19 @@ func (s *store[T]) Add(obj any) error {
 		of = map[string]T{}
 		s.items[o.GetNamespace()] = of
 	}
+	s.succeeds(item)
 	of[o.GetName()] = item
 	s.mu.Unlock()
 	s.changed(o.GetNamespace())
 	return nil
+}
+
+// succeeds tells what is about to be kept of an object what was kept of it before. The lock must be held.
+func (s *store[T]) succeeds(item T) {
+	o := item.GetObjectMeta()
+	if was, known := s.items[o.GetNamespace()][o.GetName()]; known && s.succeed != nil {
+		s.succeed(item, was)
+	}
 }
 
 // Update is called by the reflector.
@@ -156,6 +166,11 @@ func (s *store[T]) Replace(list []any, _ string) error {
 		items[o.GetNamespace()][o.GetName()] = item
 	}
 	s.mu.Lock()
+	for _, of := range items {
+		for _, item := range of {
+			s.succeeds(item)
+		}
+	}
 	namespaces := map[string]bool{}
 	for namespace := range s.items {
 		namespaces[namespace] = true
@@ -221,12 +236,13 @@ var (
 
 // newView returns a view of nothing yet; changed is called with the namespace of each
 // object that is created, changed or deleted.
-func newView(log logr.Logger, changed func(namespace string)) *view {
+func newView(log logr.Logger, now func() time.Time, changed func(namespace string)) *view {
 	v := &view{
 		policies:  newStore(log, changed, readAuthored),
 		pods:      newStore(log, changed, readPod),
 		workloads: map[schema.GroupKind]*store[*workload]{},
 	}
+	v.pods.succeed = func(is, was *pod) { is.succeed(was, now()) }
 	for _, t := range workloadTypes {
 		v.workloads[t.kind] = newStore(log, changed, readWorkload)
 	}
