@@ -168,7 +168,8 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	return secrets, nil
 }
 
-// release takes off our finalizers, which nobody heeds any more, and returns from how many objects: those of others stay.
+// release takes off our finalizers, which nobody heeds any more, and returns from how many objects: those of others stay. What was being
+// deleted goes by that, and is named.
 func (r *Removal) release(ctx context.Context, s *Stock) (n int, err error) {
 	ours := []string{refractv1alpha1.Finalizer, refractv1alpha1.ConversionFinalizer}
 	err = s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {
@@ -181,6 +182,9 @@ func (r *Removal) release(ctx context.Context, s *Stock) (n int, err error) {
 		err := r.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("releasing %s %s: %w", s.kind.Kind, o.Name, err)
+		}
+		if before.DeletionTimestamp != nil && s.kind.Kind == corev1alpha1.KindFederatedCluster && r.Tell != nil {
+			r.Tell(fmt.Sprintf("federatedcluster %s was being deleted, and is gone now: its copies and the account of Refract stay on it", o.Name))
 		}
 		n++
 		return nil

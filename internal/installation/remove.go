@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
@@ -108,10 +109,8 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	if err := r.stop(ctx, goes); err != nil {
 		return nil, err
 	}
-	if slices.Contains(goes, Propagation) {
-		if err := r.releaseReports(ctx); err != nil {
-			return nil, err
-		}
+	if err := r.releaseAll(ctx, goes); err != nil {
+		return nil, err
 	}
 	rest, err := r.manifest(goes, stays)
 	if err != nil {
@@ -275,15 +274,34 @@ func (r *Removal) stop(ctx context.Context, parts []Part) error {
 	return err
 }
 
-// releaseReports takes off Propagations the finalizers that earlier versions put there: nobody could delete a namespace with one of them.
-func (r *Removal) releaseReports(ctx context.Context) error {
-	for _, kind := range []string{refractv1alpha1.KindPropagation, refractv1alpha1.KindClusterPropagation} {
-		n, err := r.release(ctx, &Stock{kind: refractv1alpha1.GroupVersion.WithKind(kind)})
-		if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-			return err
+// held are the types whose objects a part gives finalizers, or earlier versions did.
+func held(p Part) []schema.GroupVersionKind {
+	switch p {
+	case Propagation:
+		return []schema.GroupVersionKind{
+			refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindPropagation),
+			refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindClusterPropagation),
+			corev1alpha1.GroupVersion.WithKind(corev1alpha1.KindFederatedCluster),
 		}
-		if n > 0 {
-			r.Tell(fmt.Sprintf("%s of %s released", output.Count(n, "finalizer", "finalizers"), strings.ToLower(kind)))
+	case Conversion:
+		return []schema.GroupVersionKind{refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindConversionPolicy)}
+	default:
+		return nil
+	}
+}
+
+// releaseAll takes our finalizers off what stays: nobody is there to do what they wait for, and it, its namespace or its definition could
+// not be deleted. Who installs Refract again has it put them there again.
+func (r *Removal) releaseAll(ctx context.Context, parts []Part) error {
+	for _, part := range parts {
+		for _, kind := range held(part) {
+			n, err := r.release(ctx, &Stock{kind: kind})
+			if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if n > 0 {
+				r.Tell(fmt.Sprintf("%s of %s released", output.Count(n, "finalizer", "finalizers"), strings.ToLower(kind.Kind)))
+			}
 		}
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/test/harness"
 )
 
@@ -110,7 +111,10 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 		}
 		if way.leave != nil { // Else the rest of an installation waits to hear nothing of a replica that it has not ended.
 			w.kubectl("", "delete", "lease", "--all", "-n", system, "--ignore-not-found")
+			w.must("uninstall")
 		}
+		w.kubectl("", "delete", "federatedcluster", "eu-1", "--wait=false")
+		w.gone(way.name+": federatedcluster", &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1"}})
 		w.must("uninstall", "--purge", "--yes")
 		w.gone("namespace", namespaceOf(system))
 	}

@@ -1,0 +1,100 @@
+package installation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/hub"
+)
+
+// TestUninstallHoldsNothing: what stays of an installation can be deleted, as nobody is there to do what our finalizers wait for. Those of others
+// stay, and so do ours on policies by which objects are converted yet.
+func TestUninstallHoldsNothing(t *testing.T) {
+	const others = "example.com/hold"
+	cluster := func(name string, finalizers ...string) *corev1alpha1.FederatedCluster {
+		return &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
+	}
+	leaving := cluster("leaving", refractv1alpha1.Finalizer)
+	leaving.DeletionTimestamp = new(metav1.Now())
+	for name, tc := range map[string]struct {
+		reason    string
+		converted bool
+		policy    []string // Its finalizers afterwards.
+	}{
+		"All":       {"Nothing needs to be converted.", false, nil},
+		"Converted": {"What converts runs on.", true, []string{refractv1alpha1.ConversionFinalizer}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme, err := hub.Scheme()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			objects := []client.Object{
+				cluster("eu-1", refractv1alpha1.Finalizer), cluster("us-1", refractv1alpha1.Finalizer, others), leaving.DeepCopy(),
+				&refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.configmaps", Finalizers: []string{refractv1alpha1.Finalizer}}},
+				&refractv1alpha1.ConversionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "widgets", Finalizers: []string{refractv1alpha1.ConversionFinalizer}}},
+			}
+			if tc.converted {
+				objects = append(objects, convertedBy("refract", Conversion.Deployment))
+			}
+			var lines []string
+			r := &Removal{
+				Client: fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Namespace: "refract",
+				Discovery: &fake.FakeDiscovery{Fake: &clienttesting.Fake{}}, Tell: func(line string) { lines = append(lines, line) },
+			}
+			if kept, err := r.Run(t.Context()); err != nil || len(kept) > 0 != tc.converted {
+				t.Fatalf("%s\nRun() = %v, %v", tc.reason, kept, err)
+			}
+			for o, want := range map[client.Object][]string{
+				cluster("eu-1"): nil, cluster("us-1"): {others},
+				&refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.configmaps"}}: nil,
+				&refractv1alpha1.ConversionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "widgets"}}:                      tc.policy,
+			} {
+				if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(o.GetFinalizers(), want) {
+					t.Errorf("%s\nthe finalizers of %T %s: want %v, got %v", tc.reason, o, o.GetName(), want, o.GetFinalizers())
+				}
+			}
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(leaving), cluster("")); !apierrors.IsNotFound(err) {
+				t.Errorf("%s\nwant the cluster that was being deleted to be gone, got %v", tc.reason, err)
+			}
+			if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "federatedcluster leaving was being deleted") }) {
+				t.Errorf("%s\nwant to be told what stays on it, got %q", tc.reason, lines)
+			}
+		})
+	}
+}
+
+// convertedBy is a definition with two versions in use, which a Service is asked to convert.
+func convertedBy(namespace, service string) client.Object {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: "Widget", Plural: "widgets"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}, {Name: "v2", Served: true}},
+			Conversion: &apiextensionsv1.CustomResourceConversion{
+				Strategy: apiextensionsv1.WebhookConverter,
+				Webhook: &apiextensionsv1.WebhookConversion{ClientConfig: &apiextensionsv1.WebhookClientConfig{
+					Service: &apiextensionsv1.ServiceReference{Namespace: namespace, Name: service},
+				}},
+			},
+		},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1", "v2"}},
+	}
+}
