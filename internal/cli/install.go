@@ -115,7 +115,7 @@ func addSystemNamespace(cmd *cobra.Command, namespace *string) {
 }
 
 // systemNamespace returns the namespace that Refract runs in: the one that --system-namespace names, or else that of the installation of
-// one of the parts, or the default one if the cluster has no installation.
+// one of the parts, or the default one if the cluster has no installation, and Refract has run in no other.
 func systemNamespace(ctx context.Context, c client.Reader, given string, parts ...installation.Part) (string, error) {
 	if given != "" {
 		return given, nil
@@ -127,11 +127,19 @@ func systemNamespace(ctx context.Context, c client.Reader, given string, parts .
 		return "", withHint(fmt.Errorf("finding the namespace that Refract runs in: %w", err), hint)
 	case len(found) > 1:
 		return "", withHint(fmt.Errorf("there are installations of Refract in several namespaces: %s", strings.Join(found, ", ")), hint)
-	case len(found) == 0:
-		return corev1alpha1.SystemNamespace, nil
-	default:
+	case len(found) == 1:
 		return found[0], nil
 	}
+	ran, err := installation.Leased(ctx, c, parts...)
+	if err != nil {
+		return "", withHint(fmt.Errorf("finding the namespace that Refract runs in: %w", err), hint)
+	}
+	if slices.ContainsFunc(ran, func(namespace string) bool { return namespace != corev1alpha1.SystemNamespace }) {
+		err := fmt.Errorf("no installation of Refract names its namespace, and Refract may run from elsewhere with one of these, which have its Lease: %s",
+			strings.Join(ran, ", "))
+		return "", withHint(err, hint)
+	}
+	return corev1alpha1.SystemNamespace, nil
 }
 
 // verified returns an error unless an image is named, and is signed if that is asked for.

@@ -6,9 +6,11 @@ import (
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -49,6 +51,25 @@ func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, 
 	}
 	if slices.ContainsFunc(there, func(p Part) bool { return slices.Contains(parts, p) }) {
 		all = append(all, corev1alpha1.SystemNamespace)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// Leased returns the namespaces with a Lease of one of the parts, sorted: whoever runs Refract outside of the cluster has one, and nothing else that
+// names its namespace. A user of a namespace could create one, too, so that it says what to ask about, and not where credentials go.
+func Leased(ctx context.Context, c client.Reader, parts ...Part) ([]string, error) {
+	var all []string
+	for _, part := range parts {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("LeaseList"))
+		err := c.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: part.Lease()}, client.Limit(pageSize))
+		if err != nil && !meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("listing leases %s: %w", part.Lease(), err)
+		}
+		for i := range list.Items {
+			all = append(all, list.Items[i].Namespace)
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
