@@ -50,6 +50,7 @@ var faults = []struct {
 	{"another policy has the waves of the one before", "release.go", "s.Target, s.Opened = in.Target, 0\n", "s.Target = in.Target\n"},
 	{"a policy that is made again is the one before", "release.go", "UID:             p.uids[i],", "UID:             p.uids[i][:0],"},
 	{"a policy that is gone holds nothing", "release.go", "if r.in.Policy == nil {\n\t\tr.wait(r.in.Hold)\n\t\treturn\n\t}\n", "if r.in.Policy == nil {\n\t\tr.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target\n\t\treturn\n\t}\n"},
+	{"a change is complete while the object is placed nowhere", "release.go", "if len(r.in.Clusters) == 0 {\n\t\tr.wait(placedNowhere)\n\t\treturn\n\t}\n", ""},
 	{"it is complete when the last wave is over", "release.go", "!c.Offline && !r.settled(c) {\n\t\t\treturn false\n\t\t}\n\t}\n\tr.Phase", "c == nil {\n\t\t\treturn false\n\t\t}\n\t}\n\tr.Phase"},
 	{"a cluster that has left is counted still", "release.go", "r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })\n", ""},
 	{"what is given is modified", "release.go", "s := was.DeepCopy()", "s := was"},

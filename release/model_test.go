@@ -796,6 +796,9 @@ func (l *laws) complete() error {
 	if l.is.LastGood.Name != l.is.Target.Name {
 		return fmt.Errorf("it is complete, and what is good is %s", l.is.LastGood.Name)
 	}
+	if len(l.in.Clusters) == 0 && (l.was.Phase != refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name) {
+		return fmt.Errorf("it is complete, and no cluster has ever had %s", l.is.Target.Name)
+	}
 	if l.was.Phase == refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name || Unbegun(l.was) {
 		return nil
 	}
@@ -853,6 +856,9 @@ func (w *world) settle() error {
 			m.offline, m.since, m.reached = false, w.now, w.now
 		}
 		m.refuses = false
+	}
+	if !slices.ContainsFunc(w.members, func(m *member) bool { return m.there }) {
+		w.members[0].there, w.members[0].joined = true, true // An object that is placed nowhere waits for that.
 	}
 	w.notef("all is well")
 	for range 400 {

@@ -19,6 +19,10 @@ const unexplained = "it was stopped, and it is not known any more which clusters
 // maxMessages is of how many failed clusters it is said why.
 const maxMessages = 10
 
+// placedNowhere says why nothing goes on while an object is placed nowhere: nobody tries the target then, and a cluster that comes may
+// still hold another content.
+const placedNowhere = "it is placed on no cluster"
+
 // Found is the name of the revision that stands for what each cluster was found to hold when there was no record of it. It is stored
 // nowhere: a cluster that is to have it keeps the content that it has, and cannot get it back.
 const Found = "found"
@@ -33,7 +37,8 @@ type Cluster struct {
 	// for it and nothing against it.
 	Unknown bool
 	// Unseen is whether nobody has looked yet what it holds, and Keeps whether it was found to hold another content than the
-	// target, which it is to keep. They matter for clusters that are to have what they were found with.
+	// target, which it is to keep. They matter for clusters that are to have what they were found with, and for those of which the
+	// record does not say that they have a copy.
 	Unseen, Keeps bool
 	// Lost is whether what it is to have is stored nowhere any more.
 	Lost bool
@@ -136,6 +141,9 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 	r := &rollout{RolloutStatus: s, in: in, asked: was.Awaits, said: was.Message, clusters: make(map[string]*Cluster, len(in.Clusters))}
 	for i := range in.Clusters {
 		r.clusters[in.Clusters[i].Name] = &in.Clusters[i]
+	}
+	if r.enter() {
+		return s, time.Time{} // What the target changes on them is known by the next look.
 	}
 	s.Message, s.Awaits = "", ""
 	if in.Policy != nil {
@@ -282,11 +290,40 @@ func (r *rollout) has(cluster string) bool { return Assigned(r.RolloutStatus, cl
 // unseen reports whether there are clusters of which nobody knows what they hold.
 func (r *rollout) unseen() bool { return r.Superseded != nil && r.Superseded.Name == Found }
 
+// enter has clusters keep what they hold that came with another content than they are to have, and reports whether any did: the content is
+// of another time, or of somebody else, and changes when their turn has come. There is one revision besides the target and the last good
+// one: who has that keeps what is there, too.
+func (r *rollout) enter() (came bool) {
+	var names []string
+	for i := range r.in.Clusters {
+		if c := &r.in.Clusters[i]; c.Keeps && Assigned(r.RolloutStatus, c.Name).Name != Found {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return false
+	}
+	is := func(name string) bool { return slices.Contains(names, name) }
+	r.Done = slices.DeleteFunc(r.Done, is)
+	r.Reverting = slices.DeleteFunc(r.Reverting, is)
+	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return is(c.Name) })
+	r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return is(c.Name) })
+	r.Superseded = &refractv1alpha1.Revision{Name: Found}
+	r.OnSuperseded = slices.Concat(r.OnSuperseded, names)
+	slices.Sort(r.OnSuperseded)
+	r.OnSuperseded = slices.Compact(r.OnSuperseded)
+	return true
+}
+
 // found begins with what the clusters were found with. What those that cannot be reached hold is kept until it is known.
 func (r *rollout) found() {
 	r.Target = r.in.Target
 	var offline []string
-	seen := len(r.in.Clusters) == 0
+	seen := false
+	if len(r.in.Clusters) == 0 {
+		r.Message = placedNowhere
+		return
+	}
 	for i := range r.in.Clusters {
 		switch c := &r.in.Clusters[i]; {
 		case c.Offline:
@@ -427,6 +464,10 @@ func (r *rollout) goOn() {
 	}
 	if r.in.Policy == nil {
 		r.wait(r.in.Hold)
+		return
+	}
+	if len(r.in.Clusters) == 0 {
+		r.wait(placedNowhere)
 		return
 	}
 	if !r.begun {

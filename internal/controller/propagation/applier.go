@@ -211,7 +211,7 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		return a.dryRun(key, p, t, have, found)
 	case t == nil || leaving:
 		return a.remove(ctx, key, p, leaving, have, found)
-	case p.governed.keeps(a.member.Name) && a.keeps(key, p, t, have, found):
+	case a.keeps(key, p, t, have, found):
 		return a.keep(key, p, t, have, found)
 	case t.err != nil:
 		r := a.statusFor(key, p)

@@ -16,9 +16,18 @@ import (
 // What clusters hold of a governed object of which there is no record is good: somebody has made the object again, or the record is
 // lost. It is stored nowhere on the hub, so a cluster keeps its copy as it is until its wave has come.
 
-// keeps reports whether the copy on a cluster that is to keep what it was found with is left as it is. One that has the newest
+// keeps reports whether the copy on a cluster that is to keep what it was found with, or comes to the object, is left as it is. One that has the newest
 // content is cared for like any other, when a record says that the cluster may have that.
 func (a *applier) keeps(key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) bool {
+	switch {
+	case p.governed == nil:
+		return false
+	case !p.governed.keeps(a.member.Name):
+		// A cluster without a copy gets its first at once. What this replica has written since the record is known.
+		r, _ := a.state.clusterStatus(key, a.member.Name)
+		comes := r.hash == "" && r.reason != reasonKeepsContent || p.governed.enters(a.member.Name) && mayBeForeign(r.reason, r.hash)
+		return comes && found == member.Present && !a.holdsNewest(key, p, t, have)
+	}
 	return p.governed.recorded == nil || p.governed.recorded.Attempt == 0 || found != member.Present || !a.holdsNewest(key, p, t, have)
 }
 

@@ -33,6 +33,9 @@ type governance struct {
 	// recorded is what is written down of the rollout, or of that of what leads; nil if that is nothing yet. It is not
 	// to be modified.
 	recorded *refractv1alpha1.RolloutStatus
+	// placed are the clusters that the record says are to have a copy, and foreign those that may have another content.
+	placed  []placement.Target
+	foreign foreignContent
 	// kept are revisions that are not the newest, by name.
 	kept map[string]*material
 }
@@ -82,7 +85,7 @@ func (d *decider) governs(
 		}
 		return g, nil, true, err
 	}
-	g = &governance{warnings: warnings}
+	g = &governance{warnings: warnings, placed: k.placed, foreign: k.foreign}
 	if len(names) > 0 {
 		var more []string
 		g.policy, g.hold, more = release.Obeyed(named, d.policies.rollout)
@@ -162,6 +165,18 @@ func (g *governance) own(was *refractv1alpha1.RolloutStatus) *refractv1alpha1.Ro
 // found with that.
 func (g *governance) keeps(cluster string) bool {
 	return g != nil && (g.recorded == nil || release.Assigned(g.recorded, cluster).Name == release.Found)
+}
+
+// enters reports whether a copy that is there may have a content of another time, or of somebody else: the record does not say that the
+// cluster has one as it was to have it. Once the rollout has released a cluster that was found with such a content, it is written.
+func (g *governance) enters(cluster string) bool {
+	if g == nil || g.recorded == nil || g.keeps(cluster) {
+		return false
+	}
+	_, placed := find(g.placed, cluster)
+	_, unseen := slices.BinarySearch(g.foreign.unseen, cluster)
+	_, keeping := slices.BinarySearch(g.foreign.keeping, cluster)
+	return !placed || unseen || keeping && !release.Awaited(g.recorded, cluster)
 }
 
 // lost reports whether the revision that a cluster is to have is stored nowhere any more.

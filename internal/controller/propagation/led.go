@@ -122,7 +122,8 @@ func (d *decider) rolloutFor(leader Key) *refractv1alpha1.RolloutStatus {
 
 // governedBy returns how changes of an object go out that is led.
 func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Unstructured, by *led) (*governance, error) {
-	g := &governance{led: by}
+	k, _ := d.records.get(key)
+	g := &governance{led: by, placed: k.placed, foreign: k.foreign}
 	object, policies, err := d.parts(ctx, key, obj)
 	switch {
 	case errors.Is(err, revision.ErrTooLarge):

@@ -116,6 +116,7 @@ type known struct {
 	// placed is where the replica that leads has placed the object, and hash on what
 	// ground; for those that follow it.
 	placed   []placement.Target
+	foreign  foreignContent
 	hash     string
 	chosenBy *refractv1alpha1.PolicyReference
 	// asked is what users were asked about a change of the placement; zero if none waits.
@@ -326,7 +327,7 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 		uid:   rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
 		deleting: rec.GetDeletionTimestamp() != nil, bound: rec.bound(),
 		conditions: rec.status.Conditions, digest: sum,
-		placed: placedIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,
+		placed: placedIn(rec.status), foreign: foreignIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,
 		asked:    placement.QuestionOf(rec.status.Held),
 		readBack: readBack(rec.status.OverridePolicies, rec.status.DeletedPolicies, rec.status.Follows),
 		rollout:  rec.status.Rollout, steering: steeringOf(rec),
@@ -386,6 +387,33 @@ func isPlaced(row *refractv1alpha1.ClusterStatus) bool {
 // isTried reports whether a cluster has no copy as nothing is written: annotation dry-run.
 func isTried(row *refractv1alpha1.ClusterStatus) bool {
 	return row.Reason == reasonDryRun && row.Hash == ""
+}
+
+// foreignContent are clusters among those that are to have a copy where a copy may be there that is not as they were to have it, sorted.
+type foreignContent struct {
+	unseen  []string // Nothing is known of a copy.
+	keeping []string // There is one.
+}
+
+// foreignIn returns what a record says of that.
+func foreignIn(s *refractv1alpha1.PropagationStatus) (is foreignContent) {
+	for i := range s.Clusters {
+		switch row := &s.Clusters[i]; {
+		case !isPlaced(row):
+		case row.Reason == reasonKeepsContent:
+			is.keeping = append(is.keeping, row.Name)
+		case mayBeForeign(row.Reason, row.Hash):
+			is.unseen = append(is.unseen, row.Name)
+		}
+	}
+	slices.Sort(is.keeping)
+	slices.Sort(is.unseen)
+	return is
+}
+
+// mayBeForeign reports whether a copy on a cluster of which this is said may have any content.
+func mayBeForeign(reason, hash string) bool {
+	return hash == "" || reason == reasonKeepsContent || reason == reasonDryRun || reason == reasonAlreadyExists
 }
 
 // digest tells statuses apart.

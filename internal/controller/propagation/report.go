@@ -553,6 +553,9 @@ func (rep *reporter) elsewhere(key Key, p *desiredState, s refractv1alpha1.Clust
 	s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
 	if s.State == refractv1alpha1.StateDeleting || s.Reason == reasonDryRun && !p.dryRun {
 		s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
+		if p.governed != nil {
+			s.Hash = "" // Its replica looks at the copy first.
+		}
 	}
 	if t.variant == nil || rep.state.digest(key, t.variant.hash) != s.Hash {
 		s.State = pendingUnlessBroken(s.State)

@@ -152,8 +152,10 @@ func (rep *reporter) find(
 ) {
 	r, t := statuses[row.Name], p.targets[row.Name]
 	newest := t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash)
-	switch own := rep.shards.Owns(row.Name); {
-	case !p.governed.keeps(row.Name), c.Offline:
+	own := rep.shards.Owns(row.Name)
+	said := own && r.seq == p.seq && row.Reason == reasonKeepsContent
+	switch {
+	case !said && !p.governed.keeps(row.Name) && !p.governed.enters(row.Name), c.Offline:
 	case row.Reason == reasonUnreadable:
 		c.Offline = true // Nobody can look.
 	case own && r.seq != p.seq, !own && row.Reason == reasonAwaitsRollout && row.Hash != "" && !newest:

@@ -227,6 +227,7 @@ func (s *state) depart(key Key, e *objectState, now *desiredState) {
 func (e *objectState) carry(p *desiredState) (concerned []string) {
 	anew := e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid
 	for name, t := range p.targets {
+		e.comes(name, p)
 		if anew || !e.carried(name, p, t) {
 			concerned = append(concerned, name)
 		}
@@ -244,6 +245,17 @@ func (e *objectState) carry(p *desiredState) (concerned []string) {
 	}
 	slices.Sort(concerned)
 	return concerned
+}
+
+// comes forgets what a cluster held before it came to a governed object: a copy that is there still may have any content.
+func (e *objectState) comes(name string, p *desiredState) {
+	_, placed := find(e.previous.placed, name)
+	r, reported := e.statuses[name]
+	if placed || !reported || p.governed == nil {
+		return
+	}
+	r.hash = ""
+	e.statuses[name] = r
 }
 
 // carried carries a cluster over that is synced to the target, and reports whether it is.

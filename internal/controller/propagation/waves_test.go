@@ -241,7 +241,9 @@ func (s *simulation) run() []release.PlannedWave {
 		if status.Phase == refractv1alpha1.RolloutComplete && status.Target.Name == target.Name {
 			return s.waves
 		}
-		in.Now, in.Clusters = s.now, s.clusters(p)
+		if in.Now, in.Clusters = s.now, s.clusters(p); len(in.Clusters) == 0 {
+			return nil // It waits until it is placed.
+		}
 		is, until := release.Next(status, in)
 		if cmp.Equal(status, is) && !until.After(s.now) {
 			s.t.Fatalf("It does not go on: %+v", status)
