@@ -169,6 +169,6 @@ func (c *checker) checks() []func(context.Context) {
 	if c.Before {
 		return append(always, c.nodes, c.mayInstall)
 	}
-	return append(always, c.installed, c.deployments, c.definitions, c.rights, c.admissionPolicies, c.configurations,
+	return append(always, c.installed, c.deployments, c.definitions, c.rights, c.propagated, c.admissionPolicies, c.configurations,
 		c.certificates, c.answers, c.leases, c.members, c.conversions)
 }

@@ -178,7 +178,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	d.decideAgain(leaders.unknown)
 	src, known := d.sources.get(key)
 	if !known {
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+		return reconcile.Result{RequeueAfter: d.sources.again(key.GroupResource)}, nil
 	}
 	why, again, err := d.ready(ctx, key, &src, seen)
 	if err != nil || again > 0 {
@@ -200,6 +200,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		propagation: d.policies.propagation,
 		override:    d.policies.override,
 		resource:    d.sources.resource,
+		unlisted:    d.sources.unlisted,
 		followed:    leaders,
 		may:         d.policies.may,
 		unguarded:   d.unguarded,

@@ -3,6 +3,7 @@ package propagation
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -221,6 +222,8 @@ type inputs struct {
 	followed    followed
 	// resource returns the resource of a kind that the hub serves.
 	resource func(schema.GroupKind) (schema.GroupResource, bool)
+	// unlisted reports whether the hub does not let the objects of a type be listed; nil if it lets those of all.
+	unlisted func(schema.GroupResource) bool
 	// may reports whether an override policy may have an object of a namespace refer to
 	// something.
 	may func(policy tree.Policy, namespace string, ref reference.Reference) bool
@@ -632,6 +635,33 @@ func (p *desiredState) findFollowers(obj *unstructured.Unstructured, own []place
 		add(follows, f.GroupResource, f.Name, len(rendered))
 	}
 	p.followers, p.withheld = follows.clusters(parties), withheld.clusters(parties)
+	p.warnUnlisted(s)
+}
+
+// mostUnlisted is how many objects of a type are named that do not travel for want of a right.
+const mostUnlisted = 5
+
+// warnUnlisted warns of what does not travel with the object, as Refract does not have the right to see it.
+func (p *desiredState) warnUnlisted(s *inputs) {
+	if s.unlisted == nil {
+		return
+	}
+	names := map[string][]string{}
+	for key := range p.followers {
+		if s.unlisted(key.GroupResource) {
+			names[key.GroupResource.String()] = append(names[key.GroupResource.String()], key.Name)
+		}
+	}
+	for _, resource := range slices.Sorted(maps.Keys(names)) {
+		all := names[resource]
+		slices.Sort(all)
+		text := strings.Join(all[:min(len(all), mostUnlisted)], ", ")
+		if more := len(all) - mostUnlisted; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		p.warnings = append(p.warnings, fmt.Sprintf("%s %s does not travel with the object: Refract may not list %s on the hub; "+
+			"refract install --propagate, or propagation.types of the chart, permits a type", resource, text, resource))
+	}
 }
 
 // native says why each cluster has an object of its own, of this name in the namespace of

@@ -210,7 +210,7 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 	}
 	src, known := d.sources.get(follower)
 	switch {
-	case !known && recorded:
+	case !known && recorded && !d.sources.unlisted(follower.GroupResource):
 		return nil, false, nil
 	case !known:
 		return nil, true, nil // When something is known of it, it is decided about, and then about this key.

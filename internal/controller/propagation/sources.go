@@ -66,6 +66,9 @@ type sources struct {
 	defined    map[string]bool
 	discovered bool            // Whether the types were discovered once.
 	doubtful   map[string]bool // Groups that the hub could not tell of the last time.
+	// passedOver are the types that may not be listed, and unsaid whether some of them are yet to be logged.
+	passedOver map[schema.GroupResource]bool
+	unsaid     bool
 	// hung has, of each version of a type that took long to be converted to in vain, until when that is not tried.
 	hung map[schema.GroupVersionResource]time.Time
 }
@@ -106,6 +109,8 @@ func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log l
 		deletions: map[Key]*deletion{},
 		defined:   map[string]bool{},
 		hung:      map[schema.GroupVersionResource]time.Time{},
+
+		passedOver: map[schema.GroupResource]bool{},
 	}
 }
 
@@ -444,7 +449,13 @@ func (s *sources) objects() []*unstructured.Unstructured {
 func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, into *view, served func()) *cache.Reflector {
 	resource := s.dynamic.Resource(gvr)
 	onError := func(err error) {
-		if into.onError(err) && !apierrors.IsNotFound(err) {
+		first := into.onError(err)
+		switch {
+		case err == nil:
+			s.listed(gvr.GroupResource())
+		case apierrors.IsForbidden(err):
+			s.passOver(gvr.GroupResource())
+		case first && !apierrors.IsNotFound(err):
 			s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
 		}
 	}
@@ -463,6 +474,7 @@ func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, in
 			w, err := resource.Watch(ctx, o)
 			switch {
 			case err == nil:
+				s.listed(gvr.GroupResource())
 				served()
 			case !into.asked(): // The first list may be a watch, which is tried until it works.
 				onError(err)
@@ -473,6 +485,57 @@ func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, in
 	return cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, into, cache.ReflectorOptions{
 		Name: "hub/" + gvr.String(), TypeDescription: gvr.String(), Backoff: patience(),
 	})
+}
+
+// sayAfter is how long types are gathered that may not be listed, for one line of the log.
+const sayAfter = 2 * time.Second
+
+// passOver notes that a type may not be listed on the hub: the account has the right to some types alone.
+func (s *sources) passOver(resource schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.passedOver[resource] {
+		return
+	}
+	s.passedOver[resource] = true
+	if !s.unsaid {
+		s.unsaid = true
+		time.AfterFunc(sayAfter, s.sayPassedOver)
+	}
+}
+
+// listed notes that a type may be listed.
+func (s *sources) listed(resource schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.passedOver, resource)
+}
+
+func (s *sources) sayPassedOver() {
+	s.mu.Lock()
+	s.unsaid = false
+	var types []string
+	for resource := range s.passedOver {
+		types = append(types, resource.String())
+	}
+	s.mu.Unlock()
+	slices.Sort(types)
+	s.log.Info("Types may not be listed on the hub, and their objects are not propagated; refract check names those that carry a label", "types", types)
+}
+
+// unlisted reports whether a type may not be listed on the hub.
+func (s *sources) unlisted(resource schema.GroupResource) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.passedOver[resource]
+}
+
+// again is when to look again for an object of which nothing is known yet.
+func (s *sources) again(resource schema.GroupResource) time.Duration {
+	if s.unlisted(resource) {
+		return refused.Cap
+	}
+	return 200 * time.Millisecond
 }
 
 // source is what is known of a key on the hub.
