@@ -25,6 +25,9 @@ type natives struct {
 	// label is what they carry, and annotation what is "true" on them; about is an annotation
 	// that they carry with any value.
 	label, annotation, about string
+	// secret is the type of Secrets. Of an object of which only the metadata is known it says nothing: the annotation does, without
+	// which no API server stores a token.
+	secret corev1.SecretType
 }
 
 // How Kubernetes marks what it makes and keeps up to date, where it says so.
@@ -53,7 +56,7 @@ var nativesOf = map[schema.GroupResource][]natives{
 	},
 	// The token controller of each cluster makes the token of a ServiceAccount, and deletes a
 	// Secret that says it is one and names the UID of another cluster's ServiceAccount.
-	{Resource: "secrets"}:         {{about: corev1.ServiceAccountNameKey}},
+	{Resource: "secrets"}:         {{about: corev1.ServiceAccountNameKey}, {secret: corev1.SecretTypeServiceAccountToken}},
 	{Resource: "serviceaccounts"}: {{names: []string{"default"}}, {namespace: metav1.NamespaceSystem, names: controllers}},
 	{Resource: "nodes"}:           {{all: true}},
 
@@ -105,6 +108,9 @@ func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 		switch {
 		case n.all, n.named(o):
 			return keeps
+		case n.secret != "" && typeOf(o) == string(n.secret):
+			return fmt.Sprintf("each cluster makes the token of a ServiceAccount for itself, and type %s says that this Secret holds one; "+
+				"propagate the ServiceAccount, and create the Secret on each cluster if pods need it", n.secret)
 		case n.about != "" && hasAnnotation(o, n.about):
 			return fmt.Sprintf("each cluster makes the token of a ServiceAccount for itself, and annotation %s says that this Secret holds one; "+
 				"propagate the ServiceAccount, and create the Secret on each cluster if pods need it", n.about)
@@ -118,6 +124,16 @@ func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 		return fmt.Sprintf("the controller of %s made this object, and each cluster makes its own; propagate %s instead", owner, owner)
 	}
 	return ""
+}
+
+// typeOf returns the type that a Secret has; empty if only its metadata is known.
+func typeOf(o metav1.Object) string {
+	whole, ok := o.(interface{ UnstructuredContent() map[string]any })
+	if !ok {
+		return ""
+	}
+	text, _ := whole.UnstructuredContent()["type"].(string)
+	return text
 }
 
 func hasAnnotation(o metav1.Object, key string) bool {

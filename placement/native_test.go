@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"refract.dev/placement"
@@ -86,4 +87,17 @@ func TestNative(t *testing.T) {
 
 func controlledBy(apiVersion, kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: name, Controller: new(true)}}
+}
+
+// TestNativeToken: a Secret of the type of tokens holds one, whether or not it is annotated yet, as in a file.
+func TestNativeToken(t *testing.T) {
+	for secretType, want := range map[string]bool{"kubernetes.io/service-account-token": true, "Opaque": false, "": false} {
+		secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": secretType}}
+		secret.SetNamespace("shop")
+		secret.SetName("token")
+		why := placement.Native(schema.GroupResource{Resource: "secrets"}, secret)
+		if (why != "") != want || want && !strings.Contains(why, "propagate the ServiceAccount") {
+			t.Errorf("type %q: want it native: %t, got %q", secretType, want, why)
+		}
+	}
 }
