@@ -225,9 +225,8 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
 	clusters := &member.Reconciler{
 		Client: hub.client, Secrets: hub.secrets, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
-		Now:     o.Now,
 		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
-		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed,
+		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed, Now: o.Now,
 	}
 	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
 	return &Controller{
