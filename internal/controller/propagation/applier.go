@@ -514,6 +514,8 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 		return a.failed(key, r)
 	case have.Native:
 		return a.native(key, r)
+	case !a.ours(key, have) && a.adopts(p, have) && a.keeps(key, p, t, have, member.Present):
+		return a.keep(key, p, t, have, member.Present)
 	case have.MadeFor == a.hub && have.Source == "", !a.ours(key, have) && a.adopts(p, have):
 		// A namespace that copies needed before its own copy came, or what the object
 		// asks to take over.

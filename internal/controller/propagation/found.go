@@ -11,6 +11,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/release"
 )
 
 // What clusters hold of a governed object of which there is no record is good: somebody has made the object again, or the record is
@@ -25,10 +26,19 @@ func (a *applier) keeps(key Key, p *desiredState, t *target, have member.Copy, f
 	case !p.governed.keeps(a.member.Name):
 		// A cluster without a copy gets its first at once. What this replica has written since the record is known.
 		r, _ := a.state.clusterStatus(key, a.member.Name)
-		comes := r.hash == "" && r.reason != reasonKeepsContent || p.governed.enters(a.member.Name) && mayBeForeign(r.reason, r.hash)
+		comes := r.hash == "" && r.reason != reasonKeepsContent || p.governed.enters(a.member.Name) && mayBeForeign(r.reason, r.hash) || a.setBack(p, t, r, have)
 		return comes && found == member.Present && !a.holdsNewest(key, p, t, have)
 	}
 	return p.governed.recorded == nil || p.governed.recorded.Attempt == 0 || found != member.Present || !a.holdsNewest(key, p, t, have)
+}
+
+// setBack reports whether a copy contradicts the record: that says that the cluster holds what it is to have, this replica has not written to it,
+// and the copy has the mark of another content. So it is when the hub was restored from a backup: the content of then waits for its turn.
+func (a *applier) setBack(p *desiredState, t *target, r clusterStatus, have member.Copy) bool {
+	if r.reason == reasonKeepsContent {
+		return !release.Awaited(p.governed.recorded, a.member.Name)
+	}
+	return r.uid == "" && t.variant != nil && r.hash == t.variant.hash && have.Hash != "" && have.Hash != r.hash
 }
 
 // keep leaves the copy as it is, and says what it is.

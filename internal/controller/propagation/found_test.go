@@ -21,6 +21,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/revision"
+	"refract.dev/placement"
 	"refract.dev/release"
 )
 
@@ -354,5 +355,87 @@ func TestKeptAgain(t *testing.T) {
 	clear(rollouts)
 	if result, err := v.sweep(t.Context(), "shop"); err != nil || result.RequeueAfter == keptAgain {
 		t.Errorf("want nobody to look any more, got %s, %v", result.RequeueAfter, err)
+	}
+}
+
+// released is how a change goes out when the turn of a cluster has come.
+func released(cluster string, target refractv1alpha1.Revision) *governance {
+	return &governance{target: target, placed: on(cluster), recorded: &refractv1alpha1.RolloutStatus{
+		UID: "1", Attempt: 4, Phase: refractv1alpha1.RolloutProgressing, Target: target, LastGood: revisionNamed(release.Found),
+		Current: []refractv1alpha1.ReleasedCluster{{Name: cluster}},
+	}}
+}
+
+// TestAdoptedInTurn has a governed object take over what others have made: a change of what the cluster runs, which waits for its wave.
+func TestAdoptedInTurn(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	d := newDepot()
+	a, _ := applierOf(t, d, 0)
+	p := wanted(t, "web", "m")
+	adopting, _ := placement.KeepingOf(map[string]string{
+		corev1alpha1.ConflictResolutionAnnotation: "adopt", corev1alpha1.ClustersToAdoptAnnotation: `{"regexp": ".*"}`,
+	})
+	p.keeping = adopting
+	target := revisionNamed("new")
+	recorded := &refractv1alpha1.RolloutStatus{UID: "1", Attempt: 1, Phase: refractv1alpha1.RolloutComplete, Target: target, LastGood: target}
+	p.governed = &governance{recorded: recorded, target: target, placed: on("m")}
+	somebodys := d.copyOf("web", "")
+	somebodys.Annotations, somebodys.Labels = nil, nil
+	d.put(somebodys)
+	a.state.setDesired(key, p, previous{uid: "1", placed: on("m"), statuses: []refractv1alpha1.ClusterStatus{{
+		Name: "m", State: refractv1alpha1.StateFailed, Reason: reasonAlreadyExists,
+	}}}, nil)
+	look := func(want string, adopted bool) {
+		t.Helper()
+		if _, err := a.applyOne(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := a.state.clusterStatus(key, "m")
+		is := false
+		d.change(func() { is = d.configMaps["web"].Annotations[refractv1alpha1.SourceAnnotation] != "" })
+		if got := string(r.state) + " " + r.reason; got != want || is != adopted {
+			t.Errorf("want %s, adopted %t, got %s, adopted %t", want, adopted, got, is)
+		}
+	}
+	look("Pending KeepsContent", false)
+	look("Pending KeepsContent", false)
+	p = wanted(t, "web", "m")
+	p.keeping = adopting
+	p.governed = released("m", target)
+	a.state.setDesired(key, p, previous{uid: "1", placed: on("m")}, nil)
+	look("Synced ", true)
+}
+
+// TestHubSetBack restores a hub from a backup: its record says that a cluster holds the content of then, and the cluster has a newer one.
+func TestHubSetBack(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	d := newDepot()
+	a, _ := applierOf(t, d, 0)
+	p := wanted(t, "web", "m")
+	target := revisionNamed("then")
+	recorded := &refractv1alpha1.RolloutStatus{UID: "1", Attempt: 3, Phase: refractv1alpha1.RolloutComplete, Target: target, LastGood: target}
+	p.governed = &governance{recorded: recorded, target: target, placed: on("m")}
+	d.put(d.copyOf("web", "newer"))
+	d.tell(t, a.member, key)
+	a.state.setDesired(key, p, previous{uid: "1", placed: on("m"), statuses: []refractv1alpha1.ClusterStatus{{
+		Name: "m", State: refractv1alpha1.StateSynced, Hash: p.targets["m"].variant.hash,
+	}}}, nil)
+	for range 2 {
+		if _, err := a.applyOne(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := a.state.clusterStatus(key, "m")
+		if sent := d.sent(); len(sent) > 0 || r.reason != reasonKeepsContent {
+			t.Errorf("want the copy to be kept, got %v, %s %s", sent, r.reason, r.message)
+		}
+	}
+	p = wanted(t, "web", "m")
+	p.governed = released("m", target)
+	a.state.setDesired(key, p, previous{uid: "1", placed: on("m")}, nil)
+	if _, err := a.applyOne(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := a.state.clusterStatus(key, "m"); r.state != refractv1alpha1.StateSynced {
+		t.Errorf("want the content of then when the turn of the cluster has come, got %s %s", r.state, r.message)
 	}
 }
