@@ -26,7 +26,8 @@ func (a *applier) keeps(key Key, p *desiredState, t *target, have member.Copy, f
 	case !p.governed.keeps(a.member.Name):
 		// A cluster without a copy gets its first at once. What this replica has written since the record is known.
 		r, _ := a.state.clusterStatus(key, a.member.Name)
-		comes := r.hash == "" && r.reason != reasonKeepsContent || p.governed.enters(a.member.Name) && mayBeForeign(r.reason, r.hash) || a.setBack(p, t, r, have)
+		comes := r.hash == "" && r.reason != reasonKeepsContent || a.setBack(p, t, r, have) ||
+			p.governed.enters(a.member.Name) && mayBeForeign(r.reason, r.hash)
 		return comes && found == member.Present && !a.holdsNewest(key, p, t, have)
 	}
 	return p.governed.recorded == nil || p.governed.recorded.Attempt == 0 || found != member.Present || !a.holdsNewest(key, p, t, have)

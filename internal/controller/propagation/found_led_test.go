@@ -60,7 +60,12 @@ func TestFollowerFound(t *testing.T) {
 				d.put(there)
 				d.tell(t, a.member, key)
 			}
-			a.state.setDesired(key, p, previous{uid: "1"}, nil)
+			was := previous{uid: "1"}
+			if name == "Turn" { // It has said before what it keeps.
+				was.placed, was.statuses = on("m"), []refractv1alpha1.ClusterStatus{{Name: "m", Reason: reasonKeepsContent, Hash: tc.content}}
+				p.governed.placed = was.placed
+			}
+			a.state.setDesired(key, p, was, nil)
 			if _, err := a.applyOne(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
