@@ -74,7 +74,7 @@ func reportOf(name, text string) *status.Object {
 			Rollout: &refractv1alpha1.RolloutStatus{
 				Phase: refractv1alpha1.RolloutHalted, Message: text, Target: refractv1alpha1.Revision{Name: text}, LastGood: refractv1alpha1.Revision{Name: "b"}, Awaits: text,
 				Failed: []refractv1alpha1.FailedCluster{{Name: "eu-1", Message: text}}, Waves: []refractv1alpha1.WaveStatus{{Name: text, Clusters: 1}},
-				Policies: []refractv1alpha1.PolicyReference{{Kind: "RolloutPolicy", Namespace: "shop", Name: text}},
+				Policies: []refractv1alpha1.ObeyedPolicy{{PolicyReference: refractv1alpha1.PolicyReference{Kind: "RolloutPolicy", Namespace: "shop", Name: text}}},
 			},
 		},
 	}
