@@ -10,6 +10,7 @@ import (
 	"refract.dev/inject"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/preview"
+	"refract.dev/internal/offline/validation"
 	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
@@ -114,10 +115,10 @@ func checkTooLate(pods []preview.Pod, out *report) {
 		for _, list := range podtemplate.ListKeys {
 			path := "/spec/" + list
 			after := map[string]map[string]any{}
-			for _, container := range members(lookup(pod.After, path), path) {
+			for _, container := range validation.Members(lookup(pod.After, path), path) {
 				after[nameOf(container)] = container
 			}
-			for at, container := range members(lookup(pod.Before, path), path) {
+			for at, container := range validation.Members(lookup(pod.Before, path), path) {
 				checkExpansions(out, pod, at, container, after[nameOf(container)])
 			}
 		}
@@ -130,11 +131,11 @@ var expansion = regexp.MustCompile(`\$(?:\$|\(([^()]*)\))`)
 // checkExpansions looks at the variables that a container had before.
 func checkExpansions(out *report, pod *preview.Pod, at string, before, after map[string]any) {
 	order := map[string]int{}
-	for i, v := range namesAt(after["env"]) {
+	for i, v := range validation.NamesAt(after["env"]) {
 		order[v] = i + 1
 	}
-	own := namesAt(before["env"])
-	for path, variable := range members(before["env"], at+"/env") {
+	own := validation.NamesAt(before["env"])
+	for path, variable := range validation.Members(before["env"], at+"/env") {
 		value, _ := variable["value"].(string)
 		for _, found := range expansion.FindAllStringSubmatch(value, -1) {
 			name := found[1]

@@ -7,6 +7,7 @@ import (
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
 	"refract.dev/internal/offline/schema"
+	"refract.dev/internal/offline/validation"
 )
 
 // types are what the kinds of the objects want, and how objects that name policies
@@ -34,7 +35,7 @@ func typesOf(objects []manifest.Object, outcomes []render.Outcome, ended func() 
 		if found := t.Check(object, nil); len(found) > 0 {
 			t.wrong[o] = found
 		}
-		if more := refused(object); len(more) > 0 && !t.misshapen(o) {
+		if more := validation.Check(object); len(more) > 0 && !t.misshapen(o) {
 			t.wrong[o] = slices.Concat(t.wrong[o], more)
 		}
 	}
@@ -53,8 +54,4 @@ func around(path string) string { return path[:max(strings.LastIndexByte(path, '
 
 // misshapen reports whether an object is not what its type wants in a way that
 // keeps rules from finding what they are about.
-func (t *types) misshapen(o *render.Outcome) bool {
-	return slices.ContainsFunc(t.wrong[o], func(m schema.Mismatch) bool {
-		return m.Message == schema.NoSuchField || m.Message == schema.IsMissing || m.Path == "/kind" || m.Path == "/apiVersion"
-	})
-}
+func (t *types) misshapen(o *render.Outcome) bool { return validation.Misshapen(t.wrong[o]) }

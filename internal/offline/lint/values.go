@@ -8,6 +8,7 @@ import (
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
 	"refract.dev/internal/offline/schema"
+	"refract.dev/internal/offline/validation"
 	"refract.dev/tree"
 )
 
@@ -77,7 +78,7 @@ func (v *values) compare(o *render.Outcome, out *report) {
 		if v.types.misshapen(o) {
 			continue
 		}
-		for _, m := range refused(at.variant.Object.Object) {
+		for _, m := range validation.Check(at.variant.Object.Object) {
 			if !slices.ContainsFunc(before, func(b schema.Mismatch) bool { return b.Message == m.Message }) {
 				v.noteAround(at, m)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/schema"
+	"refract.dev/internal/offline/validation"
 	"refract.dev/override"
 	"refract.dev/tree"
 )
@@ -92,6 +93,10 @@ func (o *Outcome) checkTypes(t *Types) {
 	}
 	template := override.Template(o.Object.Content).Object
 	wrong := t.Check(template, nil)
+	fits := !validation.Misshapen(wrong)
+	if fits {
+		wrong = append(wrong, validation.Check(template)...)
+	}
 	if o.asks() {
 		for _, m := range wrong {
 			o.refused = true
@@ -104,18 +109,32 @@ func (o *Outcome) checkTypes(t *Types) {
 			continue
 		}
 		for _, m := range t.Check(v.Object.Object, template) {
-			by := lastAt(v.Changes, m.Path)
-			if by == nil || by.Rule == tree.NoRule || slices.Contains(wrong, m) {
-				continue
+			if !slices.Contains(wrong, m) {
+				o.refuse(v, m, lastAt(v.Changes, m.Path))
 			}
-			w := override.Warning{Author: *by, Path: m.Path, Message: refusal(m)}
-			v.Warnings = append(slices.Clip(v.Warnings), w)
-			if o.refusals == nil {
-				o.refusals = map[override.Warning]bool{}
+		}
+		if !fits {
+			continue
+		}
+		for _, m := range validation.Check(v.Object.Object) {
+			if !slices.ContainsFunc(wrong, func(was schema.Mismatch) bool { return was.Message == m.Message }) {
+				o.refuse(v, m, lastAround(v.Changes, m.Path))
 			}
-			o.refusals[w] = true
 		}
 	}
+}
+
+// refuse warns that an API server refuses a variant because of a change.
+func (o *Outcome) refuse(v *override.Variant, m schema.Mismatch, by *tree.Author) {
+	if by == nil || by.Rule == tree.NoRule {
+		return
+	}
+	w := override.Warning{Author: *by, Path: m.Path, Message: refusal(m)}
+	v.Warnings = append(slices.Clip(v.Warnings), w)
+	if o.refusals == nil {
+		o.refusals = map[override.Warning]bool{}
+	}
+	o.refusals[w] = true
 }
 
 // asks reports whether the object asks for a policy, or travels with one that does.
@@ -128,6 +147,17 @@ func lastAt(changes []tree.Change, path string) *tree.Author {
 	for i := range slices.Backward(changes) {
 		if c := &changes[i]; tree.Covers(c.Path, path) || tree.Covers(path, c.Path) {
 			return c.By
+		}
+	}
+	return nil
+}
+
+// lastAround is lastAt for what is wrong together with something else: when nothing changed at the place, something near it
+// did.
+func lastAround(changes []tree.Change, path string) *tree.Author {
+	for ; path != ""; path, _ = split(path) {
+		if by := lastAt(changes, path); by != nil {
+			return by
 		}
 	}
 	return nil

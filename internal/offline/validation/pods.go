@@ -1,4 +1,4 @@
-package lint
+package validation
 
 import (
 	"fmt"
@@ -74,7 +74,7 @@ func (c *content) strategy() {
 	is, _ := c.at(of.path + "/type").(string)
 	parameters, _ := c.at(of.path + "/rollingUpdate").(map[string]any)
 	switch surge, unavailable := parameters["maxSurge"], parameters["maxUnavailable"]; {
-	case is != "" && !slices.Contains(of.types, is):
+	case is != "" && c.kind.Kind != "Deployment" && !slices.Contains(of.types, is): // Of a Deployment the schema says so.
 		c.refusef(of.path+"/type", "is %q, want %s in a %s", is, strings.Join(of.types, " or "), c.kind.Kind)
 	case parameters == nil:
 	case is != "" && is != rolling:
@@ -105,7 +105,7 @@ func (c *content) modes() {
 	if !ok {
 		return
 	}
-	for path, volume := range members(c.at(spec+"/volumes"), spec+"/volumes") {
+	for path, volume := range Members(c.at(spec+"/volumes"), spec+"/volumes") {
 		for _, source := range slices.Sorted(maps.Keys(volume)) {
 			from, _ := volume[source].(map[string]any)
 			if from == nil {
@@ -114,7 +114,7 @@ func (c *content) modes() {
 			at := path + "/" + source
 			c.mode(at+"/defaultMode", from["defaultMode"])
 			c.modesOf(from, at)
-			for within, projected := range members(from["sources"], at+"/sources") {
+			for within, projected := range Members(from["sources"], at+"/sources") {
 				for _, source := range slices.Sorted(maps.Keys(projected)) {
 					if from, _ := projected[source].(map[string]any); from != nil {
 						c.modesOf(from, within+"/"+source)
@@ -126,7 +126,7 @@ func (c *content) modes() {
 }
 
 func (c *content) modesOf(source map[string]any, path string) {
-	for at, item := range members(source["items"], path+"/items") {
+	for at, item := range Members(source["items"], path+"/items") {
 		c.mode(at+"/mode", item["mode"])
 	}
 }

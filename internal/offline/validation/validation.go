@@ -1,4 +1,6 @@
-package lint
+// Package validation knows what API servers check of the types that they serve and that their schemas do
+// not say: ports, selectors, strategies, limits. It is pure.
+package validation
 
 import (
 	"fmt"
@@ -16,7 +18,6 @@ import (
 
 	"refract.dev/internal/offline/schema"
 	"refract.dev/podtemplate"
-	"refract.dev/tree"
 )
 
 // refusals are what API servers check of the types they serve and their schemas
@@ -32,15 +33,23 @@ var refusals = []func(*content){
 	(*content).containers,
 }
 
-// refused returns why an API server refuses an object that is as its schema
-// wants. A message names what it is about, and is the same wherever that stands.
-func refused(object map[string]any) []schema.Mismatch {
+// Check returns why an API server refuses an object that is as its schema
+// wants. A message names what it is about, and is the same wherever that stands. Ask [Misshapen] first.
+func Check(object map[string]any) []schema.Mismatch {
 	u := unstructured.Unstructured{Object: object}
 	c := &content{object: object, kind: u.GroupVersionKind().GroupKind()}
 	for _, look := range refusals {
 		look(c)
 	}
 	return c.found
+}
+
+// Misshapen reports whether an object, in which these mismatches with its schema were found, lacks the shape in which
+// its fields can be looked for.
+func Misshapen(found []schema.Mismatch) bool {
+	return slices.ContainsFunc(found, func(m schema.Mismatch) bool {
+		return m.Message == schema.NoSuchField || m.Message == schema.IsMissing || m.Path == "/kind" || m.Path == "/apiVersion"
+	})
 }
 
 // content is an object that is looked at.
@@ -54,11 +63,15 @@ func (c *content) refusef(path, format string, args ...any) {
 	c.found = append(c.found, schema.Mismatch{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// at returns the value at a place; nil if there is none.
+// at returns the value at a place in objects, whose keys need no escape; nil if there is none.
 func (c *content) at(path string) any {
-	value, err := tree.Lookup(c.object, tree.MustParse(path))
-	if err != nil {
-		return nil
+	var value any = c.object
+	for key := range strings.SplitSeq(path[1:], "/") {
+		object, ok := value.(map[string]any)
+		if !ok {
+			return nil
+		}
+		value = object[key]
 	}
 	return value
 }
@@ -134,15 +147,15 @@ func (c *content) servicePorts() {
 	if c.kind != (k8sschema.GroupKind{Kind: "Service"}) {
 		return
 	}
-	for path, p := range members(c.at("/spec/ports"), "/spec/ports") {
+	for path, p := range Members(c.at("/spec/ports"), "/spec/ports") {
 		c.port(path+"/port", p["port"], 1)
 		c.port(path+"/targetPort", p["targetPort"], 1)
 		c.port(path+"/nodePort", p["nodePort"], 0)
 	}
 }
 
-// members goes through the objects of a list, with their places.
-func members(list any, path string) func(yield func(string, map[string]any) bool) {
+// Members goes through the objects of a list, with their places.
+func Members(list any, path string) func(yield func(string, map[string]any) bool) {
 	return func(yield func(string, map[string]any) bool) {
 		elements, _ := list.([]any)
 		for i, e := range elements {
@@ -158,9 +171,9 @@ func (c *content) containers() {
 	if !ok {
 		return
 	}
-	volumes := namesAt(c.at(spec + "/volumes"))
+	volumes := NamesAt(c.at(spec + "/volumes"))
 	if c.workload("StatefulSet") {
-		for _, claim := range members(c.at("/spec/volumeClaimTemplates"), "") {
+		for _, claim := range Members(c.at("/spec/volumeClaimTemplates"), "") {
 			name, _, _ := unstructured.NestedString(claim, "metadata", "name")
 			volumes = append(volumes, name)
 		}
@@ -169,9 +182,9 @@ func (c *content) containers() {
 		c.resources(spec, pods)
 	}
 	// Schemas say that names are not twice in a list; here they are not in two.
-	initial := namesAt(c.at(spec + "/" + podtemplate.ListKeys[0]))
+	initial := NamesAt(c.at(spec + "/" + podtemplate.ListKeys[0]))
 	for list, key := range podtemplate.ListKeys {
-		for path, container := range members(c.at(spec+"/"+key), spec+"/"+key) {
+		for path, container := range Members(c.at(spec+"/"+key), spec+"/"+key) {
 			if name := nameOf(container); list > 0 && name != "" && slices.Contains(initial, name) {
 				c.refusef(path+"/name", "is %q, as that of an init container", name)
 			}
@@ -180,21 +193,32 @@ func (c *content) containers() {
 	}
 }
 
-func namesAt(list any) []string {
+// NamesAt returns the names of the objects of a list.
+func NamesAt(list any) []string {
 	elements, _ := list.([]any)
-	return namesOf(elements)
+	names := make([]string, len(elements))
+	for i, e := range elements {
+		m, _ := e.(map[string]any)
+		names[i] = nameOf(m)
+	}
+	return names
+}
+
+func nameOf(element map[string]any) string {
+	name, _ := element["name"].(string)
+	return name
 }
 
 func (c *content) container(path string, container map[string]any, volumes []string) {
-	for at, p := range members(container["ports"], path+"/ports") {
+	for at, p := range Members(container["ports"], path+"/ports") {
 		c.port(at+"/containerPort", p["containerPort"], 1)
 		c.port(at+"/hostPort", p["hostPort"], 0)
 	}
-	for at, e := range members(container["env"], path+"/env") {
+	for at, e := range Members(container["env"], path+"/env") {
 		c.variable(at, e)
 	}
 	c.resources(path, container)
-	for at, m := range members(container["volumeMounts"], path+"/volumeMounts") {
+	for at, m := range Members(container["volumeMounts"], path+"/volumeMounts") {
 		if name := nameOf(m); name != "" && !slices.Contains(volumes, name) {
 			c.refusef(at+"/name", "is %q, and there is no such volume", name)
 		}
