@@ -182,7 +182,7 @@ type PropagationStatus struct {
 	// +optional
 	Held *HeldPlacement `json:"held,omitempty"`
 
-	// Follows are the objects that refer to this one, and with which it travels.
+	// Follows are the objects that refer to this one, and with which it travels: the first 1,000 of them.
 	// +optional
 	// +listType=atomic
 	Follows []FollowedObject `json:"follows,omitempty"`

@@ -759,7 +759,7 @@ func (p *desiredState) variant(c *content, changes []tree.Change, secret bool) *
 
 // followed are the objects that the object travels with, as it is reported.
 func (p *desiredState) followed() (all []refractv1alpha1.FollowedObject) {
-	for _, leader := range p.follows {
+	for _, leader := range p.follows[:min(len(p.follows), mostFollowed)] {
 		all = append(all, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
 	}
 	return all

@@ -12,16 +12,20 @@ const (
 	// mostStatus is how many bytes of JSON a status has at most, if what is said of clusters can be said more briefly: etcd refuses a request
 	// of 1.5 MiB. What is decided comes first. A rollout that cannot be written down is not stopped.
 	mostStatus = 1 << 20
+	// mostFollowed is how many objects a status names with which its object travels. A ConfigMap may travel with all Deployments of a namespace.
+	mostFollowed = 1000
 	// rowSize is about what a row has beside its texts.
 	rowSize = 512
 )
 
-// briefer are ways to say less of a cluster, each less than the one before. What is read back after a restart stays.
+// briefer are ways to say less of a cluster, each less than the one before. What is read back after a restart stays, but for what the copy itself
+// tells then: which fields Refract owns.
 var briefer = []func(row *refractv1alpha1.ClusterStatus){
 	func(row *refractv1alpha1.ClusterStatus) { cutTexts(row, 200) },
 	func(row *refractv1alpha1.ClusterStatus) { cutTexts(row, 60) },
 	func(row *refractv1alpha1.ClusterStatus) { cutTexts(row, 0) },
 	func(row *refractv1alpha1.ClusterStatus) { row.Policies, row.Drift = nil, nil },
+	func(row *refractv1alpha1.ClusterStatus) { row.Fields = "" },
 }
 
 func cutTexts(row *refractv1alpha1.ClusterStatus, most int) {

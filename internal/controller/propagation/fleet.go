@@ -205,9 +205,7 @@ func location(key Key, p *desiredState, was previous) (*unstructured.Unstructure
 			Name: was.placed[i].Cluster, State: refractv1alpha1.StateSynced, Replicas: was.placed[i].Replicas,
 		})
 	}
-	for _, leader := range p.follows {
-		r.status.Follows = append(r.status.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
-	}
+	r.status.Follows = p.followed()
 	kind := refractv1alpha1.KindPropagation
 	if key.Namespace == "" {
 		kind = refractv1alpha1.KindClusterPropagation
