@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,6 +65,7 @@ func TestNamedSecrets(t *testing.T) {
 		return fmt.Sprintf(`{apiVersion: v1, kind: List, items: [
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}},
 {apiVersion: v1, kind: Secret, metadata: {name: db, namespace: shop}},
+{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: all}}},
 {apiVersion: v1, kind: Secret, metadata: {name: other, namespace: %s}},
 {apiVersion: core.kubeadmiral.io/v1alpha1, kind: PropagationPolicy, metadata: {name: all, namespace: shop}, spec: {schedulingMode: Duplicate}},
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: all}}, spec: {
@@ -90,9 +92,16 @@ func TestNamedSecrets(t *testing.T) {
 		return err
 	})
 	out, err := env.Refract("check", "--kubeconfig", env.Kubeconfig("hub"))
-	if !strings.Contains(out, "propagated   objects of ") || !strings.Contains(out, "deployments.apps") {
-		t.Errorf("want the check to say which types are propagated, got %v\n%s", err, out)
+	if !strings.Contains(out, "as Refract may not list their types: configmaps shop/settings\n") {
+		t.Errorf("want the check to name what is labelled in vain, got %v\n%s", err, out)
 	}
+	harness.Eventually(t, "the log says which types are passed over", func(context.Context) error {
+		log, err := os.ReadFile(refract.Log)
+		if err == nil && !strings.Contains(string(log), "Types may not be listed on the hub") {
+			err = errors.New("it does not")
+		}
+		return err
+	})
 
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
