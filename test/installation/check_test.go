@@ -101,7 +101,7 @@ func slowToHeal() []fault {
 		{
 			name: "RightMissing", reason: "A role was narrowed.",
 			do: func(w *world) func() {
-				w.kubectl("", "patch", "clusterrole", "refract-hub", "--type=json", `-p=[{"op":"remove","path":"/rules/2"}]`)
+				w.kubectl("", "patch", "clusterrole", "refract-hub", "--type=json", `-p=[{"op":"remove","path":"/rules/4"}]`)
 				return func() { w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-") }
 			},
 			check: "rights", want: "system:serviceaccount:kube-admiral-system:refract may not get customresourcedefinitions", advice: "refract install",
