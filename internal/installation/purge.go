@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -147,10 +148,7 @@ func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 // credentials returns the Secrets that were created for FederatedClusters. Others stay.
 func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	members := &corev1alpha1.FederatedClusterList{}
-	if err := r.Client.List(ctx, members); err != nil {
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return nil, nil
-		}
+	if err := r.Client.List(ctx, members); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
 	var secrets []client.Object
@@ -165,7 +163,27 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 			r.Tell(stays)
 		}
 	}
-	return secrets, nil
+	left, err := r.orphans(ctx, members.Items)
+	return append(secrets, left...), err
+}
+
+// orphans returns the Secrets that `refract join` has made for clusters that are gone, as after `kubectl delete federatedcluster` while
+// nothing of Refract ran.
+func (r *Removal) orphans(ctx context.Context, members []corev1alpha1.FederatedCluster) ([]client.Object, error) {
+	list := &corev1.SecretList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels{refractv1alpha1.JoinedLabel: "true"}); err != nil {
+		return nil, fmt.Errorf("listing the credentials of members in namespace %s: %w", r.Namespace, err)
+	}
+	var orphans []client.Object
+	for i := range list.Items {
+		secret := &list.Items[i]
+		if !slices.ContainsFunc(members, func(fc corev1alpha1.FederatedCluster) bool {
+			return fc.Spec.SecretRef.Name == secret.Name || secret.Annotations[refractv1alpha1.JoinedAnnotation] == string(fc.UID)
+		}) {
+			orphans = append(orphans, exactly("", "Secret", secret))
+		}
+	}
+	return orphans, nil
 }
 
 // release takes off our finalizers, which nobody heeds any more, and returns from how many objects: those of others stay. What was being

@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,5 +98,43 @@ func convertedBy(namespace, service string) client.Object {
 			},
 		},
 		Status: apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1", "v2"}},
+	}
+}
+
+// TestCredentialsOfThoseWhoLeft: a purge deletes the Secrets that join made for clusters that are there and for those that are gone, and no
+// Secret that somebody else made or that another cluster refers to.
+func TestCredentialsOfThoseWhoLeft(t *testing.T) {
+	scheme, err := hub.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := func(name, uid string, labels map[string]string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "refract", Name: name, Labels: labels, Annotations: map[string]string{refractv1alpha1.JoinedAnnotation: uid},
+		}}
+	}
+	cluster := func(name, secret string) *corev1alpha1.FederatedCluster {
+		return &corev1alpha1.FederatedCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+			Spec:       corev1alpha1.FederatedClusterSpec{SecretRef: corev1alpha1.LocalSecretReference{Name: secret}},
+		}
+	}
+	joined := map[string]string{refractv1alpha1.JoinedLabel: "true"}
+	elsewhere := secret("elsewhere", "uid-gone", joined)
+	elsewhere.Namespace = "shop"
+	r := &Removal{Namespace: "refract", Tell: func(string) {}, Client: fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(
+		cluster("eu-1", "eu-1"), cluster("eu-2", "shared"), secret("eu-1", "uid-eu-1", joined), secret("gone", "uid-gone", joined),
+		secret("shared", "uid-gone", joined), secret("own", "uid-gone", nil), elsewhere,
+	).Build()}
+	found, err := r.credentials(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, o := range found {
+		names = append(names, o.GetNamespace()+"/"+o.GetName())
+	}
+	if want := []string{"refract/eu-1", "refract/gone"}; !slices.Equal(names, want) {
+		t.Errorf("want %q to be deleted, got %q", want, names)
 	}
 }
