@@ -41,7 +41,7 @@ type Options struct {
 	Client client.Client
 	// Log is told what an operator acts on.
 	Log logr.Logger
-	// Now is the clock, which all replicas share. Required.
+	// Now is the clock, which all replicas share; nil means that of the machine.
 	Now func() time.Time
 }
 
@@ -60,7 +60,9 @@ const concurrent = verifying + 2
 // must be served. Every replica answers; the one that the manager has lead does the rest.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	t := newRegistry(o.Log)
-	t.keeper.now = o.Now
+	if o.Now != nil {
+		t.keeper.now = o.Now
+	}
 	o.Server.Handle(Path, t)
 	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
 	if err := follow(ctx, mgr, t, o.Server); err != nil {
