@@ -108,6 +108,10 @@ var left = []struct {
 			"refract-injection: list services.",
 			"refract-injection: list statefulsets.apps",
 			"refract-injection: list validatingwebhookconfigurations.admissionregistration.k8s.io refract-injection",
+			"refract: list *.core.kubeadmiral.io",
+			"refract: list *.refract.dev",
+			"refract: list customresourcedefinitions.apiextensions.k8s.io",
+			"refract: list namespaces.",
 		},
 	},
 	{
