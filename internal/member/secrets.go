@@ -28,7 +28,7 @@ const (
 	mostSecretChanges = 4096
 )
 
-// pausesRefused are those after a Secret may not be read: a right that somebody gives is taken up within half a minute.
+// pausesRefused are the pauses while RBAC does not let a Secret be read: a new right takes effect within half a minute.
 var pausesRefused = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 50, Cap: 30 * time.Second}
 
 // SecretReader reads the Secrets of the system namespace by their names.
@@ -83,7 +83,9 @@ func (s *Secrets) Start(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			s.stop()
+			s.mu.Lock()
+			s.stop() // No watch begins after this.
+			s.mu.Unlock()
 			s.watches.Wait()
 			return nil
 		case <-tick.C:
@@ -140,9 +142,11 @@ func (s *Secrets) follow(name string) *followed {
 		s.names[name] = f
 		var ctx context.Context
 		ctx, f.stop = context.WithCancel(s.ctx)
-		s.watches.Go(func() {
-			reflector.Run(ctx, s.reflector(name, f), pauses, pausesRefused) // Secrets are always served.
-		})
+		if ctx.Err() == nil {
+			s.watches.Go(func() {
+				reflector.Run(ctx, s.reflector(name, f), pauses, pausesRefused) // Secrets are always served.
+			})
+		}
 	}
 	f.asked = s.now()
 	return f
