@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	imageref "github.com/distribution/reference"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -147,6 +148,9 @@ func (o *installOptions) verified() error {
 	if o.image == "" {
 		return withHint(errors.New("--image: no image is named, and there is no registry that has one by default"),
 			"push the image that make dist makes to a registry of yours (make image PUSH=registry.example.com/refract:v0.1.0), and name it as --image")
+	}
+	if _, err := imageref.ParseNormalizedNamed(o.image); err != nil {
+		return withHint(fmt.Errorf("--image: %q is no image: %w", o.image, err), "name it as a pod does: registry.example.com/refract:v0.1.0")
 	}
 	if o.verify == "" {
 		return nil
