@@ -21,7 +21,7 @@ type renderOptions struct {
 	output    string
 	outputDir string
 
-	unended []string // Input files that may have been cut off.
+	truncated []string // Input files that may have been cut off.
 }
 
 func newRenderCommand(s *streams) *cobra.Command {
@@ -90,7 +90,7 @@ func (o *renderOptions) run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	o.unended = set.Unended
+	o.truncated = set.Truncated
 	chosen, err := o.selection.filter(set)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 		return err
 	}
 	// Where something was left out or has failed, what is there may still be right.
-	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given() && len(o.unended) == 0
+	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given() && len(o.truncated) == 0
 	var done *render.Written
 	err = s.whole(func() error {
 		done, err = render.WriteDir(o.outputDir, "refract render", files, whole)
@@ -156,7 +156,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	}
 	if len(done.Stale) > 0 {
 		total += fmt.Sprintf(", %d from before kept, as this was not all", len(done.Stale))
-		for _, name := range o.unended {
+		for _, name := range o.truncated {
 			fmt.Fprintf(s.err, "warning: %s: the last line has no end, as in a file that was cut off: "+
 				"files from before are kept until it ends with a line feed\n", name)
 		}

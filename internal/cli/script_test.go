@@ -56,7 +56,7 @@ func TestScript(t *testing.T) {
 			return false, fmt.Errorf("there is no condition %q", name)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"unend":     unend,
+			"truncate":  truncate,
 			"exits":     exits,
 			"configmap": configMap,
 			"hub":       startHub,
@@ -95,8 +95,8 @@ func configMap(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
 }
 
-// unend takes the end of its last line from a file.
-func unend(ts *testscript.TestScript, _ bool, args []string) {
+// truncate takes the end of its last line from a file.
+func truncate(ts *testscript.TestScript, _ bool, args []string) {
 	file := ts.MkAbs(args[0])
 	ts.Check(os.WriteFile(file, []byte(strings.TrimSuffix(ts.ReadFile(file), "\n")), 0o600))
 }

@@ -66,8 +66,8 @@ type Set struct {
 
 	// Notes are on what was understood, and is no longer written so.
 	Notes []*Problem
-	// Unended are the files whose last line has no end, but for JSON: they may have been cut off.
-	Unended []string
+	// Truncated are the files whose last line has no end, but for JSON: they may have been cut off.
+	Truncated []string
 }
 
 // Object is a manifest of any kind.
@@ -205,15 +205,15 @@ func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem
 	more := decodeAll(sources, func(d *document) { c.add(d.value, d.place, d.lines) })
 	set, found, _ := c.finish(context.Background()) // Which never ends.
 	for i := range sources {
-		if sources[i].unended {
-			set.Unended = append(set.Unended, sources[i].name)
+		if sources[i].truncated {
+			set.Truncated = append(set.Truncated, sources[i].name)
 		}
 	}
 	return set, inOrder(sources, slices.Concat(problems, more, found))
 }
 
 // decodeAll gives each document of the sources to add, in their order, and returns
-// the problems of reading them. It notes in the sources which of them are unended.
+// the problems of reading them. It notes in the sources which of them are truncated.
 func decodeAll(sources []source, add func(*document)) []*Problem {
 	var problems []*Problem
 	var decoders []*decoder
@@ -230,13 +230,10 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 			continue
 		}
 		if len(data) == 0 && s.complete {
-			problems = append(problems, &Problem{
-				Place: Place{File: s.name, Line: 1}, Fact: "is empty, as a file is that could not be written",
-				Hint: "delete it, or write a comment into it if it is meant to say nothing",
-			})
+			problems = append(problems, Empty(s.name))
 		}
 		chunks := split(text)
-		s.unended = unended(chunks)
+		s.truncated = truncated(chunks)
 		for _, c := range chunks {
 			decoders = append(decoders, &decoder{file: s.name, chunk: c})
 		}
@@ -259,15 +256,23 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 	return problems
 }
 
-// unended reports whether a file may have been cut off: its last line has no end. Values in braces and brackets have
+// truncated reports whether a file may have been cut off: its last line has no end. Values in braces and brackets have
 // an end of their own.
-func unended(chunks []chunk) bool {
+func truncated(chunks []chunk) bool {
 	if len(chunks) == 0 {
 		return false
 	}
 	last := chunks[len(chunks)-1].text
 	value := bytes.TrimSpace(bytes.TrimPrefix(last, []byte("---")))
 	return !bytes.HasSuffix(last, []byte("\n")) && !bytes.HasPrefix(value, []byte("{")) && !bytes.HasPrefix(value, []byte("["))
+}
+
+// Empty is the problem of a file without a byte.
+func Empty(file string) *Problem {
+	return &Problem{
+		Place: Place{File: file, Line: 1}, Fact: "is empty, as a file is that could not be written",
+		Hint: "delete it, or write a comment into it if it is meant to say nothing",
+	}
 }
 
 // inOrder sorts problems by the order of the sources, and by line.

@@ -37,7 +37,7 @@ func (s *Set) Overlay(over *Set) *Set {
 			return types.NamespacedName{Namespace: p.Source.Namespace, Name: p.Name}
 		}),
 		InjectionPolicies: overlay(s.InjectionPolicies, over.InjectionPolicies, nameOfPolicy),
-		Unended:           slices.Concat(s.Unended, over.Unended),
+		Truncated:         slices.Concat(s.Truncated, over.Truncated),
 	}
 	for _, n := range slices.Concat(s.Notes, over.Notes) {
 		if slices.ContainsFunc(out.Manifests, func(o Object) bool { return o.Place.File == n.Place.File && o.Place.Document == n.Place.Document }) {

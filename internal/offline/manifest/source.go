@@ -23,9 +23,9 @@ type source struct {
 	asked bool
 	// complete is whether the file was found in a folder in which a file without a byte is one that could not be written.
 	complete bool
-	// unended is whether its last line has no end, once it was read.
-	unended bool
-	read    func() ([]byte, error)
+	// truncated is whether its last line has no end, once it was read.
+	truncated bool
+	read      func() ([]byte, error)
 }
 
 // extensions are those of files that are read when they are found in a folder.

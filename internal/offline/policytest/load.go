@@ -42,10 +42,7 @@ func Load(paths []string) ([]Test, []*manifest.Problem) {
 			continue
 		}
 		if len(data) == 0 {
-			problems = append(problems, &manifest.Problem{
-				Place: manifest.Place{File: file, Line: 1}, Fact: "is empty, as a file is that could not be written",
-				Hint: "delete it, or write a comment into it if it is meant to say nothing",
-			})
+			problems = append(problems, manifest.Empty(file))
 		}
 		found, wrong := parse(file, data, language)
 		tests = append(tests, found...)
