@@ -128,7 +128,25 @@ unit: bin/test-run ## Run the tests that need no control plane. ARGS goes to go 
 .PHONY: faults
 faults: ## Ask whether the model checker of rollouts finds each of a list of faults: minutes.
 	$(call say,having the model checker find faults)
-	@REFRACT_FAULTS=1 $(GO) test -count=1 -vet=off -run 'TestFaults$$' -v ./release
+	@REFRACT_FAULTS=1 $(GO) test -count=1 -vet=off -run 'TestFaults$$' -v ./fleet/policy/rollout
+
+# Histories that make simulate goes through: so many SEEDS from FIRST on, of so many STEPS. SEED=N tells that one as a story; KEEP=1
+# goes on after a violation.
+SEEDS ?= 1000
+STEPS ?= 300
+FIRST ?= 1
+
+bin/test-simulate: FORCE
+	@$(GO) build -buildvcs=false -o $@ ./test/simulate/coverage
+
+.PHONY: simulate
+simulate: bin/test-simulate ## Run the real controllers through histories full of faults: SEEDS=1000 STEPS=300 FIRST=1, or SEED=N for the story of one.
+	$(call say,simulating)
+	@exec env GO=$(GO) bin/test-simulate -seeds=$(SEEDS) -steps=$(STEPS) -first=$(FIRST) $(if $(SEED),-seed=$(SEED)) $(if $(KEEP),-keep)
+
+.PHONY: histories
+histories: ## Run the histories that make test runs.
+	@$(MAKE) simulate SEEDS=200 STEPS=25 FIRST=116 SEED= KEEP=
 
 .PHONY: e2e
 e2e: build controlplane bin/test-run bin/test-clusters ## Run the tests against real control planes. ARGS goes to go test.
@@ -145,7 +163,7 @@ check: build bin/test-run ## Build, lint what differs from the last commit, and 
 
 .PHONY: test
 test: bin/test-run ## Run all checks and tests, and say what took how long.
-	@$(RUN) stages build lint unit test-dist test-charts controlplane e2e
+	@$(RUN) stages build lint unit histories test-dist test-charts controlplane e2e
 
 .PHONY: node
 node: build controlplane ## Build what a Node runs into bin/node: the kubelet, containerd, runc, Refract's image, and helm.

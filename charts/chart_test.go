@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// everything has the chart make all that it can make at once.
+// everything enables all parts of the chart at once.
 const everything = `
 createNamespace: true
 injection: {enabled: true}
@@ -42,7 +42,7 @@ metrics:
   dashboard: {enabled: true}
 `
 
-// settings are values under which all of the chart is looked at.
+// settings returns the values that the tests render the whole chart with.
 func settings(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{"default": {}, "everything": parse(t, everything)}
@@ -74,17 +74,17 @@ func load(t *testing.T, path string) *chart.Chart {
 	return c
 }
 
-// object is one that was rendered, with its text, which has comments.
+// object is a rendered object with its text, including comments.
 type object struct {
 	*unstructured.Unstructured
 
 	text string
 }
 
-// key names an object.
+// key returns the kind and the name of an object.
 func (o object) key() string { return o.GetKind() + "/" + o.GetName() }
 
-// objects reads what was rendered, by kind and name.
+// objects parses rendered texts into objects by kind and name.
 func objects(t *testing.T, texts map[string]string) map[string]object {
 	t.Helper()
 	all := map[string]object{}
@@ -113,8 +113,8 @@ func objects(t *testing.T, texts map[string]string) map[string]object {
 	return all
 }
 
-// render renders the chart as `helm template` does, for a version of Kubernetes or the newest, so that what Helm checks is
-// checked.
+// render renders the chart as `helm template` does, including Helm's checks. Without a version of Kubernetes it uses
+// the newest.
 func render(t *testing.T, c *chart.Chart, values map[string]any, kubernetes string) (map[string]object, *releasev1.Release, error) {
 	t.Helper()
 	install := action.NewInstall(action.NewConfiguration())
@@ -138,7 +138,7 @@ func render(t *testing.T, c *chart.Chart, values map[string]any, kubernetes stri
 	return objects(t, map[string]string{"manifest": release.Manifest}), release, nil
 }
 
-// named returns values that name a registry, as users must, and those given.
+// named adds a registry to the given values, because the chart requires one.
 func named(values map[string]any) map[string]any {
 	all := maps.Clone(values)
 	if all == nil {
@@ -169,7 +169,7 @@ func TestImageIsNamed(t *testing.T) {
 	}
 }
 
-// TestDigest: what is packed with the digest of an image names the image by it.
+// TestDigest: a chart that is packed with the digest of an image refers to the image by this digest.
 func TestDigest(t *testing.T) {
 	dir := t.TempDir()
 	if err := writePackage(dir, "", digest, time.Unix(1_700_000_000, 0).UTC()); err != nil {
@@ -196,8 +196,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestConfigIsRendered: config/install and config/rbac are what the chart gives, and have nothing else but what has kustomize
-// put them together.
+// TestConfigIsRendered: config/install and config/rbac have the files that the chart renders, and otherwise only
+// kustomization files.
 func TestConfigIsRendered(t *testing.T) {
 	want, err := config()
 	if err != nil {
@@ -227,8 +227,8 @@ func TestConfigIsRendered(t *testing.T) {
 	}
 }
 
-// TestNamespaceIsAWord: for another namespace the text is the same with another word in its place. Whoever has the rendered
-// manifests alone can so install them elsewhere.
+// TestNamespaceIsAWord: the text for another namespace differs only in the name of the namespace. So a user of the
+// rendered manifests can install them in another namespace by replacing the text.
 func TestNamespaceIsAWord(t *testing.T) {
 	c := load(t, chartDir)
 	for name, values := range settings(t) {
@@ -252,7 +252,7 @@ func TestNamespaceIsAWord(t *testing.T) {
 	}
 }
 
-// TestLint: Helm has nothing to say about the chart, not even a warning.
+// TestLint: helm lint reports nothing about the chart, not even a warning.
 func TestLint(t *testing.T) {
 	for name, values := range settings(t) {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestKubeVersion: the chart installs where Refract runs.
+// TestKubeVersion: the chart accepts the versions of Kubernetes that Refract supports.
 func TestKubeVersion(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1.34.9": "chart requires kubeVersion: >=1.35.0-0 which is incompatible with Kubernetes v1.34.9",
@@ -289,16 +289,16 @@ func TestKubeVersion(t *testing.T) {
 	}
 }
 
-// notKept is the admission policy that the account of `refract run` may not change, so that the installation brings it.
+// notKept is the admission policy that the account of `refract run` may not change. So the installation writes it.
 const notKept = "refract-injection-pods"
 
-// keptByRun are the kinds of what `refract run` keeps itself.
+// keptByRun are the kinds of the objects that `refract run` itself maintains.
 var keptByRun = []string{
 	"CustomResourceDefinition", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }
 
-// TestObjects: the API server knows each field that is rendered; no object is made by a hook, or one that `refract run` keeps;
-// all say whose they are, but Namespaces, which are not Refract's alone.
+// TestObjects: the API server knows each rendered field. No object is a hook or is maintained by `refract run`. All
+// objects name their owner in labels, except Namespaces, which other objects can use too.
 func TestObjects(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, monitoringv1.AddToScheme} {
@@ -335,8 +335,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestPackage: what is packed twice is the same, byte for byte, whenever the files were written; it is the whole chart; the
-// manifests are beside it; and a tag is not another version than the chart.
+// TestPackage: two packages of the same files are equal, byte for byte, even if the files have other times. The package
+// is the whole chart, the manifests are beside it, and the tag is the version of the chart.
 func TestPackage(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	c := load(t, chartDir)
@@ -431,7 +431,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestVersions: the libraries of Kubernetes are those that Refract has, so that what is tested is what runs.
+// TestVersions: the Kubernetes libraries of this module have the versions that Refract uses, so that the tests cover
+// them.
 func TestVersions(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^\t(k8s\.io/(?:api|apimachinery|client-go|apiextensions-apiserver)) (v\S+)`)
 	versions := func(file string) map[string]string {

@@ -1,8 +1,8 @@
-// Command charts makes manifests and an archive of the Helm chart of Refract, which stands in the folder refract.
+// Command charts renders manifests from Refract's Helm chart in the folder refract, and packs the chart.
 //
-//	charts render              writes config/install and config/rbac, as the chart gives them for each file of values
+//	charts render              writes config/install and config/rbac, rendered from the chart with each values file
 //	charts package [-tag VERSION] [-digest DIGEST] DIR
-//	                           writes the chart's archive, and the manifests of each file of values, into DIR
+//	                           writes the chart's archive, and the manifests for each values file, into DIR
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// root is that of the repository, seen from the folder that this is run in.
+// root is the root of the repository, relative to the folder that this command runs in.
 const root = ".."
 
 func main() {
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("want render, or package DIR, got %q", args[0])
 }
 
-// commitTime is when the commit was made that is checked out: the time of everything that is packed.
+// commitTime returns the time of the commit that is checked out. All packed files have this time.
 func commitTime(ctx context.Context) (time.Time, error) {
 	out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output()
 	if err != nil {

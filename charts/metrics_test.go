@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// judged are metrics whose row in a guide wants somebody to look, and that no expression can judge.
+// judged are metrics of the guides without an alert, because a person must judge them, with the reason.
 var judged = map[string]string{
 	"refract_member_writes_total": "whether nothing changes on the hub is not measured",
 }
 
-// ours finds the metrics of Refract in a text, without what Prometheus adds to the name of a histogram.
+// ours finds the metrics of Refract in a text, without the suffixes that Prometheus adds to the name of a histogram.
 var ours = regexp.MustCompile(`\b(refract_[a-z_]+?|apiserver_[a-z_]+)(?:_bucket|_sum|_count)?\b`)
 
 func metricsIn(text string) []string {
@@ -28,18 +28,18 @@ func metricsIn(text string) []string {
 	for _, m := range ours.FindAllStringSubmatch(text, -1) {
 		name := m[1]
 		if strings.HasPrefix(name, "apiserver_") {
-			name = m[0] // One of them ends so itself.
+			name = m[0] // One of these metrics ends in such a suffix itself.
 		}
 		all = append(all, name)
 	}
 	return all
 }
 
-// measured are the metrics that the code has.
+// measured returns the metrics that the code defines.
 func measured(t *testing.T) map[string]bool {
 	t.Helper()
 	all, quoted := map[string]bool{}, regexp.MustCompile(`"(refract_[a-z_]+)"`)
-	for _, dir := range []string{"internal", "webhook"} {
+	for _, dir := range []string{"conversion", "fleet", "injection", "internal", "kit"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -57,7 +57,7 @@ func measured(t *testing.T) map[string]bool {
 	return all
 }
 
-// checkQuery fails unless an expression is PromQL, about metrics that there are.
+// checkQuery fails unless an expression is valid PromQL and refers only to existing metrics.
 func checkQuery(t *testing.T, of, text string, known map[string]bool) {
 	t.Helper()
 	if _, err := parser.ParseExpr(strings.ReplaceAll(text, "$__rate_interval", "5m")); err != nil {
@@ -74,8 +74,8 @@ func checkQuery(t *testing.T, of, text string, known map[string]bool) {
 	}
 }
 
-// TestAlerts: each alert is one that Prometheus can load, about metrics that there are; and the guides' tables and the alerts
-// are about the same metrics.
+// TestAlerts: Prometheus can load each alert, and each alert uses existing metrics. The guides' tables and the alerts
+// cover the same metrics.
 func TestAlerts(t *testing.T) {
 	known := measured(t)
 	alerted, names := map[string]bool{}, map[string]bool{}
@@ -101,7 +101,7 @@ func TestAlerts(t *testing.T) {
 	}
 	guides := ""
 	row := regexp.MustCompile("(?m)^\\| `(refract_[a-z_]+)` \\|[^|\n]*\\|([^|\n]*)\\|$")
-	for _, guide := range []string{"operate.md", "operate-injection.md", "convert-without-code.md"} {
+	for _, guide := range []string{"monitor.md", "operate-injection.md", "serve-conversions.md"} {
 		text, err := os.ReadFile(filepath.Join(root, "docs", "guide", guide))
 		if err != nil {
 			t.Fatal(err)
@@ -125,8 +125,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboard: Grafana can load it: panels have their own numbers and places, and queries are PromQL about metrics that
-// there are.
+// TestDashboard: Grafana can load the dashboard. Panels have unique numbers and positions, and queries are PromQL with
+// existing metrics.
 func TestDashboard(t *testing.T) {
 	type target struct{ RefID, Expr, LegendFormat string }
 	type place struct{ H, W, X, Y int }

@@ -17,8 +17,8 @@ import (
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 )
 
-// writePackage writes the chart's archive, and manifests for each of the installations, into a folder. The chart must name
-// the image of the tag, if there is one. All of them name the digest of the image, if it is given.
+// writePackage writes the chart's archive, and manifests for each of the installations, into a folder. If a tag is
+// given, the version of the chart must match it. If a digest is given, all image references contain it.
 func writePackage(dir, tag, digest string, at time.Time) error {
 	c, err := loader.LoadDir(chartDir)
 	if err != nil {
@@ -52,10 +52,11 @@ func writePackage(dir, tag, digest string, at time.Time) error {
 	return nil
 }
 
-// noDigest is how values.yaml says that the image has no digest.
+// noDigest is the text in values.yaml for an image without a digest.
 const noDigest = "\n  digest: \"\"\n"
 
-// pin has the chart name the image by its digest. The archive has the text of the values, and templates have what was read of it.
+// pin sets the digest of the image in the chart. It changes both the text of values.yaml, which goes into the archive,
+// and the parsed values, which the templates use.
 func pin(c *chart.Chart, digest string) error {
 	if digest == "" {
 		return nil
@@ -75,7 +76,7 @@ func pin(c *chart.Chart, digest string) error {
 
 var isDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// pack writes the chart's archive, and returns its path. It depends on nothing but the files and the time.
+// pack writes the chart's archive and returns its path. The archive depends only on the files and the time.
 func pack(c *chart.Chart, dir string, at time.Time) (string, error) {
 	c.ModTime, c.SchemaModTime = at, at
 	for _, files := range [][]*common.File{c.Raw, c.Templates, c.Files} {
@@ -87,7 +88,8 @@ func pack(c *chart.Chart, dir string, at time.Time) (string, error) {
 	return chartutil.Save(c, dir)
 }
 
-// inOrder returns the names of manifests as they are to be applied: the namespace, what gives rights, what runs, what watches it.
+// inOrder returns the names of manifests in the order of their application: the namespace, the roles, the workloads, the
+// monitoring.
 func inOrder(texts map[string]string) []string {
 	rank := func(name string) int {
 		return slices.Index([]string{"namespace.yaml", "rbac", "install", "metrics"}, strings.SplitN(name, "/", 2)[0])

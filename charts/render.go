@@ -22,20 +22,20 @@ const (
 	valuesDir = "values"
 	templates = "refract/templates/"
 
-	// systemNamespace is the one that manifests are for. `refract install` puts another name in its place.
+	// systemNamespace is the namespace in the manifests. `refract install` replaces it with the chosen name.
 	systemNamespace = "kube-admiral-system"
 )
 
-// installations are the files of values, without .yaml, and where in config/install the namespace of each stands.
+// installations maps each values file, without .yaml, to the file below config/install for its namespace.
 var installations = map[string]string{
 	"propagation": "install/namespace.yaml",
 	"injection":   "install/injection/namespace.yaml",
 	"conversion":  "install/conversion/namespace.yaml",
-	"member":      "", // It has its namespace beside the role.
+	"member":      "", // Its namespace is in the file of the role.
 }
 
-// manifests renders the chart in a folder or an archive for a file of values: the text of each template that is not
-// empty then, by its path below templates.
+// manifests renders the chart with the given values. It returns the text of each template with a result that is not
+// empty, by the template's path below templates.
 func manifests(c *chart.Chart, values map[string]any, namespace string) (map[string]string, error) {
 	release := common.ReleaseOptions{Name: "refract", Namespace: namespace, IsInstall: true, Revision: 1}
 	top, err := util.ToRenderValues(c, values, release, nil)
@@ -56,7 +56,7 @@ func manifests(c *chart.Chart, values map[string]any, namespace string) (map[str
 	return texts, nil
 }
 
-// config returns the files that the chart makes, by their paths below config.
+// config returns the files that the chart renders for config, by their paths below config.
 func config() (map[string]string, error) {
 	c, err := loader.LoadDir(chartDir)
 	if err != nil {
@@ -99,7 +99,7 @@ func manifestsFor(c *chart.Chart, installation string) (map[string]string, error
 	return texts, nil
 }
 
-// writeConfig writes the files that the chart makes into config.
+// writeConfig writes the rendered files into config.
 func writeConfig(root string) error {
 	files, err := config()
 	if err != nil {

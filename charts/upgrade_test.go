@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// first is the chart as it was released first.
+// first is the first released chart.
 const first = "testdata/refract-0.1.0.tgz"
 
-// fixed are fields that no API server lets change, by kind.
+// fixed are the fields that an upgrade must keep, by kind. Some are immutable; the others select pods, addresses or
+// subjects.
 var fixed = map[string][]string{
 	"Deployment":          {"spec/selector"},
-	"Service":             {"spec/selector", "spec/type", "spec/clusterIP", "spec/ports"}, // The first two decide who answers, the last where.
+	"Service":             {"spec/selector", "spec/type", "spec/clusterIP", "spec/ports"}, // The first two select the pods, the others the address.
 	"PodDisruptionBudget": {"spec/selector"},
 	"NetworkPolicy":       {"spec/podSelector"},
 	"RoleBinding":         {"roleRef", "subjects"},
@@ -22,8 +23,8 @@ var fixed = map[string][]string{
 	"ConfigMap":           {"immutable"},
 }
 
-// TestUpgrade: whoever has the first chart upgrades to this one: what is there stays, under its name and its selector, and so
-// do the values.
+// TestUpgrade: an upgrade from the first chart to this one keeps all objects with their names and selectors, and
+// accepts the same values.
 func TestUpgrade(t *testing.T) {
 	for name, values := range settings(t) {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// field returns a field by its path, nil if there is none.
+// field returns a field by its path, nil if it does not exist.
 func field(o *unstructured.Unstructured, path string) any {
 	value, _, err := unstructured.NestedFieldNoCopy(o.Object, strings.Split(path, "/")...)
 	if err != nil {

@@ -15,25 +15,25 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parts are what the chart runs, with the name that the objects of each have.
+// parts are the parts of the chart, with the name of the objects of each.
 var parts = map[string]string{"propagation": "refract", "injection": "refract-injection", "conversion": "refract-conversion"}
 
-// Ways to what a Deployment says of its pods, and of their container.
+// The paths in a Deployment of its pod spec and of its container.
 const (
 	pods      = "spec/template/spec"
 	container = pods + "/containers/0"
 )
 
-// shown is where a value must show.
+// shown is the effect of a value on an object.
 type shown struct {
-	value string // What it is set to, as YAML.
-	with  string // Other values that are needed for it to show, as YAML.
-	in    string // The kind of the object, and its name if it is not that of a part.
+	value string // The value, as YAML.
+	with  string // Other values that the effect requires, as YAML.
+	in    string // The kind of the object, with its name unless that is the name of a part.
 	at    string // The field, by its path; empty for the object itself.
-	want  string // What stands there, as YAML, APPVERSION for that of the chart; empty for nothing.
+	want  string // The expected content, as YAML, with APPVERSION for the version of the chart; empty for a missing field or object.
 }
 
-// forParts are the values that hold for all parts, or stand below a part for that alone.
+// forParts are the values that hold for all parts, or for one part if they are set below its key.
 var forParts = map[string]shown{
 	"image.registry":   {value: "registry.example.com/team", in: "Deployment", at: container + "/image", want: "registry.example.com/team/refract:APPVERSION"},
 	"image.repository": {value: "mirror/refract", in: "Deployment", at: container + "/image", want: "registry.example.com/mirror/refract:APPVERSION"},
@@ -139,7 +139,7 @@ func TestEachValueIsTested(t *testing.T) {
 			t.Errorf("%s is in values.yaml, and no test looks where it shows: add it to the tables in values_test.go", path)
 		}
 		row := fmt.Sprintf("| `%s` | `%s` |", path, inline(t, value))
-		if len(row) > 100 { // The file itself says such a default best.
+		if len(row) > 100 { // A long default is only in values.yaml.
 			row = fmt.Sprintf("| `%s` |", path)
 		}
 		if !strings.Contains(string(readme), row) {
@@ -148,7 +148,7 @@ func TestEachValueIsTested(t *testing.T) {
 	}
 }
 
-// TestReadme: the table has no value that there is not.
+// TestReadme: the README's table has only existing values.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile(chartDir + "/README.md")
 	if err != nil {
@@ -162,7 +162,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestValues: each value shows where it is for, and a value of a part in that part alone.
+// TestValues: each value has its effect, and a value of a part affects only that part.
 func TestValues(t *testing.T) {
 	c := load(t, chartDir)
 	for path, s := range others {
@@ -176,7 +176,7 @@ func TestValues(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			all := rendered(t, c, valuesWith(t, allOn, path, s.value))
 			for part, name := range parts {
-				// What a part has by itself is said for that alone.
+				// A part that sets the value itself ignores the common value.
 				if _, differs := at(c.Values, part+"."+path); !differs {
 					check(t, all, s, s.in+"/"+name)
 				}
@@ -195,7 +195,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// rendered returns what the chart gives for the values.
+// rendered returns the objects that the chart renders with the values.
 func rendered(t *testing.T, c *chart.Chart, values map[string]any) map[string]object {
 	t.Helper()
 	all, _, err := render(t, c, values, "")
@@ -205,7 +205,7 @@ func rendered(t *testing.T, c *chart.Chart, values map[string]any) map[string]ob
 	return all
 }
 
-// check looks at the one object, and there at the one field.
+// check compares one field of one object.
 func check(t *testing.T, all map[string]object, s shown, key string) {
 	t.Helper()
 	o, ok := all[key]
@@ -228,7 +228,7 @@ func check(t *testing.T, all map[string]object, s shown, key string) {
 	}
 }
 
-// TestMemory: the runtime of Go is told of nine tenths of what there is, and of nothing if there is no limit.
+// TestMemory: GOMEMLIMIT is nine tenths of the memory limit, and not set without a limit.
 func TestMemory(t *testing.T) {
 	for limit, want := range map[string]string{
 		"10Mi": "9MiB", "512Mi": "460MiB", "1Gi": "921MiB", "1.5Gi": "1382MiB", "600M": "514MiB", "2G": "1716MiB", "null": "",
@@ -248,7 +248,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestDetails: what is said for all and what is said for a part come together, and what the chart fills in is that of the part.
+// TestDetails: settings for all parts and settings for one part are merged, and computed defaults are those of the
+// part.
 func TestDetails(t *testing.T) {
 	for name, c := range map[string]struct{ values, key, at, want string }{
 		"arguments for all come first, so that those of the part win": {
@@ -302,8 +303,8 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// TestNamedSecrets: the account of the hub reads Secrets of the system namespace by their names alone, unless Refract creates them for an
-// inventory; and it has no other right to a Secret of the hub than that of the types that are propagated.
+// TestNamedSecrets: the account of the hub reads Secrets of the system namespace only by name, unless Refract creates
+// them for an inventory. It has no other right to Secrets of the hub, except for propagated types.
 func TestNamedSecrets(t *testing.T) {
 	const narrow = "propagation: {types: [{apiGroups: [apps], resources: [deployments]}]%s}"
 	for name, c := range map[string]struct {
@@ -347,8 +348,7 @@ func TestNamedSecrets(t *testing.T) {
 	}
 }
 
-// TestMisspelt: what the chart does not know is refused, by its name, at any depth and for each part; and so is what cannot be
-// meant.
+// TestMisspelt: the chart rejects unknown keys by name, at any depth and for each part. It also rejects invalid values.
 func TestMisspelt(t *testing.T) {
 	c := load(t, chartDir)
 	refuse := func(t *testing.T, values map[string]any, naming string) {
@@ -358,7 +358,7 @@ func TestMisspelt(t *testing.T) {
 			t.Errorf("%v: want an error that names %s, got %v", values, naming, err)
 		}
 	}
-	free := []string{"nodeSelector", "annotations", "labels", "matchLabels"} // Their keys are the user's.
+	free := []string{"nodeSelector", "annotations", "labels", "matchLabels"} // The user chooses their keys.
 	var walk func(path string, table map[string]any)
 	walk = func(path string, table map[string]any) {
 		refuse(t, valuesWith(t, "", strings.TrimPrefix(path+".misspelt", "."), "1"), "misspelt")
@@ -381,7 +381,7 @@ func TestMisspelt(t *testing.T) {
 	}
 }
 
-// nonsense are values that cannot be meant, each with what the error must name.
+// nonsense are invalid values, each with the text that the error must contain.
 var nonsense = map[string]string{
 	"affinity: {nodeAfinity: {}}":             "nodeAfinity",
 	"affinity: {podAffinity: {required: []}}": "required",
@@ -419,7 +419,7 @@ var nonsense = map[string]string{
 	"nodeSelector: {a: true}":                                                 "nodeSelector",
 }
 
-// leaves returns the values that are no tables, or empty ones, by their paths.
+// leaves returns the values that are not tables, and empty tables, by their paths.
 func leaves(values map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range values {
@@ -435,7 +435,8 @@ func leaves(values map[string]any) map[string]any {
 	return all
 }
 
-// at returns a value by its path; a number counts in a list, from its end if it is negative. A zero byte stands for a dot in a key.
+// at returns a value by its path. In a list, a segment is an index, counted from the end if it is negative. A zero byte
+// stands for a dot in a key.
 func at(in any, path string) (any, bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		switch of := in.(type) {
@@ -463,7 +464,7 @@ func at(in any, path string) (any, bool) {
 	return in, true
 }
 
-// valuesWith returns values with one more, by its path.
+// valuesWith returns the values of a YAML text with one more value at a path.
 func valuesWith(t *testing.T, text, path, value string) map[string]any {
 	t.Helper()
 	values := parse(t, text)
@@ -484,7 +485,7 @@ func valuesWith(t *testing.T, text, path, value string) map[string]any {
 	return runtime.DeepCopyJSON(values)
 }
 
-// inline writes a value in one line, as JSON; numbers of different types are alike.
+// inline returns a value as JSON in one line, so that numbers of different types are equal.
 func inline(t *testing.T, value any) string {
 	t.Helper()
 	text, err := yaml.Marshal(value)

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// documents calls do for each object of a kind in the manifests of a folder and below,
-// with the path of its file.
+// documents calls do for each object of a kind in the manifests of a folder and its subfolders, with the path of its
+// file.
 func documents[T any](t *testing.T, in, kind string, do func(file string, of *T)) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS("."), in, func(file string, d fs.DirEntry, err error) error {

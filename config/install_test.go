@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestNetworkPolicies: each Deployment is selected by one NetworkPolicy, which is
-// installed with it, lets the webhook be asked and metrics be read, and nothing else in.
+// TestNetworkPolicies: exactly one NetworkPolicy selects each Deployment. It is installed with the Deployment, and
+// admits only requests to the webhook and to the metrics.
 func TestNetworkPolicies(t *testing.T) {
 	policies := map[string][]*networkingv1.NetworkPolicy{} // By folder.
 	documents(t, "install", "NetworkPolicy", func(file string, p *networkingv1.NetworkPolicy) {
@@ -54,7 +54,7 @@ func TestNetworkPolicies(t *testing.T) {
 			}
 			ports := containerPorts(d)
 			in := []networkingv1.NetworkPolicyIngressRule{
-				// The guide has the first one narrowed, by this place.
+				// The guide shows how to narrow the first rule, and refers to it by its position.
 				{Ports: port(ports["webhook"])},
 				{
 					Ports: port(ports["metrics"]),
@@ -76,8 +76,8 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 }
 
-// TestMemoryLimits: the runtime of each Deployment knows of its limit, as it grows to
-// twice of what is needed otherwise.
+// TestMemoryLimits: the Go runtime of each Deployment knows its memory limit. Without GOMEMLIMIT, the heap grows to
+// twice the size that it needs.
 func TestMemoryLimits(t *testing.T) {
 	documents(t, ".", "Deployment", func(_ string, d *appsv1.Deployment) {
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -96,7 +96,7 @@ func TestMemoryLimits(t *testing.T) {
 	})
 }
 
-// installed fails the test unless the kustomization beside a file has it.
+// installed fails the test unless the kustomization beside a file lists it.
 func installed(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(path.Join(path.Dir(file), "kustomization.yaml"))
@@ -127,7 +127,7 @@ func port(number int32) []networkingv1.NetworkPolicyPort {
 	return []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(number))}}
 }
 
-// samePort takes TCP for what is meant if no protocol is given.
+// samePort treats a missing protocol as TCP.
 func samePort(a, b networkingv1.NetworkPolicyPort) bool {
 	protocol := func(p *networkingv1.NetworkPolicyPort) corev1.Protocol {
 		if p.Protocol == nil {

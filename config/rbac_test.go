@@ -7,8 +7,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// TestRules holds every rule of every role against what no role may say. What an
-// authorizer makes of it all is asked in test/adversary.
+// TestRules checks every rule of every role for rights that no role may have. test/adversary asks an authorizer for the
+// combined effect of the rules.
 func TestRules(t *testing.T) {
 	reads, mighty := []string{"get", "list", "watch"}, []string{"*", "impersonate", "escalate", "bind", "approve", "sign"}
 	forbidden := func(file string, r *rbacv1.PolicyRule) string {
@@ -19,7 +19,7 @@ func TestRules(t *testing.T) {
 		}
 		switch {
 		case slices.Equal(r.APIGroups, []string{"refract.dev"}) && slices.Contains(r.Verbs, "approve") && !touches("*"):
-			return "" // Of a rollout policy: it has nothing to do with certificates.
+			return "" // The verb on a rollout policy is unrelated to certificates.
 		case slices.ContainsFunc(r.Verbs, func(v string) bool { return slices.Contains(mighty, v) }):
 			return "such a verb is as good as cluster-admin"
 		case touches("*") && slices.Contains(r.APIGroups, "*") && gets:
@@ -27,14 +27,14 @@ func TestRules(t *testing.T) {
 		case touches("*") && writes:
 			return "a star stands for the status as well, and for what comes with a later version"
 		case touches("serviceaccounts/token") && slices.Equal(r.ResourceNames, []string{"refract-member"}) && file == "rbac/member.yaml":
-			return "" // Its own.
+			return "" // Its own account.
 		case touches("nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy", "serviceaccounts/token", "pods/ephemeralcontainers"):
 			return "that is a way into what runs"
 		case !writes || len(r.ResourceNames) > 0:
 			return ""
 		case touches("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings"):
 			return "who writes one of any name decides about all that is written: name those that are ours"
-		case touches("customresourcedefinitions") && file != "rbac/conversion/conversion.yaml": // It is for policies to name them.
+		case touches("customresourcedefinitions") && file != "rbac/conversion/conversion.yaml": // Policies name the definitions to convert.
 			return "definitions of any name are everybody's: name those that are ours"
 		}
 		return ""

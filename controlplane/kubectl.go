@@ -9,10 +9,10 @@ import (
 	"k8s.io/kubectl/pkg/cmd/util"
 )
 
-// runKubectl leaves the process by itself when the command has failed: kubectl
-// chooses its exit code while it prints the error.
+// runKubectl ends the process itself if the command fails, because kubectl chooses its exit code while it prints the
+// error.
 func runKubectl() int {
-	// kubectl logs while it assembles its commands, before it parses -v.
+	// kubectl logs while it builds its commands, before it parses -v.
 	if _, err := logs.GlogSetter(cmd.GetLogVerbosity(os.Args)); err != nil {
 		util.CheckErr(err)
 	}

@@ -17,12 +17,11 @@ import (
 	"sigs.k8s.io/kwok/pkg/utils/signals"
 )
 
-// runKwok plays the kubelets of a playground: it reports fake Nodes as ready and
-// the Pods scheduled there as running.
+// runKwok replaces the kubelets of a playground: it reports fake Nodes as ready, and the Pods scheduled there as
+// running.
 //
-// It is the kwok of sigs.k8s.io/kwok with one command more: `kwok stages` prints
-// the stages that this version of kwok publishes for Nodes and Pods that become
-// ready at once. Without stages, given by --config, kwok does nothing.
+// It is the kwok of sigs.k8s.io/kwok with an additional command: `kwok stages` prints the stages that this version of
+// kwok publishes for Nodes and Pods that become ready at once. Without stages from --config, kwok does nothing.
 func runKwok() int {
 	if err := kwok(signals.SetupSignalContext()); err != nil {
 		fmt.Fprintln(os.Stderr, "kwok:", err)
@@ -32,12 +31,10 @@ func runKwok() int {
 }
 
 func kwok(ctx context.Context) error {
-	// The other components have added theirs to the flags of the process, and its
-	// commands have all of those.
+	// The other components have added their flags to those of the process, which all commands would have.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ExitOnError)
 
-	// kwok reads its configuration before it builds its command, so the flags
-	// for that are parsed on their own first.
+	// kwok reads its configuration before it builds its command, so the flags for the configuration are parsed first.
 	early := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	early.ParseErrorsAllowlist.UnknownFlags = true
 	early.Usage = func() {}

@@ -1,23 +1,21 @@
-// Command controlplane is a Kubernetes control plane in one binary: etcd,
-// kube-apiserver, kube-controller-manager, kube-scheduler, kwok in the place of
-// kubelets, and kubectl to look around with.
+// Command controlplane is a Kubernetes control plane in one binary: etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, kwok instead of kubelets, and kubectl for inspection.
 //
-// Call it by the name of a component, through a symlink, or give the name as
-// the first argument: `controlplane kube-apiserver --help`. The components
-// share most of their code, so one binary builds and loads faster than six.
+// Call it by the name of a component through a symlink, or give the name as the first argument: `controlplane
+// kube-apiserver --help`. The components share most of their code, so one binary builds and loads faster than six.
 package main
 
 import (
 	"fmt"
 	"os"
-	_ "time/tzdata" // The time zones of CronJobs, on machines that have none installed.
+	_ "time/tzdata" // Time zones for CronJobs, on machines without installed time zones.
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // The ways kubectl can authenticate.
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // The authentication methods of kubectl.
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics.
-	_ "k8s.io/component-base/metrics/prometheus/version"  // The build's version as a metric.
+	_ "k8s.io/component-base/metrics/prometheus/version"  // The version of the build as a metric.
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -43,7 +41,7 @@ func main() {
 	os.Exit(run())
 }
 
-// runEtcd leaves the process by itself when etcd has ended badly.
+// runEtcd ends the process itself if etcd fails.
 func runEtcd() int {
 	etcdmain.Main(os.Args)
 	return 0

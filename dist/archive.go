@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// file is one in an archive. It belongs to root, and is as old as the commit.
+// file is one file in an archive. It belongs to root and has the time of the commit.
 type file struct {
 	name string // Without a leading slash.
 	mode int64
 	data []byte
-	link string // What it is a symbolic link to; "" if it is none.
+	link string // The target of a symbolic link; empty for a regular file.
 }
 
-// archive writes the tar.gz of a binary: with the kubectl plugin, man pages, completions and the license, in a folder.
+// archive writes the tar.gz for a binary: a folder with the binary, the kubectl plugin, man pages, completions and the
+// license.
 func (r *release) archive(b binary, completions map[string][]byte) error {
 	program, err := os.ReadFile(b.path)
 	if err != nil {
@@ -66,8 +67,8 @@ func (r *release) archive(b binary, completions map[string][]byte) error {
 	return os.WriteFile(path, packed.Bytes(), 0o644)
 }
 
-// writeTar writes an archive that depends on nothing but the files and the time: they are sorted by name, and belong to
-// root. Folders are not written: whoever unpacks makes them.
+// writeTar writes an archive that depends only on the files and the time: files are sorted by name and belong to root.
+// It writes no entries for folders, because tar creates them when it extracts the files.
 func writeTar(w io.Writer, files []file, at time.Time) error {
 	files = slices.SortedFunc(slices.Values(files), func(a, b file) int { return strings.Compare(a.name, b.name) })
 	t := tar.NewWriter(w)

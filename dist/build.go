@@ -18,15 +18,15 @@ import (
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// binary is refract for a platform.
+// binary is the refract program for one platform.
 type binary struct {
 	platform
 
 	path string
 }
 
-// describe finds out what is released: the tag of the commit, or the commit itself. Files that differ from it are no
-// release, and the version says so.
+// describe sets the version, the commit and its time. The version is the tag of the commit, or else the commit itself.
+// It ends in -dirty if files differ from the commit, because such a tree is no release.
 func (r *release) describe(ctx context.Context) error {
 	var seconds, changes string
 	for _, ask := range []struct {
@@ -44,7 +44,7 @@ func (r *release) describe(ctx context.Context) error {
 		}
 		*ask.into = out
 	}
-	if changes != "" { // Files that git does not know are compiled and packed, too.
+	if changes != "" { // Files that git does not know are also compiled and packed.
 		r.version += "-dirty"
 	}
 	at, err := strconv.ParseInt(seconds, 10, 64)
@@ -65,8 +65,8 @@ func (r *release) git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// build builds refract for a platform. It is static, so that it starts where there is nothing else, and says neither where
-// it was built nor when.
+// build builds refract for a platform. The binary is static, so that it starts in an empty image, and contains neither
+// the path nor the time of the build.
 func (r *release) build(ctx context.Context, p platform, work string) (binary, error) {
 	b := binary{p, filepath.Join(work, p.os+"-"+p.arch, "refract")}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true",
@@ -80,10 +80,10 @@ func (r *release) build(ctx context.Context, p platform, work string) (binary, e
 	return b, nil
 }
 
-// shells are those that there are completions for, and how their files are called.
+// shells maps each shell that refract has completions for to the file name of its completions.
 var shells = map[string]string{"bash": "refract", "zsh": "_refract", "fish": "refract.fish"}
 
-// completions returns the completions by shell. They are printed by refract itself, on the platform that runs here.
+// completions returns the completions by shell. A refract program for this machine prints them.
 func (r *release) completions(ctx context.Context, work string) (map[string][]byte, error) {
 	r.say("building refract %s to print completions", r.version)
 	here := filepath.Join(work, "refract-here")
@@ -103,7 +103,8 @@ func (r *release) completions(ctx context.Context, work string) (map[string][]by
 	return all, nil
 }
 
-// materials writes the bill of materials of a binary, as CycloneDX, by what Go wrote into it.
+// materials writes the bill of materials of a binary as CycloneDX, from the build information that Go embeds in the
+// binary.
 func (r *release) materials(ctx context.Context, b binary) error {
 	cmd := exec.CommandContext(ctx, "go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-version", r.version, b.path)
 	cmd.Stderr = os.Stderr
@@ -117,7 +118,7 @@ func (r *release) materials(ctx context.Context, b binary) error {
 	return os.WriteFile(r.name(b.platform, ".cdx.json"), text, 0o644)
 }
 
-// withoutTools returns a bill that does not have the digests of the program that wrote it, which are others on each machine.
+// withoutTools returns a bill without the digests of the program that wrote it, because they differ on each machine.
 func withoutTools(bill []byte) ([]byte, error) {
 	var b cyclonedx.BOM
 	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(bill), cyclonedx.BOMFileFormatJSON).Decode(&b); err != nil {
@@ -133,11 +134,11 @@ func withoutTools(bill []byte) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// tagged is the version of a commit that has a tag.
+// tagged matches the version of a commit with a tag.
 var tagged = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
 
-// charts writes the Helm chart, and manifests that it gives, by its own module. The chart says itself which version it is;
-// where a tag says so, too, the two must agree.
+// charts writes the Helm chart and the manifests that are rendered from it. It runs the module in charts. The chart
+// contains its own version, which must be equal to the version of the tag, if the commit has one.
 func (r *release) charts(ctx context.Context) error {
 	out, err := filepath.Abs(r.out)
 	if err != nil {

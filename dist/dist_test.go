@@ -27,7 +27,7 @@ func releaseOf(t *testing.T, out string) *release {
 	}
 }
 
-// programs stand for refract on two platforms.
+// programs returns stand-ins for refract on two platforms.
 func programs(t *testing.T) []binary {
 	t.Helper()
 	var all []binary
@@ -41,7 +41,8 @@ func programs(t *testing.T) []binary {
 	return all
 }
 
-// TestImage: the image has the program, the authorities and a user, and nothing else; it says who made it, and runs as nobody.
+// TestImage: the image contains only the program, the authorities and a user. A label has the version, and the program
+// runs as an unprivileged user.
 func TestImage(t *testing.T) {
 	r := releaseOf(t, t.TempDir())
 	if err := r.image(programs(t)); err != nil {
@@ -130,7 +131,7 @@ func owner(h *tar.Header) string {
 	return "somebody"
 }
 
-// TestSameBytes: what is made twice of the same is the same, byte for byte.
+// TestSameBytes: two builds from the same input are equal, byte for byte.
 func TestSameBytes(t *testing.T) {
 	bs := programs(t)
 	var sums [2]string
@@ -158,7 +159,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestAuthorities: they are certificates, and enough to trust a hub behind a public name.
+// TestAuthorities: the authorities are certificates, and enough to trust a hub behind a public name.
 func TestAuthorities(t *testing.T) {
 	n := 0
 	for rest := authorities(); ; n++ {
@@ -175,7 +176,7 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// TestPush: what is pushed is what was made.
+// TestPush: the registry has the image that was built.
 func TestPush(t *testing.T) {
 	r := releaseOf(t, t.TempDir())
 	if err := r.image(programs(t)); err != nil {
@@ -207,7 +208,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// TestTagged: the chart is held to the version of a tag, and not to what a commit without one is called.
+// TestTagged: the version of the chart must match a tag, but not the version of a commit without a tag.
 func TestTagged(t *testing.T) {
 	for version, want := range map[string]bool{
 		"v0.1.0": true, "v1.20.3-rc.1": true, "v0.1.0-dirty": false, "v0.1.0-3-g4a5124b0c0de": false, "4a5124b0c0de": false, "4a5124b0c0de-dirty": false,

@@ -25,14 +25,15 @@ import (
 // imageDir is the folder with the image, an OCI layout.
 const imageDir = "image"
 
-// imageName is the name of the image where it is imported, and in its signature. It is no host name, so the user names a registry at the push.
+// imageName is the name of the image after an import, and in its signature. It has no valid host name, so the user
+// names a registry for the push.
 const imageName = "registry.invalid/refract"
 
-// user is who the program runs as, nobody who owns anything.
+// user is the ID of the user that runs the program. It owns no file.
 const user = "65532"
 
-// rootFiles are those of the image: the program, the authorities that it trusts, as those of a hub behind a public name,
-// and a name for its user. There is no shell, and nothing that could be written.
+// rootFiles returns the files of the image: the program, the certificate authorities that it trusts, such as that of a
+// hub behind a public name, and a name for its user. The image has no shell and no writable file.
 func rootFiles(program []byte) []file {
 	return []file{
 		{name: "usr/local/bin/refract", mode: 0o755, data: program},
@@ -41,18 +42,20 @@ func rootFiles(program []byte) []file {
 	}
 }
 
-// authorities are Mozilla's, but for those that are trusted under a condition only, which a file cannot say.
+// authorities returns Mozilla's certificate authorities without those that are trusted only under a condition, because
+// a file cannot express the condition.
 func authorities() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // A buffer takes everything.
+			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // A write to a buffer cannot fail.
 		}
 	}
 	return text.Bytes()
 }
 
-// image writes an OCI layout with an image for each binary, and an archive of it, which container engines import.
+// image writes an OCI layout with an image for each binary, and an archive of the layout, which container engines
+// import.
 func (r *release) image(binaries []binary) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, b := range binaries {
@@ -122,7 +125,7 @@ func (r *release) imageOf(b binary) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// archiveImage packs a layout, which has not too much for the memory.
+// archiveImage packs a layout. It holds the whole archive in memory, because the image is small.
 func (r *release) archiveImage(dir string) error {
 	var files []file
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -147,7 +150,7 @@ func (r *release) archiveImage(dir string) error {
 	return os.WriteFile(filepath.Join(r.out, "refract_image.tar"), packed.Bytes(), 0o644)
 }
 
-// pushImage pushes the image of a layout, with the credentials that container engines use.
+// pushImage pushes the image of a layout with the credentials of the container engine.
 func pushImage(ctx context.Context, dir, to string) error {
 	ref, err := name.ParseReference(to)
 	if err != nil {

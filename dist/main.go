@@ -1,6 +1,6 @@
-// Command dist makes what is released of Refract: static binaries for each platform with man pages and completions, a
-// bill of materials for each, an image that needs no container engine to be made, the Helm chart, and the checksums of all. The same
-// commit gives the same bytes with the same version of Go, wherever it is built.
+// Command dist makes all parts of a release of Refract: static binaries for each platform with man pages and
+// completions, a bill of materials for each, an image, the Helm chart, and the checksums of all files. It needs no
+// container engine. The same commit and version of Go give the same bytes on every machine.
 package main
 
 import (
@@ -17,19 +17,19 @@ import (
 	"time"
 )
 
-// platform is what a binary is for.
+// platform is the operating system and the architecture of a binary.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// release is what is made.
+// release is the release that this command makes.
 type release struct {
 	source  string // The root of the repository.
-	out     string // The folder for what is made; it has nothing else.
+	out     string // The output folder. It contains only the release.
 	version string
 	commit  string
-	created time.Time // When the commit was made: the time of everything.
-	digest  string    // Of the image, when it has been written.
+	created time.Time // The time of the commit, which is used for all times in the release.
+	digest  string    // Of the image; empty until the image is written.
 	say     func(format string, args ...any)
 }
 
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var sign *signing
-	if *key != "" { // Before minutes of work.
+	if *key != "" { // The key is read before the build, which takes minutes.
 		if sign, err = signingBy(*key, os.Getenv("COSIGN_PASSWORD")); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func parsePlatforms(text string) ([]platform, error) {
 	return all, nil
 }
 
-// make makes everything, in an empty folder.
+// make makes all parts of the release in an empty folder.
 func (r *release) make(ctx context.Context, platforms []platform) error {
 	if err := os.RemoveAll(r.out); err != nil {
 		return err
@@ -133,12 +133,13 @@ func (r *release) make(ctx context.Context, platforms []platform) error {
 	return r.checksums()
 }
 
-// name is that of a file of the release.
+// name returns the path of a file of the release.
 func (r *release) name(p platform, suffix string) string {
 	return filepath.Join(r.out, fmt.Sprintf("refract_%s_%s_%s%s", strings.TrimPrefix(r.version, "v"), p.os, p.arch, suffix))
 }
 
-// checksums writes those of all files of the release but the folder of the image, whose names are digests.
+// checksums writes the checksums of all files of the release. It leaves out the folder of the image, whose files are
+// named by their digests.
 func (r *release) checksums() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
 
-// Files with the signature of the image, and with what it is one of: cosign verify-blob takes both.
+// The files with the signature of the image and with the signed text. cosign verify-blob takes both.
 const (
 	signatureFile = "refract_image.sig"
 	payloadFile   = "refract_image.payload.json"
 )
 
-// signing is a private key that signs.
+// signing is a private key for signatures.
 type signing struct{ signature.Signer }
 
-// signingBy reads a private key, PEM.
+// signingBy reads a private key in PEM format.
 func signingBy(file, password string) (*signing, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -41,8 +41,8 @@ func signingBy(file, password string) (*signing, error) {
 	return &signing{signer}, nil
 }
 
-// sign writes a signature of the image's digest, which `refract install --verify` takes. It is not among the checksums: no two signatures
-// are the same.
+// sign writes a signature of the image's digest for `refract install --verify`. The signature has no checksum, because
+// no two signatures are equal.
 func (r *release) sign(by *signing) error {
 	if r.digest == "" {
 		return errors.New("-key: there is no image to sign: -platforms has none for linux")

@@ -15,7 +15,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// TestSign: the signature is one of the digest of the image that was made, in the form that `refract install --verify` reads.
+// TestSign: the signature covers the digest of the built image, in the form that `refract install --verify` reads.
 func TestSign(t *testing.T) {
 	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), cryptoutils.StaticPasswordFunc([]byte("secret")))
 	if err != nil {

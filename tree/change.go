@@ -2,37 +2,34 @@ package tree
 
 import "fmt"
 
-// Op says what a [Change] did to its place.
+// Op is the kind of modification that a [Change] made.
 type Op string
 
 // Operations, named as in RFC 6902.
 const (
-	OpAdd     Op = "add"     // There was nothing before; in an array, elements behind moved up.
-	OpRemove  Op = "remove"  // There is nothing after; in an array, elements behind moved down.
-	OpReplace Op = "replace" // There is something before and after.
+	OpAdd     Op = "add"     // The place had no value before; in an array, later elements moved up.
+	OpRemove  Op = "remove"  // The place has no value afterwards; in an array, later elements moved down.
+	OpReplace Op = "replace" // The place has a value before and after.
 )
 
-// Change is one modification of an object, and who made it. It is the only
-// description of a modification in this project: everything that shows or
-// stores one is a rendering of a list of these.
+// Change is one modification of an object, and its author. It is the only description of modifications in this project:
+// all reports and stored forms are renderings of a list of Changes.
 type Change struct {
 	// Path is the JSON pointer of the place at the moment of the change.
 	Path string `json:"path"`
-	// Op says whether Before, After or both mean something.
+	// Op determines whether Before, After or both are set.
 	Op Op `json:"op"`
-	// Element is whether the place is an element of an array, and not a member of
-	// an object.
+	// Element is true for an element of an array, and false for a member of an object.
 	Element bool `json:"element,omitempty"`
-	// Before is the value before; shared, not to be modified.
+	// Before is the value before the change. It is shared and must not be modified.
 	Before any `json:"before,omitempty"`
-	// After is the value after; shared, not to be modified.
+	// After is the value after the change. It is shared and must not be modified.
 	After any `json:"after,omitempty"`
-	// By is who made the change; shared, not to be modified.
+	// By is the author of the change. It is shared and must not be modified.
 	By *Author `json:"by,omitempty"`
-	// Shadows are the indexes, in the same list and ascending, of earlier changes that
-	// this one hides and no change in between has hidden: those of the same value or of
-	// something inside it. Where elements of an array have moved in between, so have the
-	// places. [Hidden] tells of those that they hid in turn.
+	// Shadows are the indexes of earlier changes that this change hides and that no change in between has hidden, in
+	// the same list, ascending. A change hides earlier changes of the same value or inside it. If elements of an array
+	// moved in between, their places moved with them. [Hidden] also yields the changes that the Shadows hide in turn.
 	Shadows []int `json:"shadows,omitempty"`
 }
 
@@ -52,24 +49,22 @@ func (p Policy) String() string {
 	return p.Kind + " " + p.Namespace + "/" + p.Name
 }
 
-// Author is the place in a policy that asked for something, or Refract itself, which
-// leaves fields to each cluster.
+// Author is the place in a policy that made a change, or Refract itself, which leaves some fields to each cluster.
 type Author struct {
 	// Policy is zero if Left is set.
 	Policy Policy `json:"policy,omitzero"`
-	// Left is why Refract leaves a field to each cluster, without a policy that asks for it;
-	// empty for a policy.
+	// Left is the reason why Refract leaves a field to each cluster although no policy requests it; empty for a policy.
 	Left string `json:"left,omitempty"`
-	// Rule is the index of the rule; [NoRule] when the policy as a whole is meant.
+	// Rule is the index of the rule; [NoRule] stands for the policy as a whole.
 	Rule int `json:"rule"`
-	// Overrider is the name of the list inside the rule, as in the manifest; empty
-	// when the rule as a whole is meant.
+	// Overrider is the name of the list inside the rule, as in the manifest. It is empty if the author is the rule as a
+	// whole.
 	Overrider string `json:"overrider,omitempty"`
 	// Item is the index in that list.
 	Item int `json:"item"`
 }
 
-// NoRule is the rule of what a policy without rules did.
+// NoRule is the rule of changes by a policy without rules.
 const NoRule = -1
 
 // String returns for example "OverridePolicy default/web rule 0 jsonpatch[2]".

@@ -1,7 +1,6 @@
-// Package tree is about places inside JSON-shaped values (objects as
-// map[string]any, arrays as []any): naming them ([Pointer]), reading them
-// ([Lookup]), editing them without touching the original ([Doc]), recording what
-// was changed by whom ([Change]), and following a value through that ([Trace]).
+// Package tree works on places inside JSON-shaped values, with objects as map[string]any and arrays as []any. A
+// [Pointer] names a place, [Lookup] reads it, a [Doc] edits an object without a modification of the original, a
+// [Change] records a modification and its author, and [Trace] follows a value through the changes.
 package tree
 
 import (
@@ -14,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// Facts that a [PathError] states. Callers may branch on them.
+// Facts that a [PathError] states. Callers may test for them.
 var (
 	ErrNotFound = errors.New("does not exist")
 	ErrType     = errors.New("has the wrong type")
@@ -23,13 +22,13 @@ var (
 
 var errWhole = errors.New("is the whole: only what is inside can be written")
 
-// PathError says at which place a value was not as needed.
+// PathError names a place whose value is missing or unsuitable.
 type PathError struct {
 	Path string // JSON pointer; empty for the whole value.
 	Err  error
 }
 
-// Error returns PATH FACT.
+// Error returns the path and the fact.
 func (e *PathError) Error() string {
 	if e.Path == "" {
 		return "the object " + e.Err.Error()
@@ -40,9 +39,8 @@ func (e *PathError) Error() string {
 // Unwrap returns the fact.
 func (e *PathError) Unwrap() error { return e.Err }
 
-// Lookup returns the value at p, or a [*PathError] that names the first place on
-// the way that is missing ([ErrNotFound], [ErrIndex]) or has no places inside
-// ([ErrType]).
+// Lookup returns the value at p. Otherwise it returns a [*PathError] that names the first place on the way that is
+// missing ([ErrNotFound], [ErrIndex]) or that is neither an object nor an array ([ErrType]).
 func Lookup(value any, p Pointer) (any, error) {
 	for depth, s := range p.segments {
 		switch v := value.(type) {
@@ -64,22 +62,20 @@ func Lookup(value any, p Pointer) (any, error) {
 	return value, nil
 }
 
-// Doc is an object under edit. It copies an object or array the first time that
-// something inside it is written and shares all others with the original, which
-// is never modified, and neither are values it was given to write. A Doc is for
-// one goroutine.
+// Doc is an object under edit. It copies an object or array before the first write inside it, and shares all others
+// with the original. It never modifies the original, nor the values that it is given to write. A Doc is for one
+// goroutine.
 type Doc struct {
 	root map[string]any
-	// What only this Doc refers to, by identity: an object's address, and that of
-	// an array's first element. They are held as pointers so that nothing is
-	// collected, and its address used again, while it is listed.
+	// The objects and arrays that only this Doc refers to, by identity: the address of an object, or of the first
+	// element of an array. Pointers keep the listed values from being collected, so that no address is used again.
 	objects members[unsafe.Pointer]
 	arrays  members[*any]
 	copied  int
 }
 
-// Edit returns a Doc of root. Objects that nobody else refers to may be named as
-// owned: the Doc writes to them directly.
+// Edit returns a Doc of root. The caller may list as owned the objects that have no other reference; the Doc writes to
+// them directly.
 func Edit(root map[string]any, owned ...map[string]any) *Doc {
 	d := &Doc{root: root}
 	for _, m := range owned {
@@ -90,41 +86,36 @@ func Edit(root map[string]any, owned ...map[string]any) *Doc {
 	return d
 }
 
-// Root returns the object as edited so far. It shares what was not edited with
-// the original: to write to it, use the Doc, which then may or may not write to
-// the very map that Root returned before.
+// Root returns the object with all edits so far. It shares unedited parts with the original, so write to it only
+// through the Doc. Such a write may or may not show in a map that Root returned earlier.
 func (d *Doc) Root() map[string]any { return d.root }
 
-// Copied returns how much the Doc has copied and moved so far, as a measure of what the
-// edits cost: an element of an array counts 1, a member of an object 32.
+// Copied returns the number of copied and moved values so far, as a measure of the cost of the edits: an element of an
+// array counts 1, a member of an object 32.
 func (d *Doc) Copied() int { return d.copied }
 
-// costOfMember is what it costs to copy a member of an object, in elements of an array.
+// costOfMember is the cost of copying a member of an object. An element of an array costs 1.
 const costOfMember = 32
 
-// Lookup returns the value at p as the function [Lookup] does. A later write
-// inside that value may or may not show in it.
+// Lookup returns the value at p like the function [Lookup]. A later write inside that value may or may not show in it.
 func (d *Doc) Lookup(p Pointer) (any, error) { return Lookup(d.root, p) }
 
-// Add puts value at p: a member of an object is added, or replaced if it is
-// there; into an array it is inserted before the element with that index, or
-// behind the last one for the segment "-". The parent must exist.
+// Add writes value to p. A member of an object is added, or replaced if it exists. An element of an array is inserted
+// before the element with that index, or after the last element for the segment "-". The parent must exist.
 //
 // Source: RFC 6902, section 4.1.
 func (d *Doc) Add(p Pointer, value any) (Change, error) { return d.write(p, add, value) }
 
-// Replace puts value where there is something already. An array's last element
-// may be named by "-1", here, in Set and in Remove, and on the way to any place
-// that is written: an addition to RFC 6901.
+// Replace replaces the existing value at p. The segment "-1" names the last element of an array, as an addition to RFC
+// 6901: here, in Set and in Remove, and in every segment before the last one of any written place.
 //
 // Source: RFC 6902, section 4.3.
 func (d *Doc) Replace(p Pointer, value any) (Change, error) { return d.write(p, replace, value) }
 
-// Set is Replace that also adds a member that is missing of an object that is
-// there.
+// Set is like Replace, but adds a missing member if the parent is an existing object.
 func (d *Doc) Set(p Pointer, value any) (Change, error) { return d.write(p, set, value) }
 
-// Remove takes away what is at p; it must be there.
+// Remove removes the value at p, which must exist.
 //
 // Source: RFC 6902, section 4.2.
 func (d *Doc) Remove(p Pointer) (Change, error) { return d.write(p, remove, nil) }
@@ -138,16 +129,16 @@ const (
 	remove
 )
 
-// edit is one write on its way.
+// edit is the state of one write.
 type edit struct {
 	*Doc
 	verb  verb
 	value any
 	path  string // The pointer's text, with indexes in place of - and -1.
-	at    slot   // Where the node that was reached hangs.
+	at    slot   // Position of the node reached so far.
 }
 
-// slot is a member of an object, an element of an array or, zero, the root.
+// slot is a member of an object, an element of an array or, if it is zero, the root.
 type slot struct {
 	object map[string]any
 	key    string
@@ -155,9 +146,8 @@ type slot struct {
 	index  int
 }
 
-// write goes down to the parent of p and makes it and all above it the Doc's
-// own, so that they can be written to. When it fails, copies may have been made
-// that equal what they were made of.
+// write descends to the parent of p. It copies the parent and all values around it that the Doc does not own, so that
+// it can write to them. A failed write may leave copies that equal their originals.
 func (d *Doc) write(p Pointer, v verb, value any) (Change, error) {
 	if len(p.segments) == 0 {
 		return Change{}, &PathError{Err: errWhole}
@@ -182,7 +172,7 @@ func (d *Doc) write(p Pointer, v verb, value any) (Change, error) {
 	}
 }
 
-// enter returns what s means inside node, and makes node the Doc's own.
+// enter returns the value at s inside node, and makes the Doc own node.
 func (e *edit) enter(node any, s segment, depth int) (any, error) {
 	switch n := node.(type) {
 	case map[string]any:
@@ -204,7 +194,7 @@ func (e *edit) enter(node any, s segment, depth int) (any, error) {
 	}
 }
 
-// index returns the index that s means for an element of a that is there.
+// index returns the index of the existing element of a that s names.
 func (e *edit) index(a []any, s segment, depth int) (int, error) {
 	i := s.index
 	if i == lastIndex {
@@ -241,7 +231,7 @@ func (e *edit) member(n map[string]any, key string) (Change, error) {
 	return c, nil
 }
 
-// element writes the element of n that s means.
+// element writes the element of n that s names.
 func (e *edit) element(n []any, s segment, depth int) (Change, error) {
 	if e.verb == add {
 		return e.insert(n, s, depth)
@@ -289,8 +279,7 @@ func (e *edit) insert(n []any, s segment, depth int) (Change, error) {
 	return c, nil
 }
 
-// ownObject returns m if it is the Doc's own, else a copy that now hangs in its
-// place.
+// ownObject returns m if the Doc owns it; otherwise it replaces m by a copy, which it returns.
 func (e *edit) ownObject(m map[string]any) map[string]any {
 	if m != nil && e.objects.has(address(m)) {
 		return m
@@ -312,8 +301,8 @@ func (e *edit) ownObject(m map[string]any) map[string]any {
 	return m
 }
 
-// ownArray returns a, which has an element, if it is the Doc's own, else a copy
-// that now hangs in its place.
+// ownArray returns a, which has at least one element, if the Doc owns it; otherwise it replaces a by a copy, which it
+// returns.
 func (e *edit) ownArray(a []any) []any {
 	if e.arrays.has(&a[0]) {
 		return a
@@ -324,8 +313,8 @@ func (e *edit) ownArray(a []any) []any {
 	return a
 }
 
-// hang puts an array of the Doc's own in the place of the one that was reached. That
-// never is the root, which is an object.
+// hang puts an array that the Doc owns in the position of the array that was reached. That position is never the root,
+// which is an object.
 func (e *edit) hang(a []any) {
 	if len(a) > 0 && !e.arrays.has(&a[0]) {
 		e.arrays.add(&a[0])
@@ -339,10 +328,10 @@ func (e *edit) hang(a []any) {
 
 func address(m map[string]any) unsafe.Pointer { return reflect.ValueOf(m).UnsafePointer() }
 
-// members are a set that is fast while it is small. The zero value is empty.
+// members is a set that is fast while it is small. The zero value is empty.
 type members[T comparable] struct {
 	few  []T
-	many map[T]struct{} // Instead of few.
+	many map[T]struct{} // Used instead of few once it is set.
 }
 
 const aFew = 64
@@ -386,8 +375,7 @@ func noPlaces(v any) error {
 // prefix returns the first n segments of the text of a pointer.
 func prefix(text string, n int) string { return Pointer{text: text}.prefix(n) }
 
-// withIndex returns the text of a pointer with its segment number depth made an
-// index.
+// withIndex returns the text of a pointer, with an index in place of segment number depth.
 func withIndex(text string, depth, index int) string {
 	return prefix(text, depth) + "/" + strconv.Itoa(index) + text[len(prefix(text, depth+1)):]
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parse reads YAML as an API server does: integers are int64.
+// parse reads YAML like an API server: integers are int64.
 func parse(tb testing.TB, text string) map[string]any {
 	tb.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))
@@ -25,7 +25,7 @@ func parse(tb testing.TB, text string) map[string]any {
 	return v
 }
 
-// do makes an edit: one of add, replace, set and remove.
+// do makes one edit. The verb is add, replace, set or remove.
 func do(d *Doc, verb, path string, value any) (Change, error) {
 	p, err := Parse(path)
 	if err != nil {
@@ -52,9 +52,9 @@ func TestDoc(t *testing.T) {
 		verb   string
 		path   string
 		value  any
-		want   string // Of the whole document.
+		want   string // The whole document after the edit.
 		change Change
-		err    error // The fact.
+		err    error // The wrapped fact.
 		text   string
 	}{
 		"AddMember": {
@@ -319,8 +319,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestDocShares: what was not edited is the original's, what was edited is not,
-// and is copied once.
+// TestDocShares verifies that unedited parts are shared with the original, and that edited parts are copied exactly
+// once.
 func TestDocShares(t *testing.T) {
 	in := parse(t, "{a: {x: 1}, b: {c: {e: 1}, d: [1]}}")
 	d := Edit(in)
@@ -348,8 +348,7 @@ func TestDocShares(t *testing.T) {
 	}
 }
 
-// TestDocGivenValues: a value that was given is shared by many documents, so no
-// later edit may write to it.
+// TestDocGivenValues verifies that later edits do not write to a given value, which many documents share.
 func TestDocGivenValues(t *testing.T) {
 	given := parse(t, "{list: [{a: 1}], map: {b: 1}}")
 	before := runtime.DeepCopyJSON(given)
@@ -369,7 +368,7 @@ func TestDocGivenValues(t *testing.T) {
 	}
 }
 
-// TestDocManyEdits: more objects and arrays than a short list of them holds.
+// TestDocManyEdits edits more objects and arrays than the list of owned values holds.
 func TestDocManyEdits(t *testing.T) {
 	const n = 3 * aFew
 	in := map[string]any{"a": []any{}}
@@ -394,7 +393,7 @@ func TestDocManyEdits(t *testing.T) {
 	}
 }
 
-// TestEditOwned: maps that are named as owned are written to; a nil one is not.
+// TestEditOwned verifies that a Doc writes to owned maps, and ignores nil maps.
 func TestEditOwned(t *testing.T) {
 	inner := map[string]any{}
 	root := map[string]any{"inner": inner, "none": map[string]any(nil)}

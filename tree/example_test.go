@@ -7,8 +7,7 @@ import (
 	"refract.dev/tree"
 )
 
-// A document shares with its original all that is not edited, and every edit
-// says what it did.
+// A document shares all unedited parts with its original. Each edit returns a Change that describes it.
 func ExampleDoc() {
 	original := map[string]any{
 		"spec": map[string]any{
@@ -44,7 +43,7 @@ func ExampleDoc() {
 	// {"spec":{"containers":[{"image":"web:v1","name":"web"}],"replicas":3}}
 }
 
-// A value is followed to its authors, wherever it was when they wrote to it.
+// A thread finds the authors of a value, at each place that the value had.
 func ExampleTrace() {
 	doc := tree.Edit(map[string]any{"args": []any{"-v", "--port=80"}})
 	var record tree.Record

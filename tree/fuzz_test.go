@@ -17,7 +17,7 @@ import (
 // choices turns the bytes of a fuzzer into decisions.
 type choices struct{ rest []byte }
 
-// below returns a number below n; 0 when there are no more bytes.
+// below returns a number below n, and 0 when no bytes are left.
 func (c *choices) below(n int) int {
 	if len(c.rest) == 0 {
 		return 0
@@ -27,7 +27,7 @@ func (c *choices) below(n int) int {
 	return int(b) % n
 }
 
-// keys are few, so that paths often meet, and some look like indexes.
+// keys are few, so that paths often meet. Some look like indexes.
 var keys = []string{"a", "b", "0", "1", "-", "-1", "x/y", "~"}
 
 func (c *choices) value(depth int) any {
@@ -65,7 +65,7 @@ func (c *choices) object(depth int) map[string]any {
 	return m
 }
 
-// pointer returns a place that is mostly in doc.
+// pointer returns a place that usually exists in doc.
 func (c *choices) pointer(doc any) Pointer {
 	var p Pointer
 	for {
@@ -92,18 +92,17 @@ func (c *choices) pointer(doc any) Pointer {
 	}
 }
 
-// FuzzDoc compares a sequence of edits with the same edits by json-patch, which
-// reads and writes JSON text: results, and whether there is an error. The two
-// differ on purpose in this, which reference works around:
+// FuzzDoc compares a sequence of edits with the same edits by json-patch, which reads and writes JSON text. It compares
+// the results, and whether an edit fails. The two differ on purpose in these points, which reference compensates for:
 //
-//   - -1 as an index. json-patch knows all negative indexes, or none; here it
-//     knows none. A Doc knows -1 alone, everywhere but at the end of an add.
-//   - Set, which json-patch does not know: a member that is missing is added.
+//   - The index -1: json-patch supports all negative indexes or none; here it supports none. A Doc supports only -1, except as the last
+//     segment of an add.
+//   - Set, which json-patch does not have: a missing member is added.
 //
-// And they differ in this, which the keys above avoid and TestDoc covers:
+// They also differ in these points, which the keys above avoid and TestDoc covers:
 //
 //   - json-patch takes an empty key for the object itself;
-//   - json-patch takes what strconv.Atoi does for an index, such as +1 and 01.
+//   - json-patch accepts all indexes that strconv.Atoi accepts, such as +1 and 01.
 func FuzzDoc(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x03\x00\x06\x02\x00\x00\x01\x01\x05\x03\x00\x01\x00\x02\x00\x03\x01\x01\x02\x03\x04\x05"))
@@ -142,7 +141,7 @@ func FuzzDoc(f *testing.F) {
 	})
 }
 
-// reference is the edit by json-patch. With an error it returns doc.
+// reference makes the edit with json-patch. It returns doc if the edit fails.
 func reference(t *testing.T, doc map[string]any, verb string, p Pointer, value any) (map[string]any, error) {
 	t.Helper()
 	path, parent := resolve(doc, verb, p)
@@ -163,8 +162,8 @@ func reference(t *testing.T, doc map[string]any, verb string, p Pointer, value a
 	return got, nil
 }
 
-// resolve returns the path with every -1 that a Doc understands made an index,
-// and the value that holds the last segment.
+// resolve returns the path in which each -1 that a Doc supports is replaced by the index, and the value that contains
+// the last segment.
 func resolve(doc any, verb string, p Pointer) (path string, parent any) {
 	var out Pointer
 	segments := p.Keys()
@@ -190,7 +189,7 @@ func resolve(doc any, verb string, p Pointer) (path string, parent any) {
 	return out.String(), parent
 }
 
-// patch applies one operation by json-patch.
+// patch applies one operation with json-patch.
 func patch(t *testing.T, doc map[string]any, op, path string, value any) (map[string]any, error) {
 	t.Helper()
 	operation := map[string]any{"op": op, "path": path}
@@ -223,8 +222,8 @@ func marshal(t *testing.T, v any) []byte {
 	return text
 }
 
-// checkChange: a change is an operation of RFC 6902 that makes the same of the
-// document before, and it says what was there.
+// checkChange verifies that a change is an operation of RFC 6902 with the same effect on the document before it, and
+// that the recorded previous value is correct.
 func checkChange(t *testing.T, before, after map[string]any, c Change) {
 	t.Helper()
 	again, err := patch(t, before, string(c.Op), c.Path, c.After)
@@ -248,16 +247,16 @@ func checkChange(t *testing.T, before, after map[string]any, c Change) {
 	}
 }
 
-// FuzzRecord compares the shadows of changes to an array of objects with those
-// of a model in which every element carries its own history.
+// FuzzRecord compares the shadows of changes to an array of objects with those of a model in which every element
+// carries its own history.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x00\x03\x01\x01\x00\x02\x01\x03\x00\x03\x01\x00\x00\x03\x00"))
 	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		type element struct {
-			changes []int // Of the element or inside it, unless another has hidden them.
-			inside  []int // Of its member v, likewise.
+			changes []int // Visible changes of the element or inside it.
+			inside  []int // Visible changes of its member v.
 		}
 		model := []*element{{}, {}, {}}
 		d := Edit(map[string]any{"l": []any{map[string]any{"v": int64(0)}, map[string]any{"v": int64(0)}, map[string]any{"v": int64(0)}}})

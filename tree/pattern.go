@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Pattern is a set of places inside a JSON-shaped value: a JSON pointer in which the
-// segment * stands for each element of an array and each member of an object, and a
-// segment that ends with * for each member whose key begins like it. A Pattern is
-// immutable and may be shared.
+// Pattern is a set of places inside a JSON-shaped value. It is a JSON pointer whose segments can have a star: the
+// segment * stands for each element of an array and each member of an object, and a segment that ends with * stands for
+// each member whose key has that prefix. A Pattern is immutable and may be shared.
 type Pattern struct{ pointer Pointer }
 
-// ParsePattern parses a pattern. It returns an error that wraps [ErrPointer] for text
-// that is no JSON pointer, and for the whole value, which is no place inside it.
+// ParsePattern parses a pattern. The error for a text that is not a JSON pointer, and for the whole value, which is not
+// a place inside the value, wraps [ErrPointer].
 func ParsePattern(s string) (Pattern, error) {
 	p, err := Parse(s)
 	if err != nil {
@@ -34,7 +33,7 @@ func MustParsePattern(s string) Pattern {
 	return p
 }
 
-// String returns the pattern as it was parsed.
+// String returns the original text of the pattern.
 func (p Pattern) String() string { return p.pointer.text }
 
 // Keys returns the unescaped segments.
@@ -43,9 +42,9 @@ func (p Pattern) Keys() []string { return p.pointer.Keys() }
 // Equal reports whether p and q are the same pattern.
 func (p Pattern) Equal(q Pattern) bool { return p.pointer.Equal(q.pointer) }
 
-// Places returns the places of value that the pattern names and that exist. They can be
-// removed one after the other: members of objects come in the order of their keys,
-// elements of arrays from the last to the first. Places modifies nothing.
+// Places returns the existing places of value that match the pattern. Members of objects are ordered by key, and
+// elements of arrays come from the last to the first, so that a caller can remove the places one after the other.
+// Places modifies nothing.
 func (p Pattern) Places(value any) []Pointer {
 	var found []Pointer
 	var walk func(value any, at Pointer, segments []segment)
@@ -79,7 +78,7 @@ func (p Pattern) Places(value any) []Pointer {
 	return found
 }
 
-// beginning returns the keys with a prefix, sorted.
+// beginning returns the keys with this prefix, sorted.
 func beginning(object map[string]any, prefix string) []string {
 	var keys []string
 	for key := range object {
@@ -91,9 +90,8 @@ func beginning(object map[string]any, prefix string) []string {
 	return keys
 }
 
-// Covers reports whether a place, given by its unescaped segments, is one of those that
-// the pattern names, or lies inside one. The segment * of the place stands for an element
-// of an array whose index is not known.
+// Covers reports whether a place, given by its unescaped segments, matches the pattern or lies inside a match. The
+// segment * of the place stands for an element of an array with an unknown index.
 func (p Pattern) Covers(keys []string) bool {
 	if len(keys) < len(p.pointer.segments) {
 		return false

@@ -8,32 +8,30 @@ import (
 	"strings"
 )
 
-// Pointer is a place inside a JSON-shaped value: a parsed JSON pointer
-// (RFC 6901). The zero Pointer is the whole value. A Pointer is immutable and
-// may be shared.
+// Pointer is a place inside a JSON-shaped value: a parsed JSON pointer (RFC 6901). The zero Pointer is the whole value.
+// A Pointer is immutable and may be shared.
 type Pointer struct {
 	text     string
 	segments []segment
 }
 
-// segment is one step of a pointer: a key of an object or an index of an array,
-// which of the two only the value it is applied to can say.
+// segment is one step of a pointer. The value that the pointer is applied to determines whether it is a key of an
+// object or an index of an array.
 type segment struct {
 	key   string
-	index int // What key means for an array: 0 and up, or one of the constants below.
+	index int // Meaning of key in an array: an index, or one of the constants below.
 }
 
 const (
 	noIndex   = -3 // Not an index.
-	endIndex  = -2 // "-": behind the last element.
+	endIndex  = -2 // "-": after the last element.
 	lastIndex = -1 // "-1": the last element; an addition to RFC 6901.
 )
 
 // ErrPointer is wrapped by every error of [Parse].
 var ErrPointer = errors.New("invalid JSON pointer")
 
-// Parse parses a JSON pointer. Every segment must follow a slash; ~0 stands for
-// ~ and ~1 for a slash inside a segment.
+// Parse parses a JSON pointer. Each segment begins with a slash. Inside a segment, ~0 stands for ~ and ~1 for a slash.
 //
 // Source: RFC 6901, sections 3 and 4.
 func Parse(s string) (Pointer, error) {
@@ -54,7 +52,7 @@ func Parse(s string) (Pointer, error) {
 	return Pointer{text: s, segments: segments}, nil
 }
 
-// MustParse is [Parse] for constants; it panics on a pointer that is invalid.
+// MustParse is [Parse] for constants; it panics on an invalid pointer.
 func MustParse(s string) Pointer {
 	p, err := Parse(s)
 	if err != nil {
@@ -63,10 +61,10 @@ func MustParse(s string) Pointer {
 	return p
 }
 
-// At returns the pointer of the element with this index, of the array at p.
+// At returns the pointer of the element with this index in the array at p.
 func (p Pointer) At(index int) Pointer { return p.extend(strconv.Itoa(index)) }
 
-// Member returns the pointer of the member with this key, of the object at p.
+// Member returns the pointer of the member with this key in the object at p.
 func (p Pointer) Member(key string) Pointer { return p.extend(key) }
 
 func (p Pointer) extend(key string) Pointer {
@@ -76,7 +74,7 @@ func (p Pointer) extend(key string) Pointer {
 	return Pointer{text: p.text + "/" + Escape(key), segments: segments}
 }
 
-// String returns the pointer as RFC 6901 writes it.
+// String returns the pointer in the syntax of RFC 6901.
 func (p Pointer) String() string { return p.text }
 
 // Keys returns the unescaped segments.
@@ -91,7 +89,7 @@ func (p Pointer) Keys() []string {
 // Equal reports whether p and q are the same place.
 func (p Pointer) Equal(q Pointer) bool { return slices.Equal(p.segments, q.segments) }
 
-// Escape returns key as it stands in the text of a pointer.
+// Escape returns key in the form that it has in the text of a pointer.
 func Escape(key string) string {
 	if !strings.ContainsAny(key, "~/") {
 		return key
@@ -99,14 +97,12 @@ func Escape(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
-// Covers reports whether the place outer is the place inner or contains it, both
-// given as the text of pointers.
+// Covers reports whether the place outer equals or contains the place inner. Both are texts of pointers.
 func Covers(outer, inner string) bool {
 	return strings.HasPrefix(inner, outer) && (len(inner) == len(outer) || inner[len(outer)] == '/')
 }
 
-// prefix returns the text of the first n segments; n may be at most the number
-// of segments.
+// prefix returns the text of the first n segments; n is at most the number of segments.
 func (p Pointer) prefix(n int) string {
 	end := 0
 	for range n {
@@ -139,9 +135,8 @@ func unescape(s string) (string, bool) {
 	return b.String(), true
 }
 
-// parseIndex returns what key means for an array. The grammar is that of
-// RFC 6901: no sign, no leading zero. More than nine digits are no index: no
-// array has so many elements.
+// parseIndex returns the meaning of key in an array. The grammar is that of RFC 6901: no sign, no leading zero. A key
+// of more than nine digits is not an index, because no array has so many elements.
 func parseIndex(key string) int {
 	switch {
 	case key == "-":

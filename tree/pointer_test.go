@@ -97,8 +97,7 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// FuzzPointer: what can be parsed prints as it was, and its keys make the same
-// pointer again.
+// FuzzPointer verifies that a parsed pointer prints as the original text, and that its keys make an equal pointer.
 func FuzzPointer(f *testing.F) {
 	for _, s := range []string{"", "/", "/a/0/-/-1", "/foo~1bar~0", "/~01", "a", "/~", "//"} {
 		f.Add(s)

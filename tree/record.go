@@ -8,44 +8,42 @@ import (
 	"strings"
 )
 
-// Record is the changes of one object, from the first on. Each of them says which
-// earlier ones it hides ([Change.Shadows]), and is hidden by one at most: n changes take
-// time and memory for n, and not for each of them against each. To insert and remove
-// elements of an array takes time for the elements behind that were written to, too. The
-// zero value is empty. A Record is for one goroutine, and must not be copied after its
-// first change.
+// Record is the list of changes of one object, from the first on. Each change lists the earlier changes that it hides
+// ([Change.Shadows]), and at most one change lists it. So n changes take time and memory proportional to n, and not to
+// n². An insertion or removal of an element of an array also takes time for the changed elements behind it. The zero
+// value is empty. A Record is for one goroutine, and must not be copied after its first change.
 type Record struct {
 	changes []Change
-	hidden  uint64 // Those of the first few that are, a bit each.
+	hidden  uint64 // One bit for each of the first few changes: set if the change is hidden.
 	root    written
-	spare   []written // For nodes to come.
+	spare   []written // Unused nodes.
 }
 
-// few changes are looked through faster than a tree of their places is made. Most
-// objects have no more.
+// For at most few changes, a search through the list is faster than a tree of their places. Most objects have no more
+// changes.
 const few = 20
 
-// written is a place of the object, and which changes there is still something to see of.
+// written is a changed place of the object, with the changes there that are still visible.
 type written struct {
-	segment string // Of the path, as it is written; in an array its index is instead.
+	segment string // Escaped segment of the path; unused in an array, where index is set.
 	index   int
-	// changes are those of the value itself, and the removals from it if it is an array.
+	// changes are the changes of the value itself and, in an array, the removals of elements.
 	changes []int
-	one     [1]int // What changes usually refers to.
+	one     [1]int // Usual storage of changes.
 	inside  []*written
-	array   bool // Whether inside is by index, ascending; else it is by segment, ascending.
+	array   bool // If set, inside is sorted by index, otherwise by segment.
 }
 
-// Changes returns what was added. It is shared, and not to be modified.
+// Changes returns the added changes. The slice is shared and must not be modified.
 func (r *Record) Changes() []Change { return r.changes }
 
-// Len returns how many changes were added.
+// Len returns the number of added changes.
 func (r *Record) Len() int { return len(r.changes) }
 
 // Grow makes room for n more changes.
 func (r *Record) Grow(n int) { r.changes = slices.Grow(r.changes, n) }
 
-// Add adds c, with what it shadows filled in.
+// Add adds c, and sets its Shadows.
 func (r *Record) Add(c Change) {
 	n := len(r.changes)
 	switch {
@@ -62,10 +60,10 @@ func (r *Record) Add(c Change) {
 	r.changes = append(r.changes, c)
 }
 
-// look returns the changes that c hides, of few.
+// look returns the changes that c hides, by a search through at most few changes.
 func (r *Record) look(c *Change) []int {
 	if c.Element && c.Op == OpAdd {
-		return nil // What was there has moved up.
+		return nil // The earlier element at this index has moved up.
 	}
 	var hidden []int
 	for i, place := range touches(r.changes, c.Path) {
@@ -78,7 +76,7 @@ func (r *Record) look(c *Change) []int {
 	return hidden
 }
 
-// note notes the change with index n, and returns those that it hides.
+// note enters the change with index n into the tree, and returns the changes that it hides.
 func (r *Record) note(c *Change, n int) []int {
 	around, path := &r.root, strings.TrimPrefix(c.Path, "/")
 	for {
@@ -101,7 +99,7 @@ func (r *Record) note(c *Change, n int) []int {
 	around.becomeArray()
 	index := indexOf(path)
 	i, there := around.find("", index)
-	if c.Op == OpAdd { // What was there has moved up.
+	if c.Op == OpAdd { // The earlier element at this index has moved up.
 		around.move(i, 1)
 		at := r.node()
 		at.index = index
@@ -120,7 +118,7 @@ func (r *Record) note(c *Change, n int) []int {
 	return sorted(hidden)
 }
 
-// enter returns the place inside of another, which may be new.
+// enter returns the place inside another one, and creates it if necessary.
 func (r *Record) enter(around *written, segment string) *written {
 	index := 0
 	if around.array {
@@ -136,7 +134,7 @@ func (r *Record) enter(around *written, segment string) *written {
 	return at
 }
 
-// node returns a new node. One allocation is for several: most objects have few changes.
+// node returns a new node. One allocation serves several nodes, because most objects have few changes.
 func (r *Record) node() *written {
 	if len(r.spare) == 0 {
 		r.spare = make([]written, 16)
@@ -146,13 +144,13 @@ func (r *Record) node() *written {
 	return at
 }
 
-// set has one change alone be seen of the value.
+// set makes one change the only visible one of the value.
 func (w *written) set(change int) {
 	w.one[0] = change
 	w.changes = w.one[:]
 }
 
-// find returns where inside a place is, or would be.
+// find returns the position of a place in inside. If the place is missing, it returns the position for an insertion.
 func (w *written) find(segment string, index int) (int, bool) {
 	return slices.BinarySearchFunc(w.inside, index, func(at *written, index int) int {
 		if w.array {
@@ -162,8 +160,8 @@ func (w *written) find(segment string, index int) (int, bool) {
 	})
 }
 
-// becomeArray has what is inside be by index from now on: a path does not tell an array
-// from an object whose keys are numbers.
+// becomeArray sorts inside by index from now on. A path alone does not distinguish an array from an object whose keys
+// are numbers.
 func (w *written) becomeArray() {
 	if w.array {
 		return
@@ -175,14 +173,14 @@ func (w *written) becomeArray() {
 	slices.SortFunc(w.inside, func(a, b *written) int { return cmp.Compare(a.index, b.index) })
 }
 
-// move moves the elements from inside[i] on.
+// move shifts the indexes of the elements from inside[i] on.
 func (w *written) move(i, by int) {
 	for _, at := range w.inside[i:] {
 		at.index += by
 	}
 }
 
-// all adds the changes of the value and of all inside it.
+// all appends the changes of the value and of all places inside it.
 func (w *written) all(to []int) []int {
 	to = append(to, w.changes...)
 	for _, at := range w.inside {
@@ -196,7 +194,7 @@ func sorted(changes []int) []int {
 	return changes
 }
 
-// indexOf returns the index that a segment of a path says.
+// indexOf returns the index that a segment of a path stands for, or -1.
 func indexOf(segment string) int {
 	i, err := strconv.Atoi(segment)
 	if err != nil {
@@ -205,8 +203,8 @@ func indexOf(segment string) int {
 	return i
 }
 
-// Hidden yields the indexes of all changes that changes[i] hides: those that it shadows,
-// those that these shadow, and so on, each once. Together, n changes may hide n²/2.
+// Hidden yields the indexes of all changes that changes[i] hides: its shadows, the shadows of these, and so on, each
+// once. All n changes together may hide n²/2.
 func Hidden(changes []Change, i int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		next := slices.Clone(changes[i].Shadows)

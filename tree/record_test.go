@@ -111,12 +111,12 @@ func TestHidden(t *testing.T) {
 		t.Errorf("What those hide that are hidden is hidden, too. -want, +got:\n%s", diff)
 	}
 	for range Hidden(record.Changes(), 6) {
-		break // Whoever has seen enough ends it.
+		break // The consumer may stop early.
 	}
 }
 
-// BenchmarkRecord has changes at one place, inside one array, and at places of their own.
-// The time for one of them must not grow with their number.
+// BenchmarkRecord records changes at one place, inside one array, and at distinct places. The time for each change must
+// not grow with the number of changes.
 func BenchmarkRecord(b *testing.B) {
 	for name, path := range map[string]func(i int) Change{
 		"Same":   func(int) Change { return Change{Path: "/data/x", Op: OpReplace} },

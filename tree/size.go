@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Values returns how many members and elements a text has that is JSON, and one more for
-// each empty object or list. It allocates nothing. A text that is no JSON has some number.
+// Values returns the number of members and elements in a JSON text, plus one for each empty object or list. It
+// allocates nothing. For a text that is not JSON, the result is an arbitrary number.
 func Values(text []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -23,8 +23,8 @@ func Values(text []byte) int {
 	return n
 }
 
-// Size returns how many bytes the JSON of a value has as encoding/json writes it, without
-// writing it. A value that has none counts nothing.
+// Size returns the size in bytes of the JSON that encoding/json writes for a value, without writing it. A value that
+// has no JSON counts 0.
 func Size(value any) int {
 	switch v := value.(type) {
 	case nil:
@@ -62,8 +62,8 @@ func Size(value any) int {
 	}
 }
 
-// sizeOfString counts what is escaped: control characters, quotes, what HTML would take
-// for its own, two separators that JavaScript would, and what is not UTF-8.
+// sizeOfString counts escapes: for control characters, quotes, backslashes, characters with a meaning in HTML, the two
+// line separators of JavaScript, and bytes that are not UTF-8.
 func sizeOfString(s string) int {
 	const short, long = len(`\n`), len(`\u0000`)
 	n := len(s) + len(`""`)

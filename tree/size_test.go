@@ -40,7 +40,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// FuzzSize compares with what is written.
+// FuzzSize compares Size with the size of the JSON that encoding/json writes.
 func FuzzSize(f *testing.F) {
 	f.Add(`{"a": ["<b>", 1, 1.5e9, null, true], "c\n": {"d": "\u2028"}}`)
 	f.Add("\"\xff\"")

@@ -6,31 +6,29 @@ import (
 	"strings"
 )
 
-// Thread is one value on its way through the changes of an object, and who wrote
-// to it. A member of an object is one and the same also when it is replaced, or
-// removed and added again. An element of an array, and what is inside it, moves
-// when others are inserted or removed before it; its thread begins with the change
-// that inserted the element and ends with the one that removed it.
+// Thread follows one value through the changes of an object, and finds the authors of the value. A member of an object
+// stays the same value when it is replaced, or removed and added again. An element of an array, and everything inside
+// it, moves when other elements are inserted or removed before it; its thread begins with the change that inserted it
+// and ends with the change that removed it.
 type Thread struct {
-	// Born is the index of the change that inserted the value, or what is around it,
-	// into an array; -1 if none did.
+	// Born is the index of the change that inserted the value, or a value around it, into an array; -1 if no change
+	// did.
 	Born int
-	// Gone is the index of the change that removed the value, or what is around it,
-	// from an array; the number of changes if none did.
+	// Gone is the index of the change that removed the value, or a value around it, from an array; the number of
+	// changes if no change did.
 	Gone int
-	// First is its place, a JSON pointer, before all changes or right after Born.
+	// First is the place of the value, a JSON pointer, before all changes or right after Born.
 	First string
-	// Last is its place after all changes or right before Gone.
+	// Last is the place of the value after all changes or right before Gone.
 	Last string
 
 	changes []Change
 }
 
-// Trace follows the value that is at place, the text of a [Pointer], before the
-// change with index at: back to its first place and on to its last. If at is the
-// number of changes, that is the value there in the end. The changes are those of
-// one object, as a [Record] lists them; the thread shares them. The value need not
-// be there: what is absent has authors, too.
+// Trace follows the value that is at place, the text of a [Pointer], before the change with index at: back to its first
+// place and forward to its last one. If at is the number of changes, it follows the value at that place after all
+// changes. The changes are those of one object, in the order of a [Record]; the thread shares them. The value need not
+// exist: an absent value has authors as well.
 func Trace(changes []Change, place string, at int) Thread {
 	t := Thread{Born: -1, Gone: len(changes), First: place, Last: place, changes: changes}
 	for i := at; i < len(changes); i++ {
@@ -52,10 +50,9 @@ func Trace(changes []Change, place string, at int) Thread {
 	return t
 }
 
-// Touches yields, from the last to the first, the indexes of the changes that were
-// made at the value, to something around it, such as Born and Gone, or to something
-// inside it; and where the value was right before the change, for Born right
-// after. [Covers] tells which of the three it is.
+// Touches yields the changes of the value, of a value around it (Born and Gone among them), or of a value inside it,
+// from the last to the first. For each it yields the index of the change, and the place of the value right before the
+// change, or right after it for Born. [Covers] distinguishes the three cases.
 func (t Thread) Touches() iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		if t.Gone < len(t.changes) && !yield(t.Gone, t.Last) {
@@ -65,8 +62,8 @@ func (t Thread) Touches() iter.Seq2[int, string] {
 	}
 }
 
-// Author returns who made the last change that touched the value, so that it is
-// what it is; nil if no change did.
+// Author returns the author of the last change that touched the value, which determined the final value; nil if no
+// change did.
 func (t Thread) Author() *Author {
 	var by *Author
 	t.Touches()(func(i int, _ string) bool {
@@ -93,9 +90,9 @@ func touches(changes []Change, place string) iter.Seq2[int, string] {
 	}
 }
 
-// touches reports whether c changed what is at a place before and after it.
+// touches reports whether c changed the value at a place that is the same before and after c.
 func (c *Change) touches(place string) bool {
-	if c.moves() { // An array that has another length now, or something around it.
+	if c.moves() { // The length of an array has changed: that array is the value, or inside it.
 		return Covers(place, c.array())
 	}
 	return Covers(c.Path, place) || Covers(place, c.Path)
@@ -104,11 +101,10 @@ func (c *Change) touches(place string) bool {
 // moves reports whether c moves the elements behind its place.
 func (c *Change) moves() bool { return c.Element && c.Op != OpReplace }
 
-// array returns the place of the array that c changes an element of.
+// array returns the place of the array whose element c changes.
 func (c *Change) array() string { return c.Path[:strings.LastIndexByte(c.Path, '/')] }
 
-// placeBefore returns where what is at place after c, which did not insert it, was
-// before c.
+// placeBefore returns the place before c of the value that is at place after c. The change c did not insert the value.
 func placeBefore(place string, c *Change) string {
 	switch {
 	case !c.moves():
@@ -120,8 +116,7 @@ func placeBefore(place string, c *Change) string {
 	}
 }
 
-// placeAfter returns where what is at place before c, which does not remove it, is
-// after c.
+// placeAfter returns the place after c of the value that is at place before c. The change c does not remove the value.
 func placeAfter(place string, c *Change) string {
 	switch {
 	case !c.moves():
@@ -133,8 +128,8 @@ func placeAfter(place string, c *Change) string {
 	}
 }
 
-// shifted returns the place with its index in c's array moved by a number, if it is
-// c's or behind it. A name, which means nothing in an array, stays.
+// shifted returns the place after its index in c's array is shifted, if that index is c's own or larger. A key that is
+// not an index stays unchanged.
 func (c *Change) shifted(place string, by int) string {
 	array := c.array()
 	if place == array || !Covers(array, place) {
@@ -143,7 +138,7 @@ func (c *Change) shifted(place string, by int) string {
 	from := len(array) + 1
 	text, _, _ := strings.Cut(place[from:], "/")
 	index := parseIndex(text)
-	if index < parseIndex(c.Path[from:]) { // Less than 0 for a name.
+	if index < parseIndex(c.Path[from:]) { // A key that is not an index is negative.
 		return place
 	}
 	return place[:from] + strconv.Itoa(index+by) + place[from+len(text):]

@@ -11,25 +11,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// modelSlot is a place of the model. It carries what happened to it, and when an array
-// gets or loses an element, slots are moved: no path is ever computed.
+// modelSlot is a place of the model with its history. When an array gets or loses an element, the model moves slots; it
+// never computes a path.
 type modelSlot struct {
 	members map[string]*modelSlot // By key or index.
-	origin  string                // Its place before all changes; empty if it is not of that time, or was not there.
+	origin  string                // Place before all changes; empty if the slot did not exist then.
 	born    int
 	gone    int
-	last    string // Once it is gone.
-	touched []int  // The changes at it, around it or inside it.
-	covered []int  // Those of touched that are not inside it.
+	last    string // Set when the slot is gone.
+	touched []int  // The changes of the value, around it or inside it.
+	covered []int  // The part of touched that is not inside the value.
 }
 
-// model is the slots of an object, and those that are no more.
+// model is the slots of an object, and the removed slots.
 type model struct {
 	root *modelSlot
 	gone []*modelSlot
 }
 
-// modelOf makes a slot for each place of a value that is there before all changes.
+// modelOf creates a slot for each place of a value that exists before all changes.
 func modelOf(value any, origin string) *modelSlot {
 	s := &modelSlot{members: map[string]*modelSlot{}, origin: origin, born: -1}
 	switch v := value.(type) {
@@ -45,8 +45,8 @@ func modelOf(value any, origin string) *modelSlot {
 	return s
 }
 
-// member returns the slot with this key. One that nobody asked for yet saw what was
-// around it.
+// member returns the slot with this key, and creates it if necessary. A new slot has the changes around it as its
+// history.
 func (s *modelSlot) member(key string) *modelSlot {
 	if s.members[key] == nil {
 		s.members[key] = &modelSlot{members: map[string]*modelSlot{}, born: s.born, touched: slices.Clone(s.covered), covered: slices.Clone(s.covered)}
@@ -54,7 +54,7 @@ func (s *modelSlot) member(key string) *modelSlot {
 	return s.members[key]
 }
 
-// change notes a change, which has the index n.
+// change applies the change with index n to the model.
 func (m *model) change(c *Change, n int) {
 	keys := MustParse(c.Path).Keys()
 	parent := m.root
@@ -79,7 +79,7 @@ func (m *model) change(c *Change, n int) {
 	}
 }
 
-// cover notes a change at the slot.
+// cover adds a change of the value at the slot.
 func (s *modelSlot) cover(n int) {
 	s.touched, s.covered = append(s.touched, n), append(s.covered, n)
 	for _, inside := range s.members {
@@ -108,8 +108,8 @@ func (s *modelSlot) shift(path string, by int) {
 	s.members = moved
 }
 
-// FuzzTrace edits random objects, and compares what is traced of every place, back
-// from the end and on from the beginning, with what the model has seen there.
+// FuzzTrace edits random objects. For each place, it compares the threads that are traced back from the end and forward
+// from the beginning with the history in the model.
 func FuzzTrace(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -140,7 +140,7 @@ func FuzzTrace(f *testing.F) {
 	})
 }
 
-// checkSlots checks the slots that are left.
+// checkSlots checks the slots that still exist.
 func checkSlots(t *testing.T, changes []Change, s *modelSlot, place string) {
 	t.Helper()
 	s.gone, s.last = len(changes), place

@@ -8,14 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// threadCases ask for the value at a place after all changes.
+// threadCases trace the value at a place after all changes.
 var threadCases = map[string]struct {
 	reason  string
 	changes []Change
 	place   string
-	want    []string // What Touches yields.
-	first   string   // Empty if it is place.
-	born    int      // Counted from 1; 0 if it was there before.
+	want    []string // The result of Touches.
+	first   string   // Empty if equal to place.
+	born    int      // Counted from 1; 0 if the value existed before all changes.
 }{
 	"Nobody": {
 		reason: "No change is there.",
@@ -162,7 +162,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOn follows values from before a change on.
+// TestTraceOn follows values forward from before a change.
 func TestTraceOn(t *testing.T) {
 	changes := []Change{
 		element(OpAdd, "/l/0"), element(OpReplace, "/l/2"), element(OpRemove, "/l/0"), element(OpRemove, "/l/1"),
@@ -192,8 +192,8 @@ func TestTraceOn(t *testing.T) {
 	}
 }
 
-// TestTouchesOfGone: what removed the value comes first, and what removed
-// something else from the place later does not come at all.
+// TestTouchesOfGone verifies that the change that removed the value comes first, and that a later removal of another
+// value from the same place does not appear.
 func TestTouchesOfGone(t *testing.T) {
 	changes := []Change{element(OpReplace, "/l/0"), element(OpRemove, "/l/0"), element(OpRemove, "/l/0")}
 	var got []int

@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// TypeName says what JSON calls the type of v: an object, an array, a string, a
-// number, a boolean or null.
+// TypeName returns the name that JSON has for the type of v: an object, an array, a string, a number, a boolean or
+// null.
 func TypeName(v any) string {
 	switch v.(type) {
 	case map[string]any:
@@ -24,9 +24,8 @@ func TypeName(v any) string {
 	}
 }
 
-// Equal reports whether a and b are the same JSON value: objects with equal
-// members in any order, arrays with equal elements in the same order, numbers of
-// the same value, whether held as int64 or float64.
+// Equal reports whether a and b are the same JSON value: objects with equal members in any order, arrays with equal
+// elements in the same order, numbers of the same value, stored as int64 or float64.
 func Equal(a, b any) bool {
 	switch x := a.(type) {
 	case nil:
@@ -80,7 +79,7 @@ func equalArrays(a, b []any) bool {
 	return true
 }
 
-// equalNumbers compares exactly: not every int64 is a float64.
+// equalNumbers compares exactly: a float64 cannot represent every int64.
 func equalNumbers(i int64, f float64) bool {
 	return f == math.Trunc(f) && f >= math.MinInt64 && f < math.MaxInt64 && int64(f) == i
 }

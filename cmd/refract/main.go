@@ -1,5 +1,4 @@
-// Command refract gives every cluster its own variant of an object, and says
-// which policy changed what.
+// Command refract gives every cluster its own variant of an object, and reports which policy changed which field.
 package main
 
 import (

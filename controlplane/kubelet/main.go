@@ -1,6 +1,5 @@
-// Command kubelet is what a Node of a real cluster runs: the kubelet and kube-proxy,
-// in one binary as the control plane beside it is. They are no part of that because
-// only `make test-node` has a use for them, and everybody builds the control plane.
+// Command kubelet has the programs of a Node in one binary, the kubelet and kube-proxy, like the binary controlplane.
+// They are separate because only `make test-node` uses them, and every developer builds the control plane.
 package main
 
 import (
@@ -10,7 +9,7 @@ import (
 
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics.
-	_ "k8s.io/component-base/metrics/prometheus/version"  // The build's version as a metric.
+	_ "k8s.io/component-base/metrics/prometheus/version"  // The version of the build as a metric.
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 

@@ -1,7 +1,7 @@
-// Command nft stands for the program of this name where kube-proxy looks for it: the
-// real one is written in C, and machines without a container engine seldom have it. It
-// understands what kube-proxy of this version writes for Services of IPv4 with addresses
-// in the cluster, gives that to the kernel in one transaction, and refuses all else.
+// Command nft replaces the program of this name for kube-proxy. The original is written in C, and machines without a
+// container engine seldom have it. The command supports the statements that this version of kube-proxy writes for IPv4
+// Services with addresses in the cluster. It sends them to the kernel in one transaction, and rejects all other
+// statements.
 //
 //	nft --version
 //	nft [--check] -f -    reads a transaction from standard input
@@ -40,14 +40,14 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		}
 		return conn.Flush()
 	}
-	// kube-proxy asks for the elements of sets, and empties those that it cannot read.
+	// kube-proxy also lists the elements of sets. It empties a set that it cannot list.
 	return fmt.Errorf("want --version or -f -, got %q", args)
 }
 
-// read adds what each line says to a transaction.
+// read adds the changes of each line to a transaction.
 func read(in io.Reader, t *transaction) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 1<<20) // A Service with thousands of endpoints is one line.
+	lines.Buffer(nil, 1<<20) // A Service with thousands of endpoints takes one line.
 	for n := 1; lines.Scan(); n++ {
 		if err := t.add(lines.Text()); err != nil {
 			return errors.Join(fmt.Errorf("line %d: %w", n, err), errors.New(lines.Text()))

@@ -13,16 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's registers: the first has 16 bytes, and the small ones from this on are what comes behind its first four.
+// Registers of the kernel. The first has 16 bytes. The registers from small on have four bytes each, and share memory
+// with the larger ones: small is the first four bytes of first, small+1 the next four.
 const (
 	first = unix.NFT_REG_1
 	small = unix.NFT_REG32_00
 )
 
-// statement reads one from the beginning of a rule, and returns how many words it had; none if it is another one's.
+// statement parses a statement at the beginning of the words, and returns the number of its words; 0 if the words begin
+// with another statement.
 type statement func(t *transaction, words []string) (took int, does []expr.Any, err error)
 
-// statements are all that there are in rules.
+// statements are all supported statements of rules.
 var statements = []statement{bits, setMark, masquerade, lookup, address, protocol, destination, balance, reject, count, final}
 
 // addRule adds a rule to a chain.
@@ -49,7 +51,7 @@ func (t *transaction) addRule(chain string, words []string) error {
 	return nil
 }
 
-// begins says whether words begin as pattern does, in which a star stands for any word.
+// begins reports whether words begin with the pattern. A star in the pattern stands for any word.
 func begins(words []string, pattern string) bool {
 	want := strings.Fields(pattern)
 	return len(words) >= len(want) && slices.EqualFunc(words[:len(want)], want, func(have, want string) bool { return want == "*" || have == want })
@@ -57,7 +59,7 @@ func begins(words []string, pattern string) bool {
 
 func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// anyOf lets a packet pass whose first register has one of these bits.
+// anyOf matches packets whose first register has at least one of these bits.
 func anyOf(mask uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Bitwise{SourceRegister: first, DestRegister: first, Len: 4, Mask: native(mask), Xor: native(0)},
@@ -65,7 +67,7 @@ func anyOf(mask uint32) []expr.Any {
 	}
 }
 
-// bits: "ct state new", "ct status dnat", "mark and 0x4000 != 0".
+// bits parses "ct state new", "ct status dnat", "mark and 0x4000 != 0".
 func bits(_ *transaction, words []string) (int, []expr.Any, error) {
 	const translated = 1 << 5 // IPS_DST_NAT
 	switch {
@@ -80,7 +82,7 @@ func bits(_ *transaction, words []string) (int, []expr.Any, error) {
 	return 0, nil, nil
 }
 
-// setMark: "mark set mark or 0x4000", "mark set mark xor 0x4000".
+// setMark parses "mark set mark or 0x4000", "mark set mark xor 0x4000".
 func setMark(_ *transaction, words []string) (int, []expr.Any, error) {
 	if !begins(words, "mark set mark * *") || (words[3] != "or" && words[3] != "xor") {
 		return 0, nil, nil
@@ -119,7 +121,8 @@ func field(words []string, into uint32) (expr.Any, bool) {
 	return nil, false
 }
 
-// lookup: "ip daddr . meta l4proto . th dport vmap @map", "ip daddr @set". Each field takes a register of four bytes.
+// lookup parses "ip daddr . meta l4proto . th dport vmap @map", "ip daddr @set". Each field takes a register of four
+// bytes.
 func lookup(_ *transaction, words []string) (int, []expr.Any, error) {
 	var loads []expr.Any
 	at := 0
@@ -136,7 +139,7 @@ func lookup(_ *transaction, words []string) (int, []expr.Any, error) {
 	}
 	find := &expr.Lookup{SourceRegister: first}
 	if begins(words[at:], "vmap") {
-		find.IsDestRegSet, at = true, at+1 // The register of verdicts, which is 0.
+		find.IsDestRegSet, at = true, at+1 // The register of verdicts, 0.
 	}
 	if at == len(words) || !strings.HasPrefix(words[at], "@") {
 		return 0, nil, nil
@@ -145,7 +148,7 @@ func lookup(_ *transaction, words []string) (int, []expr.Any, error) {
 	return at + 1, append(loads, find), nil
 }
 
-// address: "ip saddr 10.0.0.0/8", "ip daddr != 127.0.0.0/8", "ip daddr { 10.96.0.0/16 }".
+// address parses "ip saddr 10.0.0.0/8", "ip daddr != 127.0.0.0/8", "ip daddr { 10.96.0.0/16 }".
 func address(_ *transaction, words []string) (int, []expr.Any, error) {
 	load, ok := field(words, first)
 	if !ok || words[0] != "ip" || len(words) < 3 {
@@ -171,7 +174,7 @@ func address(_ *transaction, words []string) (int, []expr.Any, error) {
 	}, nil
 }
 
-// protocol: "meta l4proto tcp".
+// protocol parses "meta l4proto tcp".
 func protocol(_ *transaction, words []string) (int, []expr.Any, error) {
 	if !begins(words, "meta l4proto *") {
 		return 0, nil, nil
@@ -183,7 +186,7 @@ func protocol(_ *transaction, words []string) (int, []expr.Any, error) {
 	return 3, []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: first}, &expr.Cmp{Op: expr.CmpOpEq, Register: first, Data: []byte{p}}}, nil
 }
 
-// destination: "dnat to 10.244.0.2:9443".
+// destination parses "dnat to 10.244.0.2:9443".
 func destination(_ *transaction, words []string) (int, []expr.Any, error) {
 	if !begins(words, "dnat to *") {
 		return 0, nil, nil
@@ -199,7 +202,7 @@ func destination(_ *transaction, words []string) (int, []expr.Any, error) {
 	}, nil
 }
 
-// balance: "dnat ip addr . port to numgen random mod 2 map { 0 : 10.244.0.2 . 9443 , 1 : 10.244.0.3 . 9443 }".
+// balance parses "dnat ip addr . port to numgen random mod 2 map { 0 : 10.244.0.2 . 9443 , 1 : 10.244.0.3 . 9443 }".
 func balance(t *transaction, words []string) (int, []expr.Any, error) {
 	if !begins(words, "dnat ip addr . port to numgen random mod * map {") {
 		return 0, nil, nil
@@ -237,16 +240,16 @@ func balance(t *transaction, words []string) (int, []expr.Any, error) {
 	}, nil
 }
 
-// reject answers that there is nobody.
+// reject parses "reject", which answers that the port is unreachable.
 func reject(_ *transaction, words []string) (int, []expr.Any, error) {
-	const unreachablePort = 3 // Of ICMP.
+	const unreachablePort = 3 // An ICMP code.
 	if !begins(words, "reject") {
 		return 0, nil, nil
 	}
 	return 1, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: unreachablePort}}, nil
 }
 
-// count: `counter name "rejected"`.
+// count parses `counter name "rejected"`.
 func count(_ *transaction, words []string) (int, []expr.Any, error) {
 	if !begins(words, "counter name *") {
 		return 0, nil, nil
@@ -254,7 +257,7 @@ func count(_ *transaction, words []string) (int, []expr.Any, error) {
 	return 3, []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: strings.Trim(words[2], `"`)}}, nil
 }
 
-// final: "jump CHAIN", "goto CHAIN", "drop".
+// final parses "jump CHAIN", "goto CHAIN", "drop".
 func final(_ *transaction, words []string) (int, []expr.Any, error) {
 	for n := 1; n <= min(2, len(words)); n++ {
 		if v, err := verdict(words[:n]); err == nil {

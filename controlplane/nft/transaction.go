@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// transaction is what the kernel is to do at once.
+// transaction collects changes that the kernel applies at once.
 type transaction struct {
 	conn  *nftables.Conn
 	table *nftables.Table
 }
 
-// comment is one at the end of a statement or of an element's key.
+// comment matches a comment at the end of a statement or of an element's key.
 var comment = regexp.MustCompile(` comment "[^"]*"( ;)?`)
 
-// add adds one line, as "add chain ip kube-proxy services".
+// add adds one line, such as "add chain ip kube-proxy services".
 func (t *transaction) add(line string) error {
 	words := strings.Fields(comment.ReplaceAllString(line, ""))
 	if len(words) < 4 || words[2] != "ip" {
@@ -74,7 +74,7 @@ var hooks = map[string]*nftables.ChainHook{
 	"output": nftables.ChainHookOutput, "postrouting": nftables.ChainHookPostrouting,
 }
 
-// addChain adds a chain with what is in braces, if anything: "{ type nat hook output priority -100 ; }".
+// addChain adds a chain, with the optional properties in braces: "{ type nat hook output priority -100 ; }".
 func (t *transaction) addChain(name string, words []string) error {
 	c := t.chain(name)
 	if len(words) > 2 {
@@ -98,7 +98,7 @@ var types = map[string]nftables.SetDatatype{
 	"ipv4_addr": nftables.TypeIPAddr, "inet_proto": nftables.TypeInetProto, "inet_service": nftables.TypeInetService, "verdict": nftables.TypeVerdict,
 }
 
-// addSet adds a set or map of what is in braces: "{ type ipv4_addr . inet_proto : verdict ; }".
+// addSet adds a set or map with the type in braces: "{ type ipv4_addr . inet_proto : verdict ; }".
 func (t *transaction) addSet(name string, words []string) error {
 	if len(words) < 5 || words[1] != "type" || words[len(words)-2] != ";" {
 		return fmt.Errorf("set %s: %q is not understood", name, words)
@@ -115,7 +115,7 @@ func (t *transaction) addSet(name string, words []string) error {
 	return t.conn.AddSet(s, nil)
 }
 
-// typeOf returns the type of what consists of one part or of several.
+// typeOf returns the type of a key with one or several parts.
 func typeOf(text string) (all nftables.SetDatatype, several bool, err error) {
 	var parts []nftables.SetDatatype
 	for name := range strings.SplitSeq(text, " . ") {
@@ -156,7 +156,8 @@ func (t *transaction) element(what, of string, words []string) error {
 	return t.conn.SetAddElements(set, []nftables.SetElement{e})
 }
 
-// values returns the bytes of "10.96.0.1 . tcp . 443". Each of several parts takes registers of four bytes.
+// values returns the bytes of "10.96.0.1 . tcp . 443". If there are several parts, each takes whole registers of four
+// bytes.
 func values(text string) ([]byte, error) {
 	parts := strings.Split(text, " . ")
 	var all []byte
@@ -173,7 +174,7 @@ func values(text string) ([]byte, error) {
 	return all, nil
 }
 
-// protocols are those of Services.
+// protocols are the protocols of Services.
 var protocols = map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
 
 // value returns the bytes of an address, a protocol or a port.
@@ -191,7 +192,7 @@ func value(text string) ([]byte, error) {
 	return binary.BigEndian.AppendUint16(nil, uint16(port)), nil
 }
 
-// verdict returns what becomes of a packet: "goto CHAIN", "jump CHAIN" or "drop".
+// verdict parses the verdict for a packet: "goto CHAIN", "jump CHAIN" or "drop".
 func verdict(words []string) (*expr.Verdict, error) {
 	switch {
 	case len(words) == 2 && words[0] == "goto":

@@ -15,16 +15,16 @@ import (
 	"testing"
 )
 
-// freely are the files in which a deletion needs no precondition, and why.
+// freely has the files whose deletions need no precondition, with the reasons.
 var freely = map[string]string{
-	"internal/cli/demo.go": "the control planes were made for the demo, and nobody else has them",
+	"internal/cli/demo_fleet.go": "the control planes were made for the demo, and nobody else has them",
 }
 
-// decidedUpon finds which object is to be deleted, and not only its name.
+// decidedUpon matches a UID or preconditions in a request, which identify an object beyond its name.
 var decidedUpon = regexp.MustCompile(`(?i)preconditions|\buid\b|\.UID\b`)
 
-// TestDeletionsHavePreconditions: between a decision and the deletion, another object may have got the name. So each request that
-// deletes names the UID of the object that the decision was about.
+// TestDeletionsHavePreconditions checks that each delete request names the UID of the object that the decision was
+// about. Another object may get the same name between the decision and the deletion.
 func TestDeletionsHavePreconditions(t *testing.T) {
 	used := map[string]bool{}
 	n := 0
@@ -68,8 +68,9 @@ func TestDeletionsHavePreconditions(t *testing.T) {
 	}
 }
 
-// deletions returns how many requests of a file delete something, and the lines of those that name no UID. A request has a context, or
-// it is made of parts, of which the function that makes it has all.
+// deletions returns the number of delete requests in a file, and the lines of those without a UID. A call counts as a
+// request if its first argument is a context, or if it has no argument. The latter is a chain of calls, for which the
+// whole function is searched for the UID.
 func deletions(t *testing.T, text []byte) (all int, blind []int) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -101,7 +102,7 @@ func deletions(t *testing.T, text []byte) (all int, blind []int) {
 			case strings.Contains(show(call.Args[0]), "ctx"):
 				said = show(call)
 			default:
-				return true // Of a set, a map or a slice.
+				return true // A deletion from a set, a map or a slice.
 			}
 			all++
 			if !decidedUpon.MatchString(said) {

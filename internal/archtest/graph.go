@@ -1,6 +1,5 @@
-// Package archtest proves the house rules: which package may import which, and
-// that the core is pure. The rules are tables in house_test.go; this package
-// holds what judges an import graph by such tables.
+// Package archtest checks the rules for imports: the layers of packages, and the purity of the core. The rules are
+// tables in house_test.go. The package has the functions that compare an import graph with such tables.
 package archtest
 
 import (
@@ -17,28 +16,25 @@ import (
 	"strings"
 )
 
-// A Package is what the rules need to know of a Go package.
+// A Package has the properties of a Go package that the rules need.
 type Package struct {
 	// ImportPath is "refract.dev/tree", Name is "tree".
 	ImportPath string `json:"ImportPath"`
 	Name       string `json:"Name"`
-	// Imports are the import paths of its files, tests excluded.
+	// Imports are the import paths of its files, without tests.
 	Imports []string `json:"Imports"`
-	// TestImports and XTestImports are those of its test files, in the package
-	// and in package name_test.
+	// TestImports and XTestImports are the import paths of its test files, in the package and in package name_test.
 	TestImports  []string `json:"TestImports"`
 	XTestImports []string `json:"XTestImports"`
 }
 
-// A Graph holds packages by import path. A package that others import may be
-// absent from it: nothing is then known of what it imports.
+// A Graph has packages by import path. An imported package may be missing. Its imports are then unknown.
 type Graph map[string]Package
 
-// Load returns the packages of the module at root and all that they depend on,
-// as `go list -deps` tells it.
+// Load returns the packages of the module at root and all their dependencies, from `go list -deps`.
 func Load(ctx context.Context, root string) (Graph, error) {
-	// `go test` caches a verdict until a file that the test looked at changes, and
-	// does not see what `go list` looks at. So look at the same folders.
+	// `go test` caches a result until a file changes that the test has read. It does not notice the reads of `go list`.
+	// So visit reads the same folders.
 	if err := visit(root); err != nil {
 		return nil, err
 	}
@@ -55,7 +51,7 @@ func Load(ctx context.Context, root string) (Graph, error) {
 	return decode(bytes.NewReader(out))
 }
 
-// decode reads the stream of objects that `go list -json` prints.
+// decode reads the output of `go list -json`, a stream of JSON objects.
 func decode(r io.Reader) (Graph, error) {
 	g := Graph{}
 	for d := json.NewDecoder(r); ; {
@@ -71,7 +67,7 @@ func decode(r io.Reader) (Graph, error) {
 	}
 }
 
-// visit reads every folder below root that can hold packages.
+// visit reads every folder below root that can contain packages.
 func visit(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -85,10 +81,9 @@ func visit(root string) error {
 	})
 }
 
-// Chain returns a shortest way from the package at path from to one that
-// matches a pattern of to: from itself first, the match last. Ways through a
-// package that matches a pattern of through do not count. It returns nil if
-// there is no way.
+// Chain returns a shortest chain of imports from the package from to a package that matches a pattern in to. The chain
+// contains both ends. Chains through a package that matches a pattern in through do not count. It returns nil if there
+// is no chain.
 func (g Graph) Chain(from string, to, through []string) []string {
 	seen := map[string]bool{from: true}
 	for ways := [][]string{{from}}; len(ways) > 0; ways = ways[1:] {
@@ -108,8 +103,8 @@ func (g Graph) Chain(from string, to, through []string) []string {
 	return nil
 }
 
-// match reports whether path is what pattern names. A pattern is an import path
-// or one followed by "/...", which also names all that lies below.
+// match reports whether a pattern matches an import path. A pattern is an import path; with the suffix "/..." it also
+// matches all paths below.
 func match(pattern, path string) bool {
 	prefix, deep := strings.CutSuffix(pattern, "/...")
 	return path == prefix || deep && strings.HasPrefix(path, prefix+"/")

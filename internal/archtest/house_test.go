@@ -14,11 +14,12 @@ import (
 
 const (
 	module = "refract.dev"
-	root   = "../.." // Of the module, seen from this folder.
+	root   = "../.." // Root of the module, relative to this folder.
 )
 
-// layers is the house from the roof down: cmd → cli → services → support → kit →
-// core → api; and the examples, which stand on what everybody can import.
+// layers has the layers: cmd → cli → controller → support → kit → core → api. Each product (fleet,
+// injection, conversion) has controllers, packages that serve them, and engines in the core. The examples may import only
+// packages with a stable interface: the kit, the core and api.
 var layers = []Layer{
 	{
 		Name:     "test",
@@ -26,7 +27,7 @@ var layers = []Layer{
 		Imports:  []string{"cli", "controller", "support", "kit", "example", "files", "core", "api", "golden"},
 	},
 	{
-		Name:     "show", // Has an example run on local control planes.
+		Name:     "show", // Runs an example on local control planes.
 		Packages: []string{"refract.dev/examples/pizza/demo"},
 		Imports:  []string{"controller", "support", "kit", "example", "files", "core", "api"},
 	},
@@ -48,31 +49,27 @@ var layers = []Layer{
 	{
 		Name: "controller",
 		Packages: []string{
-			"refract.dev/internal/controller/propagation/...",
-			"refract.dev/internal/controller/injection/...",
-			"refract.dev/internal/controller/rollout/...",
-			"refract.dev/internal/controller/conversion/...",
-			"refract.dev/internal/controller/migration/...",
+			"refract.dev/fleet/propagation/...",
+			"refract.dev/fleet/inventory/...",
+			"refract.dev/injection/injector/...",
+			"refract.dev/injection/restart/...",
+			"refract.dev/conversion/converter/...",
+			"refract.dev/conversion/migration/...",
 		},
 		Imports: []string{"support", "kit", "core", "api", "golden"},
 		Apart:   true,
 	},
 	{
-		Name:     "golden", // Of tests, all of them.
+		Name:     "golden", // Only tests may import these.
 		Packages: []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed"},
 	},
 	{
-		Name:     "support",
-		Packages: []string{"refract.dev/internal/..."}, // What the layers above did not claim.
-		Imports:  []string{"kit", "files", "core", "api", "golden"},
-	},
-	{
-		Name:     "kit", // For servers of others too: public, and not pure.
-		Packages: []string{"refract.dev/webhook/..."},
+		Name:     "kit", // Public, for other servers as well, and not pure.
+		Packages: []string{"refract.dev/kit/..."},
 		Imports:  []string{"core", "api", "golden"},
 	},
 	{
-		Name:     "files", // Embedded, and no code.
+		Name:     "files", // Embedded files without code.
 		Packages: []string{"refract.dev/config", "refract.dev/examples"},
 	},
 	{
@@ -81,50 +78,57 @@ var layers = []Layer{
 		Imports:  []string{"api", "golden"},
 	},
 	{
+		Name: "support",
+		Packages: []string{ // Packages that no other layer contains.
+			"refract.dev/internal/...", "refract.dev/fleet/...", "refract.dev/injection/...", "refract.dev/conversion/...",
+		},
+		Imports: []string{"kit", "files", "core", "api", "golden"},
+	},
+	{
 		Name:     "api",
 		Packages: []string{"refract.dev/api/..."},
 	},
 	{
 		Name:     "generate",
-		Packages: []string{"refract.dev"}, // generate.go.
+		Packages: []string{"refract.dev"}, // Contains only generate.go.
 	},
 }
 
-// core are the engines. The depguard rules of .golangci.yml name them too.
+// core has the engines. The depguard rules of .golangci.yml name them, too.
 var core = []string{
 	"refract.dev/tree/...",
-	"refract.dev/match/...",
-	"refract.dev/podtemplate/...",
-	"refract.dev/reference/...",
-	"refract.dev/local/...",
-	"refract.dev/override/...",
-	"refract.dev/placement/...",
-	"refract.dev/inject/...",
-	"refract.dev/convert/...",
-	"refract.dev/structural/...",
-	"refract.dev/release/...",
+	"refract.dev/fleet/policy/match/...",
+	"refract.dev/fleet/policy/podtemplate/...",
+	"refract.dev/fleet/policy/reference/...",
+	"refract.dev/fleet/policy/local/...",
+	"refract.dev/fleet/policy/override/...",
+	"refract.dev/fleet/policy/placement/...",
+	"refract.dev/fleet/policy/rollout/...",
+	"refract.dev/injection/inject/...",
+	"refract.dev/conversion/convert/...",
+	"refract.dev/conversion/expression/...",
+	"refract.dev/conversion/policy/...",
+	"refract.dev/conversion/suggest/...",
+	"refract.dev/conversion/verify/...",
+	"refract.dev/conversion/structural/...",
 }
 
-// waitless is the core without structural and without convert/verify: the API server's own
-// functions, which the one calls, ask for a context, and do not wait either; the other
-// searches for as long as its caller allows.
-var waitless = append(
-	slices.DeleteFunc(slices.Clone(core), func(pattern string) bool {
-		return pattern == "refract.dev/structural/..." || pattern == "refract.dev/convert/..."
-	}),
-	"refract.dev/convert", "refract.dev/convert/expression/...", "refract.dev/convert/policy/...", "refract.dev/convert/suggest/...",
-)
+// waitless is the core without structural and conversion/verify. structural calls functions of the API server that require
+// a context, although they do not wait. conversion/verify searches for violations until its context ends.
+var waitless = slices.DeleteFunc(slices.Clone(core), func(pattern string) bool {
+	return pattern == "refract.dev/conversion/structural/..." || pattern == "refract.dev/conversion/verify/..."
+})
 
-// timeless is the core without release, which compares times that it is given: see [TestNoClock].
-var timeless = slices.DeleteFunc(slices.Clone(core), func(pattern string) bool { return pattern == "refract.dev/release/..." })
+// timeless is the core without rollouts, which compare times that they receive as arguments: see [TestNoClock].
+var timeless = slices.DeleteFunc(slices.Clone(core), func(pattern string) bool { return pattern == "refract.dev/fleet/policy/rollout/..." })
 
-// bans make the core pure: bytes and objects in, bytes and objects out.
+// bans define the purity of the core: bytes and objects in, bytes and objects out.
 var bans = []Ban{
 	{
 		From: core,
 		To:   []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."},
-		// The server's own verdict on a CustomResourceDefinition looks at its webhook
-		// with a package that can also call one.
+		// The API server's validation of a CustomResourceDefinition checks its webhook with a package that can also
+		// call webhooks.
 		Through: []string{"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"},
 		Why:     "the core talks to no API server, not even through a library",
 	},
@@ -132,12 +136,12 @@ var bans = []Ban{
 		From: core,
 		To:   []string{"k8s.io/apiserver/...", "k8s.io/component-base/..."},
 		Through: []string{
-			// How an API server treats custom resources and CEL is what structural and
-			// convert promise to do, so it does that with the API server's own code.
+			// structural and convert promise to treat custom resources and CEL like an API server, so they use the API
+			// server's own code.
 			"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/...",
 			"k8s.io/apiextensions-apiserver/pkg/apiserver/validation/...",
 			"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/...",
-			"k8s.io/apiserver/pkg/apis/cel", // The cost limits.
+			"k8s.io/apiserver/pkg/apis/cel", // Cost limits.
 			"k8s.io/apiserver/pkg/cel/...",
 		},
 		Why: "of an API server the core needs the schemas and the CEL library only",
@@ -186,7 +190,7 @@ var bans = []Ban{
 	},
 }
 
-// names are what no package or folder is called.
+// names has the patterns of forbidden names of packages and folders.
 var names = []string{
 	"*util", "*utils", "*helper", "*helpers",
 	"common", "base", "misc", "types", "manager",
@@ -234,8 +238,7 @@ func house(t *testing.T) Graph {
 	return g
 }
 
-// positions returns a line for each file that holds the first import of the
-// chain, test files among them if tests is set.
+// positions returns a line for each file with the first import of the chain. With tests, it includes test files.
 func positions(t *testing.T, v Violation, tests bool) string {
 	t.Helper()
 	if len(v.Chain) < 2 {

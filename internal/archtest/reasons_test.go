@@ -13,25 +13,25 @@ import (
 	"testing"
 )
 
-// TestReasonsAreDocumented: whoever reads a reason in a status finds it in the guide.
+// TestReasonsAreDocumented checks that a guide explains each reason of a status.
 func TestReasonsAreDocumented(t *testing.T) {
 	for name, tc := range map[string]struct {
 		guide   string
-		sources []string       // Files, or folders for all in them.
-		names   *regexp.Regexp // Of the constants that are reasons.
-		least   int            // How many there are at least, so that they are found at all.
+		sources []string       // Files, or folders with all their files.
+		names   *regexp.Regexp // Names of the constants that are reasons.
+		least   int            // Minimum number of reasons, as a check of the search.
 	}{
 		"Propagation": {
-			"operate.md", []string{"internal/controller/propagation/desired.go"}, regexp.MustCompile(`^reason`), 20,
+			"operate.md", []string{"fleet/propagation/desired.go"}, regexp.MustCompile(`^reason`), 20,
 		},
 		"Injection": {
 			"operate-injection.md",
-			[]string{"internal/controller/rollout", "internal/controller/injection/implicit", "inject/inject.go", "inject/examine.go", "api/refract/v1beta1"},
+			[]string{"injection/restart", "injection/injector/implicit", "injection/inject/inject.go", "injection/inject/examine.go", "api/refract/v1beta1"},
 			regexp.MustCompile(`^(reason|Reason|Phase)[A-Z]`), 45,
 		},
-		"Conversion": {"convert-without-code.md", []string{"internal/controller/conversion/state.go"}, regexp.MustCompile(`^reason`), 17},
+		"Conversion": {"serve-conversions.md", []string{"conversion/converter/state.go"}, regexp.MustCompile(`^reason`), 17},
 		"Migration": {
-			"convert-without-code.md", []string{"internal/controller/migration/result.go"},
+			"serve-conversions.md", []string{"conversion/migration/result.go"},
 			regexp.MustCompile(`^(Migrated|WouldMigrate|Declined|Refused|Failed)$`), 5,
 		},
 	} {
@@ -56,7 +56,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// constantsIn returns the texts of constants whose names match, of a file or of a folder.
+// constantsIn returns the values of the string constants of a file or folder whose names match.
 func constantsIn(t *testing.T, source string, names *regexp.Regexp) []string {
 	t.Helper()
 	files := []string{source}

@@ -10,35 +10,32 @@ import (
 
 // A Violation is an import that a rule forbids.
 type Violation struct {
-	// Chain leads from the package that the rule is about to what it must not
-	// import: two packages if it imports it directly.
+	// Chain leads from the package under the rule to the forbidden import. It has two packages if the import is direct,
+	// and one if the violation is not about an import.
 	Chain []string
 	// Why is the rule.
 	Why string
 }
 
-// String returns the broken arrow and the rule.
+// String returns the chain of imports and the rule.
 func (v Violation) String() string {
 	return strings.Join(v.Chain, " → ") + ": " + v.Why
 }
 
-// A Layer is a floor of the house. Its packages may import the floors it names,
-// and each other.
+// A Layer has packages that may import each other and those of named other layers.
 type Layer struct {
 	Name string
-	// Packages are patterns of import paths. A package belongs to the first layer
-	// that names it.
+	// Packages are patterns of import paths. A package belongs to the first layer with a matching pattern.
 	Packages []string
-	// Imports are the names of other layers that this one may import. A package of
-	// no layer, such as a library, may always be imported.
+	// Imports are the names of other layers that this one may import. A package without a layer, such as a library, may
+	// always be imported.
 	Imports []string
-	// Apart forbids the packages of one pattern to import those of another.
+	// Apart forbids imports between packages of different patterns.
 	Apart bool
 }
 
-// CheckLayers returns every import, in tests too, between two packages of the
-// module that the layers do not allow, and a Violation of one package for each
-// that belongs to no layer. They come ordered by package.
+// CheckLayers returns every import between two packages of the module that the layers forbid, including imports of
+// tests. It also returns a Violation with one package for each package without a layer. They are sorted by package.
 func CheckLayers(g Graph, module string, layers []Layer) []Violation {
 	var out []Violation
 	for _, name := range g.within(module) {
@@ -63,8 +60,8 @@ func CheckLayers(g Graph, module string, layers []Layer) []Violation {
 	return out
 }
 
-// forbids returns why room, a pattern of l, may not import other, a pattern of
-// to. It returns "" if it may.
+// forbids returns why a package that matches room, a pattern of l, may not import one that matches other, a pattern of
+// to. It returns "" if the import is allowed.
 func (l *Layer) forbids(room string, to *Layer, other string) string {
 	switch {
 	case l.Name == to.Name && l.Apart && room != other:
@@ -78,7 +75,7 @@ func (l *Layer) forbids(room string, to *Layer, other string) string {
 	}
 }
 
-// find returns the layer that the package belongs to and the pattern that says so.
+// find returns the layer of a package, and its matching pattern.
 func find(layers []Layer, name string) (*Layer, string) {
 	for i := range layers {
 		for _, pattern := range layers[i].Packages {
@@ -90,24 +87,21 @@ func find(layers []Layer, name string) (*Layer, string) {
 	return nil, ""
 }
 
-// A Ban forbids packages to depend on others, whichever module these are of.
-// Test files are free.
+// A Ban forbids packages to depend on others, in any module. Test files are exempt.
 type Ban struct {
 	// From and To are patterns of import paths.
 	From, To []string
-	// Direct judges the packages' own imports only. Otherwise what these import in
-	// turn is judged too.
+	// Direct restricts the ban to the packages' own imports. Otherwise it includes indirect imports.
 	Direct bool
-	// Through are patterns of packages that are trusted: what is reached only by
-	// way of them is not judged.
+	// Through are patterns of trusted packages. Dependencies that are reached only through trusted packages are
+	// allowed.
 	Through []string
-	// Why is the rule, as the one who broke it will read it.
+	// Why is the rule, as the text of the error.
 	Why string
 }
 
-// CheckBans returns, for each package and each pattern it must not depend on,
-// one shortest chain of imports that does. They come ordered by ban, package,
-// pattern.
+// CheckBans returns one shortest forbidden chain of imports for each package and each pattern in To. They are sorted by
+// ban, package and pattern.
 func CheckBans(g Graph, bans []Ban) []Violation {
 	var out []Violation
 	for _, b := range bans {
@@ -137,9 +131,8 @@ func (b Ban) chain(g Graph, from, to string) []string {
 	return []string{from, imports[i]}
 }
 
-// CheckNames returns a Violation of one package for each package of the module
-// that bears one of names, or lies in a folder that does. A name is a pattern of
-// [path.Match]: "*util" forbids "stringutil" too.
+// CheckNames returns a Violation with one package for each package of the module whose name, or the name of one of
+// whose folders, matches one of names. A name is a pattern of [path.Match]: "*util" forbids "stringutil" too.
 func CheckNames(g Graph, module string, names []string) []Violation {
 	var out []Violation
 	for _, p := range g.within(module) {
@@ -155,7 +148,7 @@ func CheckNames(g Graph, module string, names []string) []Violation {
 	return out
 }
 
-// badName returns the first of words that matches one of names, or "".
+// badName returns the first word that matches one of names, or "".
 func badName(words, names []string) string {
 	for _, w := range words {
 		for _, n := range names {

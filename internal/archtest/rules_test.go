@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fake is a small house that keeps every rule of fakeLayers and fakeBans.
+// fake returns a small module that follows all rules of fakeLayers and fakeBans.
 func fake() Graph {
 	return Graph{
 		"m/cmd/m":           {Name: "main", Imports: []string{"m/internal/cli"}},
@@ -43,7 +43,7 @@ var (
 func TestRulesCanFail(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		add    Graph // Replaces packages of the fake house.
+		add    Graph // Replaces packages of the fake module.
 		want   []string
 	}{
 		"Kept": {

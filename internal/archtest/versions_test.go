@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// required finds what a go.mod requires: path and version.
+// required matches the path and version of a requirement in go.mod.
 var required = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
 
-// TestOneVersionOfEach: what control planes and Refract are both built with has one
-// version, so that it is compiled once.
+// TestOneVersionOfEach checks that the control planes and Refract use the same version of each common module, so that
+// it is compiled once.
 func TestOneVersionOfEach(t *testing.T) {
 	ours, theirs := requirements(t, "go.mod"), requirements(t, "controlplane/go.mod")
 	both := 0
 	for path, version := range ours {
 		switch their := theirs[path]; their {
-		case "", "v0.0.0": // Replaced, by what the comment in controlplane/go.mod says.
+		case "", "v0.0.0": // Replaced; the comment in controlplane/go.mod has the reason.
 		case version:
 			both++
 		default:

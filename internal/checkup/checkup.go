@@ -1,6 +1,5 @@
-// Package checkup looks whether a cluster can take Refract, and whether a Refract that is
-// there works, and says of what is wrong what to do. It writes nothing: what it tries out, it
-// tries out in dry runs.
+// Package checkup checks whether Refract can be installed in a cluster, and whether an installed Refract works. Each
+// failure comes with advice. The checks use dry runs, and write nothing.
 package checkup
 
 import (
@@ -18,50 +17,48 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
 	"refract.dev/internal/installation"
 )
 
-// Options say what is looked at.
+// Options configure the checks.
 type Options struct {
-	// Config leads to the cluster, as the user who checks. Required.
+	// Config is the configuration of a client with the rights of the user. Required.
 	Config *rest.Config
-	// Namespace is the system namespace. If empty it is that of the installation; [corev1alpha1.SystemNamespace] if there is none, or
-	// several, or if they cannot be found.
+	// Namespace is the system namespace. If it is empty, it is the namespace of the only installation;
+	// [corev1alpha1.SystemNamespace] without exactly one installation, or after an error of the search.
 	Namespace string
-	// Before has it look whether the cluster can take the parts, rather than whether they
-	// work.
+	// Before checks whether the parts can be installed, and not whether they work.
 	Before bool
-	// Parts are those that there should be. After an installation they may be empty: it is
-	// looked at those that there are.
+	// Parts are the expected parts. If they are empty and Before is false, the installed parts are checked.
 	Parts []installation.Part
-	// Now tells the time; time.Now if nil.
+	// Now returns the current time; time.Now if nil.
 	Now func() time.Time
 }
 
-// Result is what came of one check.
+// Result is the result of one check.
 type Result struct {
 	// Check is the name of the check, in one word.
 	Check string `json:"check"`
-	// OK is whether all is as it should be.
+	// OK is whether the check found no problem.
 	OK bool `json:"ok"`
-	// Message says what was found, with the object that it is about.
+	// Message describes the finding and names its object.
 	Message string `json:"message"`
-	// Do says what to do about it; empty if nothing need be done.
+	// Do is the advice; empty if there is nothing to do.
 	Do string `json:"do,omitempty"`
 }
 
-// Report is what came of all.
+// Report has the results of all checks.
 type Report struct {
-	// Server is where the API server was asked.
+	// Server is the address of the API server.
 	Server string `json:"server"`
-	// Installed are the names of the parts that there are.
+	// Installed has the names of the installed parts.
 	Installed []string `json:"installed"`
 	// Results are in the order of the checks.
 	Results []Result `json:"results"`
 }
 
-// Failed reports whether something is not as it should be.
+// Failed reports whether any check found a problem.
 func (r *Report) Failed() bool {
 	for i := range r.Results {
 		if !r.Results[i].OK {
@@ -71,7 +68,7 @@ func (r *Report) Failed() bool {
 	return false
 }
 
-// WriteText writes a line for each result, and below what to do.
+// WriteText writes a line for each result, followed by its advice.
 func (r *Report) WriteText(w io.Writer) error {
 	for i := range r.Results {
 		mark := "✔"
@@ -98,16 +95,16 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return out.Encode(r)
 }
 
-// checker looks at one cluster.
+// checker checks one cluster.
 type checker struct {
 	Options
 
 	client client.Client
 	disco  discovery.DiscoveryInterface
 	spaces []string            // Namespaces with an installation,
-	unread error               // and why they could not be found.
-	found  []installation.Part // That have a Deployment,
-	run    []installation.Part // and those with others that run outside of the cluster.
+	unread error               // or the error of the search for them.
+	found  []installation.Part // Parts with a Deployment,
+	run    []installation.Part // and these with the parts that run outside of the cluster.
 	report Report
 }
 
@@ -119,8 +116,8 @@ func (c *checker) wrongf(check, do, format string, args ...any) {
 	c.report.Results = append(c.report.Results, Result{Check: check, Message: fmt.Sprintf(format, args...), Do: do})
 }
 
-// Run looks at the cluster. What cannot be looked at is a result, which is not right: an
-// error is returned only if the cluster does not answer, or ctx ends.
+// Run checks the cluster. A check that is not possible is a result with OK false. Run returns an error only if the
+// cluster does not answer, or ctx ends.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	c := &checker{Options: *o}
 	if c.Now == nil {
@@ -142,7 +139,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		c.Namespace = c.spaces[0]
 	}
 	c.Namespace = cmp.Or(c.Namespace, corev1alpha1.SystemNamespace)
-	if !c.Before { // Who may not install yet may not read what there is either.
+	if !c.Before { // A user without the rights for an installation may have no right to read its objects either.
 		if c.found, err = installation.Installed(ctx, c.client, c.Namespace); err != nil {
 			return nil, err
 		}

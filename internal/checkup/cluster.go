@@ -21,47 +21,47 @@ import (
 	"refract.dev/internal/installation"
 )
 
-// oldest is the first version of Kubernetes that has all that Refract makes use of.
+// oldest is the first version of Kubernetes with all features that Refract needs.
 const oldest = "1.35.0"
 
-// version looks at that of the API server.
+// version checks the version of the API server.
 func (c *checker) version(context.Context) {
 	info, err := c.disco.ServerVersion()
 	if err != nil {
-		c.wrongf("version", "look whether the API server answers: kubectl version", "the API server does not tell its version: %v", err)
+		c.wrongf("version", "check whether the API server answers: kubectl version", "the version of the API server cannot be read: %v", err)
 		return
 	}
 	v, err := version.ParseGeneric(info.GitVersion)
 	if err != nil || v.LessThan(version.MustParseGeneric(oldest)) {
 		c.wrongf("version", "upgrade the cluster to Kubernetes 1.35 or later",
-			"the API server is Kubernetes %s, which Refract does not run on", info.GitVersion)
+			"the API server is Kubernetes %s, which Refract does not support", info.GitVersion)
 		return
 	}
 	c.rightf("version", "Kubernetes %s", info.GitVersion)
 }
 
-// mostSkew is how far apart clocks may be: certificates and Leases count on less.
+// mostSkew is the maximum difference of clocks. Certificates and Leases rely on a smaller one.
 const mostSkew = 10 * time.Second
 
-// clock compares that of this machine with that of the API server, by the date of an answer,
-// which is cut off to seconds.
+// clock compares the clock of this machine with that of the API server, by the date of an answer, which has no
+// fractions of seconds.
 func (c *checker) clock(ctx context.Context) {
 	server, err := c.serverTime(ctx)
 	if err != nil {
-		c.wrongf("clock", "", "the API server does not tell the time: %v", err)
+		c.wrongf("clock", "", "the time of the API server cannot be read: %v", err)
 		return
 	}
 	skew := c.Now().Sub(server).Round(time.Second)
 	if skew > mostSkew || skew < -mostSkew {
-		c.wrongf("clock", "set the clock of this machine or that of the API server by NTP: certificates and Leases go by them",
-			"the clock here and that of the API server are %s apart: %s here, %s there", skew.Abs(),
+		c.wrongf("clock", "synchronize this machine and the API server by NTP: certificates and Leases depend on their clocks",
+			"the clocks of this machine and the API server differ by %s: %s here, %s there", skew.Abs(),
 			c.Now().UTC().Format(time.RFC3339), server.UTC().Format(time.RFC3339))
 		return
 	}
-	c.rightf("clock", "the API server's clock is right to %s", mostSkew)
+	c.rightf("clock", "the API server's clock is accurate to %s", mostSkew)
 }
 
-// serverTime returns what the API server's clock says.
+// serverTime returns the time of the API server.
 func (c *checker) serverTime(ctx context.Context) (time.Time, error) {
 	web, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *checker) serverTime(ctx context.Context) (time.Time, error) {
 	return at.Add(time.Second / 2), err
 }
 
-// admissionAPI looks whether there are ValidatingAdmissionPolicies.
+// admissionAPI checks whether ValidatingAdmissionPolicies and webhook configurations are served.
 func (c *checker) admissionAPI(context.Context) {
 	list, err := c.disco.ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
 	var missing []string
@@ -101,37 +101,37 @@ func (c *checker) admissionAPI(context.Context) {
 	}
 	switch {
 	case err != nil:
-		c.wrongf("admission", "look at --runtime-config of the API server", "admissionregistration.k8s.io/v1 is not served: %v", err)
+		c.wrongf("admission", "check --runtime-config of the API server", "admissionregistration.k8s.io/v1 is not served: %v", err)
 	case len(missing) > 0:
-		c.wrongf("admission", "look at --runtime-config of the API server", "admissionregistration.k8s.io/v1 is served without %s", strings.Join(missing, ", "))
+		c.wrongf("admission", "check --runtime-config of the API server", "admissionregistration.k8s.io/v1 is served without %s", strings.Join(missing, ", "))
 	default:
 		c.rightf("admission", "admission policies and webhooks are served")
 	}
 }
 
-// namespace looks whether objects can be made in the system namespace.
+// namespace checks whether objects can be created in the system namespace.
 func (c *checker) namespace(ctx context.Context) {
 	ns := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: c.Namespace}, ns)
 	switch {
 	case apierrors.IsNotFound(err) && c.Before:
-		c.rightf("namespace", "%s is made by the installation", c.Namespace)
+		c.rightf("namespace", "%s is created by the installation", c.Namespace)
 	case apierrors.IsNotFound(err):
-		c.wrongf("namespace", "install Refract: refract install", "there is no namespace %s", c.Namespace)
+		c.wrongf("namespace", "install Refract: refract install", "namespace %s does not exist", c.Namespace)
 	case err != nil:
 		c.wrongf("namespace", "", "namespace %s cannot be read: %v", c.Namespace, err)
 	case ns.DeletionTimestamp != nil:
-		c.wrongf("namespace", "wait until it is gone; `kubectl get namespace "+c.Namespace+" -o yaml` says in its conditions what keeps it",
+		c.wrongf("namespace", "wait until it is gone; the conditions in `kubectl get namespace "+c.Namespace+" -o yaml` show the reason",
 			"namespace %s is being deleted", c.Namespace)
 	default:
 		c.rightf("namespace", "%s", c.Namespace)
 	}
 }
 
-// others looks for an installation in another namespace: two would undo what the other does.
+// others searches for an installation in another namespace: two installations would undo each other's changes.
 func (c *checker) others(ctx context.Context) {
 	if c.unread != nil {
-		c.wrongf("others", "as somebody who may read it; --system-namespace names the namespace of Refract",
+		c.wrongf("others", "check as a user who may read it, or set --system-namespace",
 			"the namespace of Refract cannot be found: %v", c.unread)
 		return
 	}
@@ -150,30 +150,30 @@ func (c *checker) others(ctx context.Context) {
 		}
 	}
 	if len(elsewhere) > 0 {
-		c.wrongf("others", "take out that one (refract uninstall --system-namespace), or name its namespace with --system-namespace",
-			"Refract is installed in another namespace, too, and the two would undo what the other does: %s", strings.Join(elsewhere, ", "))
+		c.wrongf("others", "remove that one (refract uninstall --system-namespace), or name its namespace with --system-namespace",
+			"Refract is installed in another namespace, too, and the two would revert each other's changes: %s", strings.Join(elsewhere, ", "))
 		return
 	}
 	c.rightf("others", "no other installation")
 }
 
-// kubeAdmiral looks for KubeAdmiral, whose types Refract has taken over.
+// kubeAdmiral searches for KubeAdmiral. Refract uses the same types, so the two would place the same objects.
 func (c *checker) kubeAdmiral(ctx context.Context) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
 	err := c.client.Get(ctx, client.ObjectKey{Name: "federatedtypeconfigs.core.kubeadmiral.io"}, crd)
 	switch {
 	case err == nil:
-		c.wrongf("kubeadmiral", "have one of them run: docs/guide/operate.md says how members and policies move from KubeAdmiral",
+		c.wrongf("kubeadmiral", "run only one of them: docs/guide/operate-clusters.md describes the migration from KubeAdmiral",
 			"KubeAdmiral is installed (CustomResourceDefinition %s), and would place the same objects", crd.Name)
 	case !apierrors.IsNotFound(err):
 		c.wrongf("kubeadmiral", "", "CustomResourceDefinitions cannot be read: %v", err)
 	default:
-		c.rightf("kubeadmiral", "KubeAdmiral does not run here")
+		c.rightf("kubeadmiral", "KubeAdmiral is not installed")
 	}
 }
 
-// nodes looks whether pods can run.
+// nodes checks whether the cluster has a node for pods.
 func (c *checker) nodes(ctx context.Context) {
 	nodes := &corev1.NodeList{}
 	if err := c.client.List(ctx, nodes, client.Limit(500)); err != nil {
@@ -190,14 +190,14 @@ func (c *checker) nodes(ctx context.Context) {
 	}
 	if ready == 0 {
 		c.wrongf("nodes", "run Refract elsewhere, with a kubeconfig of the cluster: refract run --kubeconfig FILE --webhook-url URL",
-			"none of %d nodes is ready and takes pods", len(nodes.Items))
+			"none of %d nodes is ready and schedulable", len(nodes.Items))
 		return
 	}
 	c.rightf("nodes", "%d of %d nodes are ready", ready, len(nodes.Items))
 }
 
-// mayInstall tries out to apply each object of the installation. Where the namespace is not
-// there yet, it is asked whether they may be created.
+// mayInstall checks by a dry run whether the user may apply each object of the installation. If the namespace does not
+// exist yet, it checks the right to create the objects in it.
 func (c *checker) mayInstall(ctx context.Context) {
 	objects, err := installation.Objects(&installation.Options{Parts: c.Parts, Namespace: c.Namespace, Image: "refract"})
 	if err != nil {
@@ -212,7 +212,7 @@ func (c *checker) mayInstall(ctx context.Context) {
 		}
 	}
 	if len(refused) > 0 {
-		c.wrongf("rights", "install as somebody who may (--as, --context), or have the objects of `refract install --export` written by them",
+		c.wrongf("rights", "install as a user who may (--as, --context), or let such a user apply the output of `refract install --export`",
 			"%d of %d objects cannot be written: %s", len(refused), len(objects), some(refused))
 		return
 	}
@@ -244,7 +244,7 @@ func (c *checker) try(ctx context.Context, o *unstructured.Unstructured, there b
 		client.FieldOwner(installation.FieldManager), client.ForceOwnership, client.DryRunAll)
 }
 
-// some names the first of several.
+// some joins the first three texts, and adds the number of further ones.
 func some(texts []string) string {
 	const most = 3
 	if len(texts) <= most {

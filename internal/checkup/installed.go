@@ -21,14 +21,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"refract.dev/config"
+	"refract.dev/fleet/member"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
 )
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// installed compares the parts that there are with those that there should be, and looks for
-// what one has left that is no more.
+// installed compares the installed parts with the expected ones, and searches for objects that a removed part has left.
 func (c *checker) installed(ctx context.Context) {
 	left, err := installation.Left(ctx, c.client, c.Namespace, c.found)
 	if err != nil {
@@ -37,7 +36,7 @@ func (c *checker) installed(ctx context.Context) {
 	}
 	for _, part := range c.Parts {
 		if !slices.Contains(c.run, part) {
-			c.wrongf("installed", "refract install --"+part.Name, "deployment %s/%s is not there: no %s", c.Namespace, part.Deployment, part.Name)
+			c.wrongf("installed", "refract install --"+part.Name, "deployment %s/%s does not exist: no %s", c.Namespace, part.Deployment, part.Name)
 		}
 	}
 	if len(c.run) == 0 && len(c.Parts) == 0 {
@@ -50,8 +49,8 @@ func (c *checker) installed(ctx context.Context) {
 		c.rightf("installed", "%s, by a program outside of the cluster", namesOf(elsewhere))
 	}
 	if len(left) > 0 {
-		c.wrongf("left", "refract uninstall takes it away; refract install has it work again",
-			"an installation that is gone has left %s", some(left))
+		c.wrongf("left", "refract uninstall removes it; refract install repairs it",
+			"a removed installation has left %s", some(left))
 	}
 }
 
@@ -63,7 +62,7 @@ func namesOf(parts []installation.Part) string {
 	return strings.Join(names, ", ")
 }
 
-// deployments looks whether the parts run.
+// deployments checks whether the Deployments of the parts are ready.
 func (c *checker) deployments(ctx context.Context) {
 	for _, part := range c.found {
 		d := &appsv1.Deployment{}
@@ -83,7 +82,7 @@ func (c *checker) deployments(ctx context.Context) {
 	}
 }
 
-// definitionsOf are the files of the CustomResourceDefinitions that a part keeps.
+// definitionsOf returns the files of the CustomResourceDefinitions that a part maintains.
 func definitionsOf(part installation.Part) ([]string, error) {
 	switch part {
 	case installation.Injection:
@@ -95,8 +94,7 @@ func definitionsOf(part installation.Part) ([]string, error) {
 	}
 }
 
-// definitions looks whether the types are served, and as this version of the program has
-// them.
+// definitions checks whether the CustomResourceDefinitions are served, and equal those of this version of the program.
 func (c *checker) definitions(ctx context.Context) {
 	seen := map[string]bool{}
 	var bad []string
@@ -118,14 +116,14 @@ func (c *checker) definitions(ctx context.Context) {
 	}
 	switch {
 	case len(bad) > 0:
-		c.wrongf("types", "refract run writes them when it starts: have its image be that of this program (refract install), and look at its log",
+		c.wrongf("types", "refract run writes them at its start: install the image of this program (refract install), and check its log",
 			"%s", some(bad))
 	case len(seen) > 0:
 		c.rightf("types", "%d CustomResourceDefinitions are served", len(seen))
 	}
 }
 
-// definition says what is wrong with a CustomResourceDefinition; empty if nothing is.
+// definition returns the error about a CustomResourceDefinition; empty if it is correct.
 func (c *checker) definition(ctx context.Context, file string) string {
 	text, err := fs.ReadFile(config.CRDs, file)
 	want := &unstructured.Unstructured{}
@@ -144,11 +142,11 @@ func (c *checker) definition(ctx context.Context, file string) string {
 	err = c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(after), client.FieldOwner(member.FieldManager), client.ForceOwnership, client.DryRunAll)
 	switch {
 	case apierrors.IsForbidden(err):
-		return "" // Who may not write it cannot have it compared.
+		return "" // Without the right to write it, no comparison is possible.
 	case err != nil:
 		return fmt.Sprintf("CustomResourceDefinition %s: %v", want.GetName(), err)
 	case !reflect.DeepEqual(is.Object["spec"], after.Object["spec"]):
-		return fmt.Sprintf("CustomResourceDefinition %s is that of another version of Refract", want.GetName())
+		return fmt.Sprintf("CustomResourceDefinition %s is from another version of Refract", want.GetName())
 	}
 	return ""
 }
@@ -161,17 +159,17 @@ func established(crd *unstructured.Unstructured) bool {
 	})
 }
 
-// rights asks the API server for each rule of the roles whether the account of the part has
-// what it says. A rule that reads all types may have been narrowed, as it says itself.
+// rights checks by reviews of the API server whether the account of each part has every right of its roles. Rules about
+// all types are skipped, because an operator may have narrowed them.
 func (c *checker) rights(ctx context.Context) {
 	for _, part := range c.found {
 		lacking, asked, err := c.lacking(ctx, part)
 		account := fmt.Sprintf("system:serviceaccount:%s:%s", c.Namespace, part.Deployment)
 		switch {
 		case err != nil:
-			c.wrongf("rights", "check as somebody who may create SubjectAccessReviews", "what %s may do cannot be asked: %v", account, err)
+			c.wrongf("rights", "check as a user who may create SubjectAccessReviews", "the rights of %s cannot be checked: %v", account, err)
 		case len(lacking) > 0:
-			c.wrongf("rights", "refract install writes the roles of this version; a narrowed role has to be widened by hand",
+			c.wrongf("rights", "refract install writes the roles of this version; extend a narrowed role by hand",
 				"%s may not %s", account, some(lacking))
 		default:
 			c.rightf("rights", "%s has all %d rights of its roles", account, asked)
@@ -179,7 +177,7 @@ func (c *checker) rights(ctx context.Context) {
 	}
 }
 
-// lacking returns what the account of a part may not do that its roles say.
+// lacking returns the rights that the roles of a part grant and its account does not have.
 func (c *checker) lacking(ctx context.Context, part installation.Part) (lacking []string, asked int, err error) {
 	objects, err := installation.Objects(&installation.Options{Parts: []installation.Part{part}, Namespace: c.Namespace, Image: "refract"})
 	if err != nil {
@@ -215,7 +213,7 @@ func groupsOf(namespace string) []string {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 }
 
-// rightsOf returns what a rule allows, one by one, but for a rule about all types.
+// rightsOf returns the rights of a rule one by one. It skips rules about all types.
 func rightsOf(rule *rbacv1.PolicyRule, namespace string) []authorizationv1.ResourceAttributes {
 	names := rule.ResourceNames
 	if len(names) == 0 {
@@ -257,7 +255,7 @@ func describeRight(r *authorizationv1.ResourceAttributes) string {
 	return text
 }
 
-// admissionPolicies looks whether those are there that say who may hand out what.
+// admissionPolicies checks whether the admission policies exist that restrict grants and other writes.
 func (c *checker) admissionPolicies(ctx context.Context) {
 	var missing []string
 	n := 0
@@ -272,14 +270,15 @@ func (c *checker) admissionPolicies(ctx context.Context) {
 	c.installedPolicies(ctx)
 	switch {
 	case len(missing) > 0:
-		c.wrongf("policies", "refract run puts them right within a minute while it leads: look at its log",
-			"the API server does not say who may hand out what: %s", some(missing))
+		c.wrongf("policies", "the leading replica of refract run repairs them within a minute: check its log",
+			"the API server does not enforce the admission policies: %s", some(missing))
 	case n > 0:
-		c.rightf("policies", "the admission policies are there")
+		c.rightf("policies", "the admission policies exist")
 	}
 }
 
-// installedPolicies looks for the admission policies that the installation brings and that its accounts cannot write.
+// installedPolicies searches for the admission policies that come with the installation, and that its accounts cannot
+// write.
 func (c *checker) installedPolicies(ctx context.Context) {
 	if len(c.found) == 0 {
 		return
@@ -294,13 +293,12 @@ func (c *checker) installedPolicies(ctx context.Context) {
 			continue
 		}
 		if err := c.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			c.wrongf("policies", "refract install", "the API server does not keep the accounts of Refract to what they need: %v", err)
+			c.wrongf("policies", "refract install", "the API server does not restrict the accounts of Refract: %v", err)
 		}
 	}
 }
 
-// conversions looks for CustomResourceDefinitions that ask a Service of ours which nobody
-// serves.
+// conversions searches for CustomResourceDefinitions with a conversion webhook of a part that is not installed.
 func (c *checker) conversions(ctx context.Context) {
 	wired, err := installation.Wired(ctx, c.client, c.Namespace)
 	if err != nil {
@@ -317,8 +315,8 @@ func (c *checker) conversions(ctx context.Context) {
 	switch {
 	case len(bad) > 0:
 		c.wrongf("conversion",
-			"refract install --conversion has them converted again; refract uninstall --unwire has the API server ask nobody, where that loses nothing",
-			"objects cannot be read in another version than they are stored in, as nobody answers the API server: %s", some(bad))
+			"refract install --conversion converts them again; refract uninstall --unwire removes the conversion webhook where no values are lost",
+			"objects cannot be read in versions other than the stored one, as no webhook answers the API server: %s", some(bad))
 	case len(wired) > 0:
 		c.rightf("conversion", "%d CustomResourceDefinitions are converted", len(wired))
 	}

@@ -13,19 +13,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/fleet/member"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
 )
 
-// propagated looks for objects that ask to be propagated and are of a type that the account of the hub may not list.
+// propagated searches for objects with a propagation label whose type the account of the hub may not list.
 func (c *checker) propagated(ctx context.Context) {
 	if !slices.Contains(c.found, installation.Propagation) {
 		return
 	}
-	const asRights = "check as somebody who may create SubjectAccessReviews"
+	const asRights = "check as a user who may create SubjectAccessReviews"
 	all, err := c.hubMay(ctx, &authorizationv1.ResourceAttributes{Verb: "list", Group: "*", Resource: "*"})
 	if err != nil {
-		c.wrongf("propagated", asRights, "which types may be propagated cannot be asked: %v", err)
+		c.wrongf("propagated", asRights, "the rights to propagate types cannot be checked: %v", err)
 		return
 	}
 	if all {
@@ -44,7 +44,7 @@ func (c *checker) propagated(ctx context.Context) {
 		}
 		may, err := c.hubMay(ctx, &authorizationv1.ResourceAttributes{Verb: "list", Group: r.Group, Resource: r.Resource})
 		if err != nil {
-			c.wrongf("propagated", asRights, "which types may be propagated cannot be asked: %v", err)
+			c.wrongf("propagated", asRights, "the rights to propagate types cannot be checked: %v", err)
 			return
 		}
 		if may {
@@ -53,20 +53,20 @@ func (c *checker) propagated(ctx context.Context) {
 		}
 		found, err := c.labelled(ctx, r)
 		if err != nil {
-			c.wrongf("propagated", "check as somebody who may list the type", "whether objects ask to be propagated in vain cannot be looked for: %v", err)
+			c.wrongf("propagated", "check as a user who may list the type", "objects with a propagation label cannot be listed: %v", err)
 			return
 		}
 		inVain = append(inVain, found...)
 	}
 	if len(inVain) > 0 {
-		c.wrongf("propagated", "refract install --propagate, or propagation.types of the chart, permits their types; or take the labels off",
+		c.wrongf("propagated", "refract install --propagate, or propagation.types of the chart, permits their types; or remove the labels",
 			"objects carry a propagation label and are not propagated, as Refract may not list their types: %s", some(inVain))
 		return
 	}
 	c.rightf("propagated", "objects of %s", strings.Join(types, ", "))
 }
 
-// hubMay asks whether the account of the hub has a right.
+// hubMay returns whether the account of the hub has a right.
 func (c *checker) hubMay(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: fmt.Sprintf("system:serviceaccount:%s:%s", c.Namespace, installation.Propagation.Deployment), Groups: groupsOf(c.Namespace),
@@ -76,14 +76,14 @@ func (c *checker) hubMay(ctx context.Context, right *authorizationv1.ResourceAtt
 	return review.Status.Allowed, err
 }
 
-// labelled returns some objects of a type that ask to be propagated.
+// labelled returns some objects of a type with a propagation label.
 func (c *checker) labelled(ctx context.Context, r *member.ServedType) (found []string, err error) {
 	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(r.GroupVersion().WithKind(r.Kind + "List"))
 		err := c.client.List(ctx, list, client.HasLabels{label}, client.Limit(10))
 		if apierrors.IsNotFound(err) {
-			continue // The type has just gone.
+			continue // The type was deleted a moment ago.
 		}
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", r.GroupResource(), err)

@@ -19,13 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/installation"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
 )
 
-// bad are policies that the webhook of a part must refuse, and that the API server alone
-// would take.
+// bad has invalid policies. The webhook of a part must reject its policy, and the schema alone does not.
 var bad = map[string]map[string]any{
 	installation.Propagation.Name: {
 		"apiVersion": "core.kubeadmiral.io/v1alpha1", "kind": "OverridePolicy", "metadata": map[string]any{"name": "refract-check", "namespace": "default"},
@@ -45,56 +44,56 @@ var bad = map[string]map[string]any{
 	},
 }
 
-// configurations looks whether the API server is told to ask, and whom.
+// configurations checks whether the webhook configurations exist and name the right address.
 func (c *checker) configurations(ctx context.Context) {
 	for _, part := range c.found {
 		name := part.Configuration()
 		is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 		if err := c.client.Get(ctx, client.ObjectKey{Name: name}, is); err != nil {
-			c.wrongf("webhook", "refract run writes it when it leads and answers: look at its log",
-				"the API server does not ask about what %s writes: %v", part.Name, err)
+			c.wrongf("webhook", "refract run writes it when it leads and answers: check its log",
+				"the API server does not check the objects of %s: %v", part.Name, err)
 			continue
 		}
 		if why := c.configured(ctx, part, is); why != "" {
-			c.wrongf("webhook", "refract run puts it right within seconds: look at its log", "ValidatingWebhookConfiguration %s %s", name, why)
+			c.wrongf("webhook", "refract run repairs it within seconds: check its log", "ValidatingWebhookConfiguration %s %s", name, why)
 			continue
 		}
 		at := "service " + c.Namespace + "/" + part.Deployment
 		if url := is.Webhooks[0].ClientConfig.URL; url != nil {
 			at = *url
 		}
-		c.rightf("webhook", "ValidatingWebhookConfiguration %s asks %s", name, at)
+		c.rightf("webhook", "ValidatingWebhookConfiguration %s calls %s", name, at)
 	}
 }
 
-// configured says what is wrong with a configuration; empty if nothing is. One that asks a URL
-// is for somebody else to judge.
+// configured returns the error in a webhook configuration; empty if it is correct. A configuration with a URL is not
+// checked, because its webhook is not behind a Service of this cluster.
 func (c *checker) configured(ctx context.Context, part installation.Part, is *admissionregistrationv1.ValidatingWebhookConfiguration) string {
 	if len(is.Webhooks) == 0 {
-		return "asks nobody"
+		return "has no webhooks"
 	}
 	at := is.Webhooks[0].ClientConfig
 	if at.Service == nil {
 		return ""
 	}
 	if at.Service.Namespace != c.Namespace || at.Service.Name != part.Deployment {
-		return fmt.Sprintf("asks service %s/%s: another installation has written it", at.Service.Namespace, at.Service.Name)
+		return fmt.Sprintf("calls service %s/%s: another installation has written it", at.Service.Namespace, at.Service.Name)
 	}
 	leaf, err := c.serving(ctx, part.Secret())
 	if err != nil {
-		return "" // It is told among the certificates.
+		return "" // certificates reports the error.
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(at.CABundle)
 	name := part.Deployment + "." + c.Namespace + ".svc"
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: name, CurrentTime: leaf.NotBefore.Add(time.Minute)})
 	if err != nil {
-		return fmt.Sprintf("does not trust what is served: %v", err)
+		return fmt.Sprintf("does not trust the serving certificate: %v", err)
 	}
 	return ""
 }
 
-// serving returns the certificate of a webhook.
+// serving returns the serving certificate of a webhook.
 func (c *checker) serving(ctx context.Context, secret string) (*x509.Certificate, error) {
 	s := &corev1.Secret{}
 	if err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: secret}, s); err != nil {
@@ -107,8 +106,8 @@ func (c *checker) serving(ctx context.Context, secret string) (*x509.Certificate
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// certificates looks how long those of the webhooks last. They are renewed when two thirds of
-// their life are over.
+// certificates checks the lifetimes of the webhook certificates. A certificate is renewed after two thirds of its
+// lifetime.
 func (c *checker) certificates(ctx context.Context) {
 	now := c.Now()
 	looked := map[string]bool{}
@@ -121,26 +120,26 @@ func (c *checker) certificates(ctx context.Context) {
 		leaf, err := c.serving(ctx, secret)
 		switch {
 		case apierrors.IsForbidden(err):
-			c.rightf("certificate", "you may not read secret %s/%s: how long its certificate lasts is not known", c.Namespace, secret)
+			c.rightf("certificate", "you may not read secret %s/%s: the expiry of its certificate is not known", c.Namespace, secret)
 		case err != nil:
 			c.wrongf("certificate", "delete the secret, if there is one, and refract run issues another within a minute", "%v", err)
 		case now.After(leaf.NotAfter):
-			c.wrongf("certificate", "delete the secret, and refract run issues another within a minute; look at its log for why it did not renew it",
-				"that of secret %s/%s has expired at %s", c.Namespace, secret, leaf.NotAfter.UTC().Format(time.RFC3339))
+			c.wrongf("certificate", "delete the secret, and refract run issues another within a minute; its log shows why it was not renewed",
+				"secret %s/%s: expired at %s", c.Namespace, secret, leaf.NotAfter.UTC().Format(time.RFC3339))
 		case now.Before(leaf.NotBefore):
-			c.wrongf("certificate", "set the clock of the nodes by NTP", "that of secret %s/%s is not valid before %s",
+			c.wrongf("certificate", "synchronize the clocks of the nodes by NTP", "secret %s/%s: not valid before %s",
 				c.Namespace, secret, leaf.NotBefore.UTC().Format(time.RFC3339))
 		case leaf.NotAfter.Sub(now) < leaf.NotAfter.Sub(leaf.NotBefore)/4:
-			c.wrongf("certificate", "look at the log of refract run for why it does not renew it",
-				"that of secret %s/%s expires at %s and should have been renewed",
+			c.wrongf("certificate", "check the log of refract run for the reason",
+				"secret %s/%s: expires at %s and should have been renewed",
 				c.Namespace, secret, leaf.NotAfter.UTC().Format(time.RFC3339))
 		default:
-			c.rightf("certificate", "secret %s/%s until %s", c.Namespace, secret, leaf.NotAfter.UTC().Format(time.RFC3339))
+			c.rightf("certificate", "secret %s/%s: valid until %s", c.Namespace, secret, leaf.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}
 }
 
-// answers has the API server ask each webhook, by a write that it must refuse, in a dry run.
+// answers tests each webhook by a dry run of a write that the webhook must reject.
 func (c *checker) answers(ctx context.Context) {
 	for _, part := range c.found {
 		policy := &unstructured.Unstructured{Object: bad[part.Name]}
@@ -149,27 +148,27 @@ func (c *checker) answers(ctx context.Context) {
 		var refused apierrors.APIStatus
 		switch {
 		case err == nil:
-			c.wrongf("answer", "look whether "+part.Configuration()+" asks about "+kind+", and at the log of refract run",
-				"a bad %s was not refused: the API server does not ask", kind)
+			c.wrongf("answer", "check the rules of "+part.Configuration()+" for "+kind+", and the log of refract run",
+				"an invalid %s was not rejected: the API server does not call the webhook", kind)
 		case strings.Contains(err.Error(), "failed calling webhook"):
 			c.wrongf("answer",
-				"look at the Service, its EndpointSlices and the NetworkPolicy of the pods, and whether the API server reaches the pod network", "%v", err)
+				"check the Service, its EndpointSlices and the NetworkPolicy of the pods, and whether the API server reaches the pod network", "%v", err)
 		case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "admission webhook"):
-			c.rightf("answer", "you may not create a %s: whether the webhook answers was not tried", kind)
+			c.rightf("answer", "you may not create a %s: the webhook was not tested", kind)
 		case errors.As(err, &refused) && refused.Status().Code >= http.StatusBadRequest && refused.Status().Code < http.StatusInternalServerError &&
 			!apierrors.IsNotFound(err):
-			c.rightf("answer", "a bad %s is refused by the webhook of %s", kind, part.Name)
+			c.rightf("answer", "an invalid %s is rejected by the webhook of %s", kind, part.Name)
 		default:
-			c.wrongf("answer", "look at the log of refract run", "trying out a bad %s: %v", kind, err)
+			c.wrongf("answer", "check the log of refract run", "testing the webhook with an invalid %s: %v", kind, err)
 		}
 	}
 }
 
-// leases looks whether somebody leads, by the clock of the API server.
+// leases checks, by the clock of the API server, whether each part has a leader.
 func (c *checker) leases(ctx context.Context) {
 	now, err := c.serverTime(ctx)
 	if err != nil {
-		return // It is told with the clock.
+		return // clock reports the error.
 	}
 	for _, part := range c.run {
 		lease := &coordinationv1.Lease{}
@@ -177,14 +176,14 @@ func (c *checker) leases(ctx context.Context) {
 		err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, lease)
 		switch {
 		case err != nil:
-			c.wrongf("lease", "look at the log of refract run for what keeps it from leading", "nobody leads: %v", err)
+			c.wrongf("lease", "check the log of refract run for the reason", "no replica leads: %v", err)
 		case lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "":
-			c.wrongf("lease", "look at the log of refract run for what keeps it from leading", "nobody has Lease %s/%s", c.Namespace, name)
+			c.wrongf("lease", "check the log of refract run for the reason", "no replica holds Lease %s/%s", c.Namespace, name)
 		case now.Sub(lease.Spec.RenewTime.Time) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second+mostSkew:
-			c.wrongf("lease", "look at the log of refract run for what keeps it from leading", "nobody leads: Lease %s/%s of %s was renewed last at %s",
+			c.wrongf("lease", "check the log of refract run for the reason", "no replica leads: Lease %s/%s of %s was last renewed at %s",
 				c.Namespace, name, *lease.Spec.HolderIdentity, lease.Spec.RenewTime.UTC().Format(time.RFC3339))
 		case lease.Spec.RenewTime.Sub(now) > mostSkew:
-			c.wrongf("lease", "set the clocks of the nodes by NTP", "the clock of replica %s is %s ahead of the API server's (Lease %s/%s)",
+			c.wrongf("lease", "synchronize the clocks of the nodes by NTP", "the clock of replica %s is %s ahead of the API server's (Lease %s/%s)",
 				*lease.Spec.HolderIdentity, lease.Spec.RenewTime.Sub(now).Round(time.Second), c.Namespace, name)
 		default:
 			c.rightf("lease", "%s leads in %s", *lease.Spec.HolderIdentity, part.Name)
@@ -192,7 +191,7 @@ func (c *checker) leases(ctx context.Context) {
 	}
 }
 
-// members looks at the clusters of the fleet.
+// members checks the conditions of the FederatedClusters.
 func (c *checker) members(ctx context.Context) {
 	list := &corev1alpha1.FederatedClusterList{}
 	if err := c.client.List(ctx, list); err != nil {
@@ -213,5 +212,5 @@ func (c *checker) members(ctx context.Context) {
 	}
 }
 
-// mostMessage is how much of what a cluster says is shown, in bytes.
+// mostMessage is the maximum size of a shown message of a cluster, in bytes.
 const mostMessage = 500

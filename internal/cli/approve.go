@@ -12,10 +12,10 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/member"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
 )
 
 // approveOptions are the flags of approve.
@@ -29,37 +29,37 @@ func newApproveCommand(s *streams) *cobra.Command {
 	o := &approveOptions{}
 	cmd := &cobra.Command{
 		Use:   "approve CLUSTER | KIND/[NAMESPACE/]NAME",
-		Short: "Approve deletions and changes of placements that wait for it",
-		Long: `Approve deletions and changes of placements that wait for it.
+		Short: "Approve held deletions and placement changes",
+		Long: `Approve held deletions and placement changes.
 
-With the name of a cluster, it lets deletions go on there. When many of the copies of a namespace
-on a cluster are to go at once that nobody has deleted on the hub, as they are after
-it was restored from an old backup or a policy was emptied by mistake, none of them
-is removed until somebody has looked: the condition DeletionsHeld of the
-FederatedCluster says so, with namespaces and causes.
+With the name of a cluster, the command approves held deletions on that cluster.
+Refract holds deletions if many copies of a namespace on a cluster are due for
+deletion at once although no user deleted their objects on the hub, for example after
+a restore of the hub from an old backup, or after a policy was emptied by mistake.
+The condition DeletionsHeld of the FederatedCluster lists the namespaces and causes.
 
-This command lists what is to go, asks, and approves exactly that. What comes to be
-held later must be approved again. Of copies that the hub has no report on, as after
-it was restored, it says how many there are, and of which namespaces: their names
-are known to the cluster alone.
+The command lists the held deletions, asks for confirmation, and approves exactly
+these. Deletions held later need another approval. For copies without a report on the
+hub, for example after a restore, it shows only their number and namespaces: only the
+cluster knows their names.
 
-Copies that hold data are held back one by one, unless a user deleted exactly their
-object on the hub: those of volumes (PersistentVolumeClaims and PersistentVolumes),
-and those that the annotation refract.dev/keep or refract run --keep-kinds protects.
-They need a second answer, or --delete-volumes: --yes alone approves the others.
+Refract also holds the deletion of each copy that holds data, unless a user deleted
+that very object on the hub: copies of volumes (PersistentVolumeClaims and
+PersistentVolumes), and copies protected by the annotation refract.dev/keep or by
+refract run --keep-kinds. They need a second confirmation, or --delete-volumes: --yes
+alone approves the others.
 
-With a PropagationPolicy or ClusterPropagationPolicy, it approves a change of the
-placement of its objects. An object that would leave more than 30 % and more than
-two of its clusters in one decision stays where it is until that is approved. So
-does one that would come to further clusters because the policy names and selects
-none any more. What is approved is the change as it is listed, once: after another
-change of the policy, or of the clusters that it chooses, the objects wait for
-another approval. So do objects that begin to wait later.
+With a PropagationPolicy or ClusterPropagationPolicy, the command approves a placement
+change of its objects. A change is held if one decision would remove an object from
+more than 30 % and more than two of its clusters, or would add clusters because the
+policy no longer names or selects any. The approval covers the listed change, once.
+After another change of the policy, or of the clusters that it chooses, the objects
+need another approval. So do objects held later.
 
-With another object, it approves the change for that object alone: of its placement,
-or that its copies go as it has lost its label.
+With another object, the command approves the change of that object alone: its new
+placement, or the deletion of its copies after the loss of its label.
 
-Without a terminal it lists, and approves only with --yes.`,
+Without a terminal, the command lists the changes, and approves them only with --yes.`,
 		Example: `  refract approve eu-1
   refract approve eu-1 --yes
   refract approve eu-1 --yes --delete-volumes
@@ -74,14 +74,14 @@ Without a terminal it lists, and approves only with --yes.`,
 		},
 	}
 	o.cluster.addClusterFlags(cmd, "hub")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
 	addDeleteVolumes(cmd, &o.deleteVolumes)
 	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	return cmd
 }
 
 func addDeleteVolumes(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVar(yes, "delete-volumes", false, "delete copies that hold data as well, as those of volumes")
+	cmd.Flags().BoolVar(yes, "delete-volumes", false, "also delete copies that hold data, such as those of volumes")
 }
 
 func (o *approveOptions) run(ctx context.Context, s *streams, name string) error {
@@ -118,17 +118,17 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if err := member.Approve(ctx, c, name, token); err != nil {
 		return explainApproval(err)
 	}
-	fmt.Fprintf(s.err, "approved; refract get cluster/%s says how it goes\n", name)
+	fmt.Fprintf(s.err, "approved; refract get cluster/%s shows the progress\n", name)
 	return nil
 }
 
-// choose returns the token of what the user wants to be deleted: the token of all, or that of the others, which are not kept;
-// empty if nothing.
+// choose asks which deletions the user approves, and returns the token for them: that of all copies, or that of the
+// copies that hold no data. It is empty if the user approves none.
 func (o *approveOptions) choose(s *streams, held *corev1alpha1.DeletionsHeld) (string, error) {
 	kept, others := int(held.HoldData), held.OthersToken
 	switch {
 	case kept > 0 && others == "" && o.yes && !o.deleteVolumes:
-		return "", withHint(fmt.Errorf("--yes alone does not approve the deletion of %s", keptCopies(kept)), "--delete-volumes does")
+		return "", withHint(fmt.Errorf("--yes alone does not approve the deletion of %s", keptCopies(kept)), "add --delete-volumes")
 	case !o.yes && (kept == 0 || others != "" || o.deleteVolumes):
 		if yes, err := confirm(s, "Delete them?"); err != nil || !yes {
 			return "", err
@@ -152,23 +152,23 @@ func (o *approveOptions) choose(s *streams, held *corev1alpha1.DeletionsHeld) (s
 	return others, nil
 }
 
-// keptCopies counts copies that are deleted only if somebody says so of them.
+// keptCopies returns the number of copies that are deleted only with an explicit approval, as text.
 func keptCopies(n int) string {
 	return output.Count(n, "copy that holds data", "copies that hold data")
 }
 
 func explainApproval(err error) error {
 	if errors.Is(err, member.ErrPendingChanged) {
-		return withHint(err, "look again with refract approve")
+		return withHint(err, "run refract approve again")
 	}
 	return explainMembership(err)
 }
 
-// writeHeld lists what is held back on the cluster. How much that is, the cluster's status
-// says: what is approved is what it tells of, and the hub may have no report on some of it.
+// writeHeld lists the deletions that await approval on the cluster. The count comes from the status of the cluster,
+// because the approval covers all deletions in this status, and the hub may have no report on some of the copies.
 func writeHeld(w io.Writer, objects []*status.Object, cluster string, held *corev1alpha1.DeletionsHeld) {
 	listed := awaitingApproval(objects, cluster)
-	fmt.Fprintf(w, "%d of %s on %s are to go", held.Copies, output.Count(int(held.Of), "copy", "copies"), cluster)
+	fmt.Fprintf(w, "%d of %s on %s await deletion", held.Copies, output.Count(int(held.Of), "copy", "copies"), cluster)
 	if held.HoldData > 0 {
 		fmt.Fprintf(w, " (%s: %d)", member.DataCopies, held.HoldData)
 	}
@@ -176,13 +176,13 @@ func writeHeld(w io.Writer, objects []*status.Object, cluster string, held *core
 	writeGrouped(w, listed)
 	switch more, which := int(held.Copies)-len(listed), member.PendingGroups(held); {
 	case more > 0 && which != "":
-		fmt.Fprintf(w, "  and %d that the hub has no report on; together: %s\n", more, which)
+		fmt.Fprintf(w, "  and %d without a report on the hub; in total: %s\n", more, which)
 	case more > 0:
-		fmt.Fprintf(w, "  and %d that the hub has no report on\n", more)
+		fmt.Fprintf(w, "  and %d without a report on the hub\n", more)
 	}
 }
 
-// awaitingApproval returns the objects whose copies on the cluster are held back.
+// awaitingApproval returns the objects whose copies on the cluster await approval before deletion.
 func awaitingApproval(objects []*status.Object, cluster string) (held []*status.Object) {
 	for _, o := range objects {
 		if r := o.Row(cluster); r != nil && status.Holds(r) && r.State == refractv1alpha1.StateDeleting && r.Reason == refractv1alpha1.ReasonAwaitingApproval {
@@ -203,10 +203,10 @@ func copiesOn(objects []*status.Object, cluster string) []*status.Object {
 	return on
 }
 
-// mostGroups is how many lines a list of objects has at most.
+// mostGroups bounds the lines of a list of objects.
 const mostGroups = 20
 
-// writeGrouped lists objects: a line for each kind and namespace.
+// writeGrouped lists objects in one line for each kind and namespace.
 func writeGrouped(w io.Writer, objects []*status.Object) {
 	names := map[string][]string{}
 	var groups []string

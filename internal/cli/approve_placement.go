@@ -16,27 +16,27 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/policy/placement"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
-	"refract.dev/placement"
 )
 
-// What may be wrong with an approval of a placement.
+// Errors of an approval of a placement.
 var (
 	errNothingWaits = errors.New("no change of a placement waits for approval")
-	errNotAskedYet  = errors.New("the change waits, and the controllers do not ask for its approval yet")
-	errAskedAnew    = errors.New("something else waits by now, and nothing was approved")
+	errNotAskedYet  = errors.New("the controllers have not requested approval of the change yet")
+	errAskedAnew    = errors.New("another change waits for approval now, and nothing was approved")
 )
 
 // heldPlacements are changes of placements that are approved together.
 type heldPlacements struct {
-	name    string        // What is approved.
-	asks    client.Object // What asks, and is annotated.
+	name    string        // The name of the policy or object.
+	asks    client.Object // The policy or Propagation that requests the approval, and gets the annotation.
 	objects []*status.Object
-	later   int // How many objects wait for the next question.
+	later   int // The number of objects that need another approval after this one.
 }
 
-// runPlacement approves the change of a placement: of all objects of a policy, or of one object.
+// runPlacement approves the change of a placement, of all objects of a policy or of one object.
 func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text string) error {
 	r, err := parseReference(text)
 	if err != nil {
@@ -49,9 +49,9 @@ func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text stri
 	held, err := findHeld(ctx, c, &r)
 	switch {
 	case errors.Is(err, errNotAskedYet):
-		return withHint(fmt.Errorf("%s: %w", text, err), "try again in some seconds")
+		return withHint(fmt.Errorf("%s: %w", text, err), "try again in a few seconds")
 	case errors.Is(err, errNothingWaits):
-		return withHint(fmt.Errorf("%s: %w", text, err), "refract get says how it stands")
+		return withHint(fmt.Errorf("%s: %w", text, err), "refract get shows the status")
 	case err != nil:
 		return err
 	}
@@ -63,10 +63,10 @@ func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text stri
 	fmt.Fprintf(s.out, "%s for the approval of %s:\n", output.Count(objects, "object waits", "objects wait"), held.name)
 	held.write(s.out)
 	if unsaid := objects - len(held.objects); unsaid > 0 {
-		fmt.Fprintf(s.out, "and %s whose report does not say so yet\n", output.Count(unsaid, "object", "objects"))
+		fmt.Fprintf(s.out, "and %s without an up-to-date report\n", output.Count(unsaid, "object", "objects"))
 	}
 	if !o.yes {
-		switch yes, err := confirm(s, "Go on with the change?"); {
+		switch yes, err := confirm(s, "Approve the change?"); {
 		case err != nil:
 			return err
 		case !yes:
@@ -76,18 +76,18 @@ func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text stri
 	}
 	if err := held.approve(ctx, c, token); err != nil {
 		if errors.Is(err, errAskedAnew) {
-			err = withHint(err, "look again with refract approve "+text)
+			err = withHint(err, "run again: refract approve "+text)
 		}
 		return err
 	}
-	fmt.Fprintln(s.err, "approved; refract get says how it goes")
+	fmt.Fprintln(s.err, "approved; refract get shows the progress")
 	if held.later > 0 {
-		fmt.Fprintf(s.err, "%s to wait later: approve again when this change is done\n", output.Count(held.later, "object began", "objects began"))
+		fmt.Fprintf(s.err, "%s later: approve again when this change is done\n", output.Count(held.later, "object was held", "objects were held"))
 	}
 	return nil
 }
 
-// approve annotates what asks, if it still asks what the token stands for.
+// approve annotates the policy or Propagation, if it still requests an approval with this token.
 func (h *heldPlacements) approve(ctx context.Context, c client.Client, token string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(h.asks), h.asks); err != nil {
@@ -109,8 +109,8 @@ func (h *heldPlacements) approve(ctx context.Context, c client.Client, token str
 	})
 }
 
-// askedBy returns the token that a policy, or the report of an object, asks to be approved by, and for how many objects;
-// empty if it asks nothing.
+// askedBy returns the token that approves the waiting changes of a policy, or the change of a Propagation's object, and
+// the number of objects; empty if no approval is requested.
 func askedBy(obj client.Object) (token string, objects int) {
 	var held *corev1alpha1.PlacementHeld
 	switch policy := obj.(type) {
@@ -129,7 +129,7 @@ func askedBy(obj client.Object) (token string, objects int) {
 	return held.Token, int(held.Objects)
 }
 
-// findHeld finds what waits: by a policy, or by the object itself.
+// findHeld finds the changes that wait for the approval of a policy or of one object.
 func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacements, error) {
 	source := status.Propagations(r.namespace)
 	policy := policyMeant(r)
@@ -141,7 +141,7 @@ func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacemen
 	}
 	sources := []status.Source{source}
 	if r.namespace == "" {
-		sources = append(sources, status.ClusterPropagations()) // Objects without a namespace, and with any.
+		sources = append(sources, status.ClusterPropagations()) // Objects without a namespace, and objects of all namespaces.
 	}
 	if policy == "" && r.namespace == "" {
 		sources = sources[1:]
@@ -186,7 +186,7 @@ func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacemen
 		answered = held.asks.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
 	}
 	switch {
-	case waiting > 0 && (asks == "" || asks == answered && len(held.objects) == 0): // What was approved is done.
+	case waiting > 0 && (asks == "" || asks == answered && len(held.objects) == 0): // The approved change is done.
 		return nil, errNotAskedYet
 	case waiting == 0:
 		return nil, errNothingWaits
@@ -207,7 +207,7 @@ func policyAsking(ctx context.Context, c client.Client, kind string, r *referenc
 	return held, nil
 }
 
-// policyMeant returns the kind of policy that is meant; empty if it is an object.
+// policyMeant returns the kind of the policy that r refers to; empty if r refers to another object.
 func policyMeant(r *reference) string {
 	for _, kind := range []string{corev1alpha1.KindPropagationPolicy, corev1alpha1.KindClusterPropagationPolicy} {
 		if r.matchesKind(strings.ToLower(kind)) && (r.anyGroup || r.group == corev1alpha1.GroupVersion.Group) {
@@ -217,7 +217,7 @@ func policyMeant(r *reference) string {
 	return ""
 }
 
-// write lists what waits: what is the same for several objects together.
+// write lists the waiting changes. Objects with the same change are listed together.
 func (h *heldPlacements) write(w io.Writer) {
 	changes := map[string][]*status.Object{}
 	for _, o := range h.objects {

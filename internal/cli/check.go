@@ -22,15 +22,15 @@ func newCheckCommand(s *streams) *cobra.Command {
 	var before bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Look whether an installation works, or whether a cluster can take one",
-		Long: `Look whether the installation of Refract in a cluster works: versions and clocks,
-Deployments, the rights of its accounts, admission policies, the way from the API server
-to the webhook, certificates, Leases, and the members. Of what is wrong it says what to
-do. With --pre it looks whether the cluster can take an installation.
+		Short: "Check an installation, or a cluster before an installation",
+		Long: `Check the installation of Refract in a cluster: versions and clocks, Deployments, the
+rights of its accounts, admission policies, the path from the API server to the webhook,
+certificates, Leases, and the members. Each failed check shows a remedy. With --pre,
+check whether the cluster meets the requirements of an installation.
 
-Nothing is written: what has to be tried out is tried out in dry runs.
+The command writes nothing; it tests writes with dry runs.
 
-The exit code is 1 if something is wrong, and 2 if the cluster could not be asked.`,
+The exit code is 1 if a check fails, and 2 if the cluster could not be read.`,
 		Example: `  refract check
   refract check --pre --context hub --injection
   refract check -o json`,
@@ -44,9 +44,9 @@ The exit code is 1 if something is wrong, and 2 if the cluster could not be aske
 		},
 	}
 	cluster.addClusterFlags(cmd, "cluster")
-	parts.addFlags(cmd, "look for")
+	parts.addFlags(cmd, "check")
 	addSystemNamespace(cmd, &namespace)
-	cmd.Flags().BoolVar(&before, "pre", false, "look whether the cluster can take an installation")
+	cmd.Flags().BoolVar(&before, "pre", false, "check whether the cluster meets the requirements of an installation")
 	checkOutputs.addFlag(cmd, &output)
 	return cmd
 }

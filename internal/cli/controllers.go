@@ -27,97 +27,96 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"refract.dev/internal/controller/injection"
-	"refract.dev/internal/controller/inventory"
-	"refract.dev/internal/controller/propagation"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
+	"refract.dev/fleet/inventory"
+	"refract.dev/fleet/policies"
+	"refract.dev/fleet/propagation"
+	"refract.dev/fleet/sharding"
+	"refract.dev/injection/injector"
 	"refract.dev/internal/owner"
 	"refract.dev/internal/rescue"
-	"refract.dev/internal/sharding"
 	"refract.dev/internal/webhook"
-	"refract.dev/internal/webhook/policies"
 )
 
-// controllers are what `refract run` runs against a cluster.
+// controllers are the controllers and webhooks of `refract run` for one cluster.
 type controllers struct {
-	// propagation is for a hub, whose objects are carried to its members; injection
-	// for a cluster into whose own pods services are injected; conversion for one whose
-	// custom resources are converted.
+	// propagation propagates objects of the cluster, which is a hub, to its members. injection injects services into
+	// the pods of the cluster. conversion converts custom resources of the cluster.
 	propagation, injection, conversion bool
-	// systemNamespace holds the Secrets of FederatedClusters, and what is ours.
+	// systemNamespace has the Secrets of FederatedClusters and Refract's own objects.
 	systemNamespace string
-	// metricsAddress and healthAddress are where to listen; "0" is nowhere.
+	// metricsAddress and healthAddress are the addresses to listen on; "0" for none.
 	metricsAddress, healthAddress string
 	webhook                       webhookOptions
-	// guard is the share of a namespace's copies on a member that may be deleted at once unasked,
-	// in percent; guardAll is whether those count whose objects somebody deleted.
+	// guard is the percentage of a namespace's copies on a member that may be deleted at once without approval.
+	// guardAll also counts copies whose objects a user deleted.
 	guard    int
 	guardAll bool
 	// keepKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
 	keepKinds []string
-	// namespaceLabels are the labels that namespaces on members have as on the hub.
+	// namespaceLabels are patterns of labels that Refract copies from a namespace of the hub to the namespaces that it
+	// creates on members.
 	namespaceLabels []string
-	// emptyAfter is how long such a namespace is marked as empty before it is deleted; zero
-	// if it stays.
+	// emptyAfter is the time for which a created namespace must be marked as empty before it is deleted; zero to keep
+	// it.
 	emptyAfter time.Duration
-	// inventories list clusters that become members by themselves; providers is the file that names the programs which know
-	// their credentials, empty for none.
+	// inventories are the inventories whose clusters become members automatically. providers is the file that names the
+	// programs for their credentials; empty for none.
 	inventories inventory.Options
 	providers   string
-	// trusted are the users whose policies may hand out what they may not read.
+	// trusted are the users whose policies may give access to Secrets and ConfigMaps that the users themselves cannot
+	// read.
 	trusted []string
-	// noRollout has pods that are there already left as they are.
+	// noRollout leaves existing pods unchanged.
 	noRollout bool
-	// elect is whether there may be other replicas.
+	// elect must be true if other replicas may exist.
 	elect         bool
 	leaseDuration time.Duration
 	identity      string
 	podUID        string
 	log           logr.Logger
-	// owners are what is written for ourselves belongs to. It is set when it is run.
+	// owners are the owners of the cluster-scoped objects that Refract creates. [controllers.run] sets it.
 	owners *owner.Owners
-	// clock is that of the API server. It is set when it is run.
+	// clock is the clock of the API server. [controllers.run] sets it.
 	clock *hub.Clock
-	// started, if set, is called once when the controllers know what they need to and
-	// work.
+	// started, if set, is called once, when the controllers have read their input and work.
 	started func()
 }
 
-// webhookOptions say how the API server finds the webhook: by URL or by service; by
-// neither if there is none.
+// webhookOptions are the options of the webhook server. The API server reaches it at a URL or through a Service; with
+// neither there is no webhook.
 type webhookOptions struct {
 	address, url, certDir string
 	service               types.NamespacedName
-	// clientCA is a file of authorities, one of which must have signed the certificate of
-	// whoever connects; empty for none. clientNames are those it may be for; none for all.
+	// clientCA is a file of certificate authorities. Clients must have a certificate of one of them; empty for no
+	// check. clientNames are the accepted common names; if the list is empty, all names are accepted.
 	clientCA    string
 	clientNames []string
-	// lenient has what only the fleet of the moment speaks against come back as a
-	// warning.
+	// lenient reports errors that depend on the current state of the fleet as warnings.
 	lenient bool
 }
 
 func (o *webhookOptions) wanted() bool { return o.url != "" || o.service.Name != "" }
 
-// setLog has the libraries log to where the controllers do, and not end the process when
-// what others wrote makes them panic. It must be done before anything else is.
+// setLog lets the libraries use the log of the controllers, and recover from panics that input of others causes. It
+// must be called first.
 func setLog(log logr.Logger) {
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client"))
 	rescue.Libraries(log)
 }
 
-// run installs what the API server needs to know and runs the controllers until ctx
-// ends. That ctx has ended is no error.
+// run installs the types and admission policies in the API server, and runs the controllers until ctx ends. It returns
+// nil if ctx ends.
 func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // The API server's own priority and fairness decides what it can take.
+	cfg.QPS = -1 // The API server limits the requests by its API Priority and Fairness.
 	cfg.UserAgent = "refract"
 	if c.identity != "" {
 		cfg.UserAgent += "/" + c.identity
 	}
-	cfg.WarningHandler = rest.NoWarnings{} // Types are deprecated for people, not for those who list them all.
-	c.clock = hub.NewClock()
+	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types are for users, not for controllers that list all types.
+	c.clock = hub.NewClock(time.Now())
 	c.clock.Follow(cfg)
 	if err := hub.Reachable(ctx, cfg); err != nil {
 		return err
@@ -144,7 +143,7 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	return err
 }
 
-// install writes the types and the admission policies of what is run.
+// install writes the CustomResourceDefinitions and admission policies of the enabled parts.
 func (c *controllers) install(ctx context.Context, cfg *rest.Config) error {
 	if err := c.installCRDs(ctx, cfg); err != nil {
 		return err
@@ -158,10 +157,10 @@ func (c *controllers) install(ctx context.Context, cfg *rest.Config) error {
 	return c.ensureNamespace(ctx, cfg)
 }
 
-// installCRDs writes the types of what is run.
+// installCRDs writes the CustomResourceDefinitions of the enabled parts.
 func (c *controllers) installCRDs(ctx context.Context, cfg *rest.Config) error {
 	if c.propagation {
-		return hub.InstallCRDs(ctx, cfg) // Which are all.
+		return hub.InstallCRDs(ctx, cfg) // Propagation installs all definitions.
 	}
 	if c.injection {
 		if err := hub.InstallInjectionCRD(ctx, cfg); err != nil {
@@ -174,7 +173,7 @@ func (c *controllers) installCRDs(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// installAdmission writes the admission policies of what is run.
+// installAdmission writes the admission policies of the enabled parts.
 func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) error {
 	if c.propagation {
 		if err := hub.InstallAdmission(ctx, cfg, c.owners, c.trusted...); err != nil {
@@ -192,7 +191,7 @@ func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) er
 	return hub.InstallServiceAdmission(ctx, cfg, c.owners, c.trusted...)
 }
 
-// ensureNamespace creates the system namespace if it is not there, for Leases.
+// ensureNamespace creates the system namespace, which the Leases need, if it does not exist.
 func (c *controllers) ensureNamespace(ctx context.Context, cfg *rest.Config) error {
 	cluster, err := hub.Client(cfg)
 	if err != nil {
@@ -212,7 +211,7 @@ func (c *controllers) ensureNamespace(ctx context.Context, cfg *rest.Config) err
 	return nil
 }
 
-// setUp registers everything that the manager runs.
+// setUp registers all runnables of the manager.
 func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config) error {
 	var ready []func() error
 	s := &served{}
@@ -229,10 +228,11 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 			return err
 		}
 		if !c.conversion {
-			// What it lists may have to be converted first, by this very process, to which a
-			// Service sends nothing before it is ready. Little is lost: Leases share the members
-			// out, ready or not; no copy is deleted before all was read; and until then the webhook
-			// judges a policy alone, and warns of that. But a rolling update goes on meanwhile.
+			// With conversion, propagation does not delay readiness: the types that it lists may need the conversion by
+			// this process, and a Service sends requests only to a ready process. The disadvantages are small: Leases
+			// assign members to replicas regardless of readiness, copies are deleted only after all objects are read,
+			// and until then the webhook reviews a policy without the fleet and adds a warning. But a rolling update
+			// continues meanwhile.
 			ready = append(ready, p.Ready)
 		}
 	}
@@ -262,7 +262,7 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 	})
 }
 
-// propagate registers what carries objects of a hub to its members.
+// propagate registers the propagation of objects from a hub to its members.
 func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, s *served) (*propagation.Controller, error) {
 	var controller atomic.Pointer[propagation.Controller]
 	part, err := c.shards(cfg, func() {
@@ -300,7 +300,8 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 	return p, c.judge(ctx, mgr, s, p, part)
 }
 
-// readInventories registers what has clusters join that an inventory lists, if there is any.
+// readInventories registers the controllers that add clusters of inventories to the fleet, if inventories are
+// configured.
 func (c *controllers) readInventories(mgr ctrl.Manager, leads func() bool) error {
 	o := c.inventories
 	if len(o.ClusterProfiles)+len(o.ClusterAPI) == 0 {
@@ -319,11 +320,10 @@ func (c *controllers) readInventories(mgr ctrl.Manager, leads func() bool) error
 	return inventory.Setup(mgr, o)
 }
 
-// admissionInterval is how often the admission policies are put right.
+// admissionInterval is the interval between corrections of the admission policies.
 const admissionInterval = time.Minute
 
-// keepAdmission keeps the admission policies as they should be while this replica
-// leads, until ctx ends.
+// keepAdmission corrects the admission policies at an interval while this replica leads, until ctx ends.
 func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads func() bool) error {
 	tick := time.NewTicker(admissionInterval)
 	defer tick.Stop()
@@ -337,12 +337,12 @@ func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads
 			continue
 		}
 		if err := c.installAdmission(ctx, cfg); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "Cannot keep the admission policies as they should be")
+			c.log.Error(err, "Cannot update the admission policies")
 		}
 	}
 }
 
-// shards returns this replica's part.
+// shards returns the assignment of members to this replica.
 func (c *controllers) shards(cfg *rest.Config, changed func()) (*sharding.Shards, error) {
 	if !c.elect {
 		return sharding.Alone(), nil
@@ -357,25 +357,25 @@ func (c *controllers) shards(cfg *rest.Config, changed func()) (*sharding.Shards
 	})
 }
 
-// unserved says what follows if there is no webhook.
+// unserved logs the consequences of a missing webhook.
 func (c *controllers) unserved(ctx context.Context, mgr ctrl.Manager) error {
 	registered, err := webhook.Registered(ctx, mgr.GetAPIReader())
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil // Who may not even look has not registered one.
+		return nil // An account without the right to read the configuration has not written it.
 	case err != nil:
 		return fmt.Errorf("looking for the webhook's configuration: %w", err)
 	case registered:
-		c.log.Info("The hub asks a webhook about policies, and this replica does not serve it: unless another does, no policy can be written. " +
-			"Give --webhook-url or --webhook-service, or: kubectl delete validatingwebhookconfiguration " +
-			webhook.ConfigurationName + " " + injection.PoliciesConfigurationName)
+		c.log.Info("The hub has a webhook for policies, but this replica does not serve it: writes of policies fail unless another replica serves it. " +
+			"Set --webhook-url or --webhook-service, or run: kubectl delete validatingwebhookconfiguration " +
+			webhook.ConfigurationName + " " + injector.PoliciesConfigurationName)
 	default:
-		c.log.Info("Policies are not checked when they are written: for that give --webhook-url or --webhook-service")
+		c.log.Info("Policies are not validated on write: to validate them, set --webhook-url or --webhook-service")
 	}
 	return nil
 }
 
-// served is the webhook server that all share; none if its server is nil.
+// served is the webhook server that all parts share. Server is nil without a webhook.
 type served struct {
 	server *webhook.Server
 	live   client.WithWatch
@@ -387,7 +387,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	if err != nil {
 		return nil, err
 	}
-	var drain time.Duration // At a URL there is nobody else to connect to.
+	var drain time.Duration // Without a Service there is no other replica for new connections.
 	if c.webhook.service != (types.NamespacedName{}) {
 		drain = 5 * time.Second
 	}
@@ -403,8 +403,8 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	return &served{server, live}, mgr.Add(server)
 }
 
-// judge has the webhook judge the policies and clusters of a hub, those for pods
-// included: they are written here, and members take what comes from here.
+// judge registers the review of the hub's policies and clusters. This includes injection policies: they are written on
+// the hub and propagated to members.
 func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *sharding.Shards) error {
 	handler, err := policies.New(policies.Options{
 		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Client: s.live, Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
@@ -418,7 +418,7 @@ func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p 
 		return err
 	}
 	if c.injection {
-		return nil // Which brings the same for its policies.
+		return nil // The injection registers the same review.
 	}
 	return c.judgeInjection(ctx, mgr, s, part.Leads)
 }
@@ -428,7 +428,7 @@ type everywhere func(context.Context) error
 
 var _ manager.LeaderElectionRunnable = everywhere(nil)
 
-// Start runs it until ctx ends.
+// Start runs the function until ctx ends.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
 // NeedLeaderElection returns false.
@@ -444,11 +444,11 @@ func (c *controllers) manager(cfg *rest.Config) (ctrl.Manager, error) {
 		Logger:                 c.log,
 		Metrics:                metricsserver.Options{BindAddress: c.metricsAddress},
 		HealthProbeBindAddress: c.healthAddress,
-		Controller:             config.Controller{SkipNameValidation: new(true)}, // The demo runs several clusters in one process.
+		Controller:             config.Controller{SkipNameValidation: new(true)}, // The demo runs several managers in one process.
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				// No other Secret is any business of this cache.
+				// This cache reads Secrets only in the system namespace.
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{c.systemNamespace: {}}},
 			},
 		},

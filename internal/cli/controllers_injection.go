@@ -11,17 +11,16 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"refract.dev/internal/controller/injection"
-	"refract.dev/internal/controller/rollout"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
+	"refract.dev/injection/injector"
+	"refract.dev/injection/restart"
 )
 
-// injectionLease is the Lease of the replica that looks after what is there; every
-// replica answers the API server.
+// injectionLease is the Lease of the replica that handles existing pods. Every replica answers the API server.
 const injectionLease = "refract-injection"
 
-// lease returns the name of the Lease of the replica that looks after what is there. A
-// program that injects and one that only converts may run beside each other.
+// lease returns the name of the Lease of the leading replica. The names differ, because a program that injects and one
+// that only converts may run beside each other.
 func (c *controllers) lease() string {
 	if c.injection {
 		return injectionLease
@@ -29,7 +28,7 @@ func (c *controllers) lease() string {
 	return conversionLease
 }
 
-// electOne has one replica lead, as the manager understands it.
+// electOne configures the leader election of the manager.
 func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -37,7 +36,7 @@ func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 	}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, c.systemNamespace, c.lease(),
 		clients.CoreV1(), clients.CoordinationV1(), resourcelock.ResourceLockConfig{
-			Identity: c.identity + "_" + string(uuid.NewUUID()), // One name may be given to two processes.
+			Identity: c.identity + "_" + string(uuid.NewUUID()), // Two processes may have the same identity.
 		})
 	if err != nil {
 		return fmt.Errorf("making the lease %s: %w", c.lease(), err)
@@ -49,38 +48,37 @@ func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 	return nil
 }
 
-// judgeInjection has the webhook judge ServiceInjectionPolicies where no pod is
-// injected into: on a hub.
+// judgeInjection registers the review of ServiceInjectionPolicies on a hub without injection.
 func (c *controllers) judgeInjection(ctx context.Context, mgr ctrl.Manager, s *served, leads func() bool) error {
 	o := c.injectionOptions(s)
 	o.Leads, o.Client = leads, hub.ByName(s.live)
-	if _, err := injection.ServePolicies(ctx, mgr, o); err != nil {
+	if _, err := injector.ServePolicies(ctx, mgr, o); err != nil {
 		return fmt.Errorf("setting up the webhook for injection policies: %w", err)
 	}
 	return nil
 }
 
-func (c *controllers) injectionOptions(s *served) injection.Options {
-	return injection.Options{
+func (c *controllers) injectionOptions(s *served) injector.Options {
+	return injector.Options{
 		Server: s.server, Client: s.live, Namespace: c.systemNamespace,
 		TrustedAuthors: c.trusted, Log: c.log.WithName("injection"),
 	}
 }
 
-// inject registers what injects services into the pods of the cluster.
-func (c *controllers) inject(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, s *served) (*injection.Injection, error) {
-	i, err := injection.Setup(ctx, mgr, c.injectionOptions(s))
+// inject registers the injection of services into the pods of the cluster.
+func (c *controllers) inject(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, s *served) (*injector.Injection, error) {
+	i, err := injector.Setup(ctx, mgr, c.injectionOptions(s))
 	if err != nil {
 		return nil, fmt.Errorf("setting up the injection: %w", err)
 	}
-	if err := rollout.Setup(mgr, rollout.Options{
+	if err := restart.Setup(mgr, restart.Options{
 		Client: s.live, SystemNamespace: c.systemNamespace, Disabled: c.noRollout, Log: c.log.WithName("injection").WithName("rollout"),
 		Now: c.clock.Now,
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the rollout of injections: %w", err)
 	}
 	if c.propagation {
-		return i, nil // Which keeps the admission policies of both, and says when it has begun.
+		return i, nil // Propagation maintains the admission policies of both parts, and calls started.
 	}
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		return c.keepAdmission(ctx, cfg, func() bool { return true })

@@ -8,25 +8,25 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/structural"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/manifest/nearest"
 	"refract.dev/internal/output"
-	"refract.dev/structural"
 )
 
 func newCRDCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crd COMMAND",
-		Short: "Check, try, convert and migrate custom resources that evolve",
-		Long: `Check CustomResourceDefinitions, and see what an API server does to objects of their
-kinds: what it prunes, defaults and refuses, and what becomes of an object that is
-written in one version and read in another. Convert objects between the versions by a
-ConversionPolicy, have it verified that nothing gets lost, and have a first one written.
-All but migrate work without a cluster, on the API server's own packages, so that the
-verdict and its words are the server's.
+		Short: "Check, convert and migrate custom resources",
+		Long: `Check CustomResourceDefinitions, and see the effects of an API server on objects of
+their kinds: pruning, defaults and rejections, and the result of a write in one version
+and a read in another. Convert objects between versions by a ConversionPolicy, verify
+that the policy loses no data, and write a first policy. All commands except migrate work
+without a cluster, with the packages of the API server, so the results and their texts
+are those of the server.
 
-The files in the examples of the commands are those of the folder examples.`,
+The files in the examples of the commands are in the folder examples.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -41,7 +41,7 @@ The files in the examples of the commands are those of the folder examples.`,
 	return cmd
 }
 
-// crdCommands are the constructors of the commands of crd, in the order of the help.
+// crdCommands are the constructors of the crd commands, in the order of the help.
 var crdCommands = []func(*streams) *cobra.Command{
 	newCRDCheckCommand,
 	newCRDPruneCommand,
@@ -54,7 +54,7 @@ var crdCommands = []func(*streams) *cobra.Command{
 	newCRDMigrateCommand,
 }
 
-// crdInputs are the flags that say which definitions and objects a command reads.
+// crdInputs are the flags for the definitions and objects that a command reads.
 type crdInputs struct {
 	inputs      inputs
 	definitions []string
@@ -65,7 +65,7 @@ func (in *crdInputs) addFlags(cmd *cobra.Command) {
 	in.inputs.addFileFlag(cmd)
 }
 
-// addDefinitionFlag adds the flag for definitions, and completion for it.
+// addDefinitionFlag adds the flag for definitions and its completion.
 func addDefinitionFlag(cmd *cobra.Command, definitions *[]string) {
 	cmd.Flags().StringArrayVar(definitions, "crd", nil,
 		"`file` or folder with the CustomResourceDefinition of the objects, or - for stdin; may be repeated")
@@ -94,12 +94,12 @@ func (in *crdInputs) compile(s *streams) ([]crd.Definition, error) {
 	return compileDefinitions(in.definitions, s)
 }
 
-// errNoDefinition is for a command that is given no definition.
+// errNoDefinition returns the error of a command without a definition.
 func errNoDefinition() error {
-	return withHint(errors.New("there is no CustomResourceDefinition to go by"), "--crd names a file, a folder, or - for stdin")
+	return withHint(errors.New("no CustomResourceDefinition is given"), "--crd names a file, a folder, or - for stdin")
 }
 
-// compileDefinitions reads the definitions in what --crd names.
+// compileDefinitions compiles the definitions in the files of --crd.
 func compileDefinitions(paths []string, s *streams) ([]crd.Definition, error) {
 	documents, err := definitionDocuments("--crd", paths, s)
 	if err != nil {
@@ -109,13 +109,12 @@ func compileDefinitions(paths []string, s *streams) ([]crd.Definition, error) {
 	return definitions, problemsAsError(problems)
 }
 
-// bothStdin is the error of two flags that name stdin.
+// bothStdin returns the error for two flags that read stdin.
 func bothStdin(flags string) error {
 	return withHint(errors.New(flags+" cannot both read stdin"), "give one of them the name of a file")
 }
 
-// definitionDocuments reads the CustomResourceDefinitions in what a flag names, of
-// which there must be one.
+// definitionDocuments reads the CustomResourceDefinitions in the files of a flag. It returns an error if it finds none.
 func definitionDocuments(flag string, paths []string, s *streams) ([]manifest.Document, error) {
 	documents, problems := manifest.Documents(paths, s.in)
 	if len(problems) > 0 {
@@ -124,8 +123,8 @@ func definitionDocuments(flag string, paths []string, s *streams) ([]manifest.Do
 	return definitionsAmong(documents, flag, paths)
 }
 
-// definitionsAmong returns the CustomResourceDefinitions among the documents in what a flag
-// names, of which there must be one.
+// definitionsAmong returns the CustomResourceDefinitions among the documents from the files of a flag. It returns an
+// error if it finds none.
 func definitionsAmong(documents []manifest.Document, flag string, paths []string) ([]manifest.Document, error) {
 	found := slices.DeleteFunc(slices.Clone(documents), func(d manifest.Document) bool { return !crd.IsDefinition(&d) })
 	if len(found) > 0 {
@@ -133,7 +132,7 @@ func definitionsAmong(documents []manifest.Document, flag string, paths []string
 	}
 	err := fmt.Errorf("%s: there is no CustomResourceDefinition in %s", flag, pathsText(paths))
 	if len(documents) == 0 {
-		return nil, withHint(err, "there is nothing, or an empty list")
+		return nil, withHint(err, "the input is empty")
 	}
 	hint := whatIsThere(documents)
 	if near := nearest.To(crd.Kind, kindsOf(documents)); near != "" {
@@ -142,7 +141,7 @@ func definitionsAmong(documents []manifest.Document, flag string, paths []string
 	return nil, withHint(err, hint)
 }
 
-// kindsOf returns the kinds of documents, each once.
+// kindsOf returns the distinct kinds of documents.
 func kindsOf(documents []manifest.Document) []string {
 	var kinds []string
 	for i := range documents {
@@ -157,7 +156,7 @@ func kindsOf(documents []manifest.Document) []string {
 	return kinds
 }
 
-// customResources reads objects of the kinds that are defined. An empty list has none.
+// customResources reads the objects of the defined kinds. An empty list of documents is not an error.
 func customResources(paths []string, definitions []crd.Definition, s *streams) ([]crd.Object, error) {
 	documents, problems := manifest.Documents(paths, s.in)
 	if len(problems) > 0 {
@@ -172,17 +171,17 @@ func customResources(paths []string, definitions []crd.Definition, s *streams) (
 	case len(matched.Objects) == 0:
 		err := fmt.Errorf("no object is in %s", pathsText(paths))
 		if len(matched.Foreign) > 0 {
-			err = withHint(fmt.Errorf("no object of a kind that is defined is in %s", pathsText(paths)), whatIsThere(matched.Foreign))
+			err = withHint(fmt.Errorf("no object of a defined kind is in %s", pathsText(paths)), whatIsThere(matched.Foreign))
 		}
 		return nil, err
 	case len(matched.Foreign) > 0:
-		fmt.Fprintf(s.err, "note: passed over %s that no definition is about: %s\n",
+		fmt.Fprintf(s.err, "note: ignored %s without a definition: %s\n",
 			output.Count(len(matched.Foreign), "document", "documents"), strings.Join(kindsOf(matched.Foreign), ", "))
 	}
 	return matched.Objects, nil
 }
 
-// pathsText lists paths as messages do.
+// pathsText lists paths for a message.
 func pathsText(paths []string) string {
 	names := slices.Clone(paths)
 	for i := range names {
@@ -194,18 +193,18 @@ func pathsText(paths []string) string {
 }
 
 func whatIsThere(documents []manifest.Document) string {
-	return "what is there is " + strings.Join(kindsOf(documents), ", ")
+	return "found " + strings.Join(kindsOf(documents), ", ")
 }
 
-// failOn is the flag for the least severity that counts.
+// failOn is the flag for the least severity that leads to exit code 1.
 type failOn string
 
 func (o *failOn) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar((*string)(o), "fail-on", string(structural.Warning), "least `severity` for the exit code 1: "+strings.Join(severities, ", "))
+	cmd.Flags().StringVar((*string)(o), "fail-on", string(structural.Warning), "minimum `severity` for exit code 1: "+strings.Join(severities, ", "))
 	must(cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// check returns an error if there is no such severity.
+// check returns an error for an unknown severity.
 func (o *failOn) check() error {
 	if !slices.Contains(severities, string(*o)) {
 		return unknownSeverity(string(*o))
@@ -213,7 +212,7 @@ func (o *failOn) check() error {
 	return nil
 }
 
-// judge ends a command whose report has been written.
+// judge returns the error that a command ends with after writing its report.
 func (o *failOn) judge(r *crd.Report) error {
 	if r.Has(structural.Severity(*o)) {
 		return errFound

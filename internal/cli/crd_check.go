@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/offline/manifest"
+	"refract.dev/conversion/crd"
+	"refract.dev/fleet/offline/manifest"
 )
 
 // crdCheckOptions are the flags of crd check.
@@ -23,30 +23,29 @@ func newCRDCheckCommand(s *streams) *cobra.Command {
 	o := &crdCheckOptions{}
 	cmd := &cobra.Command{
 		Use:   "check -f CRD",
-		Short: "Find what an API server would say to a CustomResourceDefinition",
-		Long: `Find what is wrong with CustomResourceDefinitions: what an API server refuses, every
-violation of the rules of structural schemas among it; fields of the manifest that do
-not exist; a caBundle with which no API server would establish it; and what an API
-server takes and is hardly meant, such as a minimum above the maximum. The texts of
-errors are the API server's, and so are their paths, in the manifest as it stands.
+		Short: "Check CustomResourceDefinitions like an API server",
+		Long: `Find mistakes in CustomResourceDefinitions: errors of an API server, including all
+violations of the rules of structural schemas; unknown fields of the manifest; a
+caBundle with which no API server would establish the definition; and probable mistakes
+that an API server accepts, such as a minimum above the maximum. The texts of errors are
+the API server's, and so are their paths, in the unchanged manifest.
 
-With --old a definition is judged as an update of the one by the same name there, by
-which an API server tolerates some of what was so before, and refuses to remove a
-version that objects are stored in. Beside that each version is compared with itself
-before, and what objects or clients do not survive is a warning, as an API server takes
-it: a field that is removed, whose values are lost; a type, an enum or a bound that
-takes less; a field that is required now; a version that is no longer served. Whether
-the objects that there are fit is what refract crd validate says. A definition that is
-not in --old is judged as new.
+With --old a definition is checked as an update of the definition with the same name
+there: an API server tolerates some earlier errors, and rejects the removal of a version
+that objects are stored in. The command also compares each version with its previous
+state, and warns about changes that break objects or clients but that an API server
+accepts: a removed field, whose values are lost; a narrower type, enum or bound; a newly
+required field; a version that is no longer served. refract crd validate shows whether
+the existing objects are valid. A definition that is not in --old is checked as new.
 
-What is no CustomResourceDefinition is passed over. But what strategy None does to
-objects is no finding if a ConversionPolicy among the files converts them. The exit code
-is 1 if something was found, with --fail-on error if an error was, and 2 if a file cannot
-be read or holds no CustomResourceDefinition.
+Other documents are ignored. But if a ConversionPolicy among the files converts the
+objects, the effects of strategy None on them are no finding. The exit code is 1 for
+findings, with --fail-on error only for errors, and 2 if a file is unreadable or contains
+no CustomResourceDefinition.
 
 With -o json there is one object, {"findings": [{"path", "message", "severity",
-"rule"}]}, sorted by path; findings of several definitions have "name" and "file",
-too, and come in the order of the input.`,
+"rule"}]}, sorted by path; findings of several definitions also have "name" and "file",
+in the order of the input.`,
 		Example: `  refract crd check -f evolution/at/crd.yaml
   refract crd check -f evolution/pizza/4-one-version.yaml --old evolution/pizza/3-stored-in-v1beta1.yaml
   refract crd check -f evolution/schemas/non-structural.yaml -o json
@@ -55,7 +54,7 @@ too, and come in the order of the input.`,
 		RunE: func(*cobra.Command, []string) error { return o.run(s) },
 	}
 	o.inputs.addFileFlag(cmd)
-	cmd.Flags().StringArrayVar(&o.old, "old", nil, "`file` or folder with the CustomResourceDefinition as it was; may be repeated")
+	cmd.Flags().StringArrayVar(&o.old, "old", nil, "`file` or folder with the previous CustomResourceDefinition; may be repeated")
 	must(cmd.MarkFlagFilename("old", "yaml", "yml", "json"))
 	o.failOn.addFlag(cmd)
 	reportOutputs.addFlag(cmd, &o.output)
@@ -99,12 +98,12 @@ func (o *crdCheckOptions) run(s *streams) error {
 	return o.failOn.judge(report)
 }
 
-// noteNew tells which definitions have no old one.
+// noteNew names the definitions without an old version.
 func noteNew(s *streams, documents, old []manifest.Document) {
 	for i := range documents {
 		name := crd.NameOf(&documents[i])
 		if !slices.ContainsFunc(old, func(d manifest.Document) bool { return crd.NameOf(&d) == name }) {
-			fmt.Fprintf(s.err, "note: %s: CustomResourceDefinition %s is not in --old, and judged as new\n", documents[i].Place, name)
+			fmt.Fprintf(s.err, "note: %s: CustomResourceDefinition %s is not in --old, and is checked as new\n", documents[i].Place, name)
 		}
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/convert"
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/structural"
+	"refract.dev/conversion/convert"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/structural"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/manifest/nearest"
 )
 
 // crdConvertOptions are the flags of crd convert.
@@ -34,23 +34,22 @@ func newCRDConvertCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert --crd CRD --policy POLICY --to VERSION -f OBJECTS",
 		Short: "Convert objects between versions by a ConversionPolicy",
-		Long: `Convert objects to a version of their kinds by ConversionPolicies, with the engine that
-serves them to API servers. An object that is in the version already passes as it is.
-What the other version cannot hold is kept in the annotation refract.dev/complement,
-and is there again when the object is converted back. An object without a name is
-converted as a part of one, as server-side apply has it: nothing is kept.
+		Long: `Convert objects to a version of their kinds by ConversionPolicies, with the engine of the
+conversion webhook. An object that is already in the version stays unchanged. Values that
+the other version cannot hold are kept in the annotation refract.dev/complement, and are
+restored when the object is converted back. An object without a name is converted as a
+part of an object, as for server-side apply, and no values are kept.
 
 The converted objects go to stdout, as YAML for kubectl apply -f - or, with -o json,
-as a List. What does not convert is left out, with a message for each object. Nothing
-is pruned, defaulted or validated, which crd prune, default and validate do.
+as a List. Objects that fail are omitted, with a message for each. The command does not
+prune, default or validate: see crd prune, default and validate.
 
-With --review the input is one ConversionReview, such as an API server sends, and the
-output the one that answers it. Its objects are converted all or not at all.
+With --review the input is one ConversionReview, as from an API server, and the output is
+its answer. Its objects are converted all or not at all.
 
-CustomResourceDefinitions and ConversionPolicies among the files are passed over. The
-exit code is 1 if an object does not convert, and 2 if the input cannot be read, has
-objects of a kind or version that is not defined, or a policy does not compile; crd
-verify says more about that.`,
+CustomResourceDefinitions and ConversionPolicies among the files are ignored. The exit
+code is 1 if an object does not convert, and 2 if the input is unreadable, has objects of
+an undefined kind or version, or a policy does not compile; crd verify shows the details.`,
 		Example: `  refract crd convert --crd conversion/rename/crd.yaml --policy conversion/rename/policy.yaml --to v1 -f conversion/rename/objects.yaml
   refract crd convert --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --to v1beta1 -f evolution/pizza/objects.yaml -o json
   refract crd prune --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/objects.yaml | ` +
@@ -63,7 +62,7 @@ verify says more about that.`,
 	o.inputs.addFileFlag(cmd)
 	f.StringVar(&o.to, "to", "", "`version` to convert to; required without --review")
 	must(cmd.RegisterFlagCompletionFunc("to", o.policies.completeVersion))
-	f.BoolVar(&o.review, "review", false, "take one ConversionReview, and answer it")
+	f.BoolVar(&o.review, "review", false, "answer a ConversionReview")
 	transformOutputs.addFlag(cmd, &o.output)
 	return cmd
 }
@@ -76,9 +75,9 @@ func (o *crdConvertOptions) run(s *streams) error {
 	case !o.inputs.given():
 		return withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
 	case o.review && o.to != "":
-		return withHint(errors.New("--review and --to exclude each other"), "a review says itself which version is wanted")
+		return withHint(errors.New("--review and --to exclude each other"), "the review contains the version")
 	case !o.review && o.to == "":
-		return withHint(errors.New("it is not said to which version to convert"), "--to names it")
+		return withHint(errors.New("--to: no version given"), "it is the version to convert to")
 	}
 	compiled, err := o.policies.compile(s, flagPaths{"-f", o.inputs.files})
 	if err != nil {
@@ -108,8 +107,8 @@ func (o *crdConvertOptions) run(s *streams) error {
 	return nil
 }
 
-// objects reads the objects, each of a kind that has the version, and a policy if it is
-// not in the version already.
+// objects reads the objects. The definition of each must have the target version, and a policy must cover each object
+// that is not in the target version already.
 func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]crd.Object, error) {
 	documents, problems := manifest.Documents(o.inputs.files, s.in)
 	if len(problems) > 0 {
@@ -135,14 +134,14 @@ func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]c
 	return matched.Objects, nil
 }
 
-// hasVersion returns an error if a definition lacks the version that a flag names.
+// hasVersion returns an error if a definition lacks the version in a flag.
 func hasVersion(flag string, d *structural.Definition, version string) error {
 	names := crd.VersionNames(d)
 	if slices.Contains(names, version) {
 		return nil
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	name := version[strings.LastIndex(version, "/")+1:] // That of an apiVersion.
+	name := version[strings.LastIndex(version, "/")+1:] // An apiVersion ends in its version.
 	if near := nearest.To(name, names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
@@ -152,7 +151,7 @@ func hasVersion(flag string, d *structural.Definition, version string) error {
 // answer answers a ConversionReview.
 func (o *crdConvertOptions) answer(s *streams, engine *convert.Engine) error {
 	if len(o.inputs.files) != 1 {
-		return withHint(fmt.Errorf("one review can be answered, and -f names %d files", len(o.inputs.files)), "give one file, or - for stdin")
+		return withHint(fmt.Errorf("want one file with a review, got %d", len(o.inputs.files)), "give one file, or - for stdin")
 	}
 	name := o.inputs.files[0]
 	body, err := readReview(name, s.in)
@@ -179,8 +178,8 @@ func (o *crdConvertOptions) answer(s *streams, engine *convert.Engine) error {
 	return nil
 }
 
-// readReview reads a review: JSON as it is, so that it is converted byte for byte, and
-// YAML as JSON.
+// readReview reads a review. JSON is returned unchanged, so that it is converted byte for byte; YAML is translated to
+// JSON.
 func readReview(name string, stdin io.Reader) ([]byte, error) {
 	var body []byte
 	var err error
@@ -197,7 +196,7 @@ func readReview(name string, stdin io.Reader) ([]byte, error) {
 	}
 	switch {
 	case len(bytes.TrimSpace(body)) == 0:
-		return nil, fmt.Errorf("%s: nothing is in it", pathsText([]string{name}))
+		return nil, fmt.Errorf("%s: the file is empty", pathsText([]string{name}))
 	case json.Valid(body):
 		return body, nil
 	}

@@ -7,14 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/convert"
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/structural"
+	"refract.dev/conversion/convert"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/structural"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/manifest/nearest"
 )
 
-// policyInputs are the flags that say which definitions and policies a command reads.
+// policyInputs are the flags for the definitions and policies that a command reads.
 type policyInputs struct {
 	definitions []string
 	policies    []string
@@ -35,7 +35,7 @@ func (in *policyInputs) completeVersion(*cobra.Command, []string, string) ([]cob
 // versionsIn returns the versions of the definitions in files, for completion.
 func versionsIn(files []string) []cobra.Completion {
 	files = slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == manifest.Stdin })
-	documents, _ := manifest.Documents(files, nil) // Problems are for the command to report.
+	documents, _ := manifest.Documents(files, nil) // The command itself reports problems.
 	definitions, _ := crd.Compile(documents)
 	var names []cobra.Completion
 	for i := range definitions {
@@ -48,28 +48,28 @@ func versionsIn(files []string) []cobra.Completion {
 	return names
 }
 
-// flagPaths are what a flag names.
+// flagPaths are the files of a flag.
 type flagPaths struct {
 	flag  string
 	paths []string
 }
 
-// compiledPolicies are policies and what they are for.
+// compiledPolicies are policies with their definitions.
 type compiledPolicies struct {
 	definitions []crd.Definition
-	documents   []manifest.Document // Of policies.
+	documents   []manifest.Document // The documents of the policies.
 	policies    []crd.Policy
 	report      *crd.Report
 }
 
-// compile reads the definitions and policies. The others are flags that read too: stdin
-// can be read once. What is wrong with the policies is in the report.
+// compile reads the definitions and policies. The other flags are checked too, because only one flag can read stdin.
+// The report has the errors in the policies.
 func (in *policyInputs) compile(s *streams, others ...flagPaths) (*compiledPolicies, error) {
 	switch {
 	case len(in.definitions) == 0:
 		return nil, errNoDefinition()
 	case len(in.policies) == 0:
-		return nil, withHint(errors.New("there is no ConversionPolicy to go by"),
+		return nil, withHint(errors.New("no ConversionPolicy is given"),
 			"--policy names a file, a folder, or - for stdin; refract crd suggest writes a first one")
 	}
 	if err := stdinOnce(append([]flagPaths{{"--crd", in.definitions}, {"--policy", in.policies}}, others...)...); err != nil {
@@ -118,19 +118,19 @@ func stdinOnce(flags ...flagPaths) error {
 	return nil
 }
 
-// engine returns what converts by the policies, and shows on stderr the errors in them.
-// Warnings are for who writes a policy, and not for who uses it.
+// engine returns the conversion engine for the policies. It writes errors in the policies to stderr, and no warnings,
+// because these concern the author of a policy and not its user.
 func (c *compiledPolicies) engine(s *streams) (*convert.Engine, error) {
 	if c.report.Has(structural.Error) {
 		if err := c.report.Errors().WriteText(s.err); err != nil {
 			return nil, err
 		}
-		return nil, withHint(errors.New("the policy does not compile"), "what is wrong with it is above")
+		return nil, withHint(errors.New("the policy does not compile"), "its errors are listed above")
 	}
 	return crd.Engine(c.policies)
 }
 
-// covers reports whether there is a policy for a definition.
+// covers reports whether a policy converts the objects of a definition.
 func (c *compiledPolicies) covers(d *crd.Definition) bool {
 	return slices.ContainsFunc(c.policies, func(p crd.Policy) bool { return p.Definition.Name() == d.Name() })
 }

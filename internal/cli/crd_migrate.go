@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"refract.dev/internal/controller/migration"
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/conversion/migration"
+	"refract.dev/fleet/offline/manifest/nearest"
 	"refract.dev/internal/output"
 )
 
@@ -34,23 +34,23 @@ func newCRDMigrateCommand(s *streams) *cobra.Command {
 		Use:   "migrate NAME --to VERSION",
 		Short: "Store all objects of a CRD in one version",
 		Long: `Store all objects of a CustomResourceDefinition in one version, so that the others
-can be removed from it. VERSION must be the storage version already: objects that
-were written before it became that are stored in another until somebody writes them.
+can be removed from it. VERSION must already be the storage version: older objects
+remain stored in another version until their next write.
 
-First every object is read in VERSION. If one cannot be converted it is named, and
-nothing is written. Then each is written back as it is, which changes neither its
-content nor its generation, and at most --rate of them in a second. Others may
-create, change and delete objects meanwhile: what they write is kept, and objects
-that were written are looked at again until all are stored in VERSION. At the end
-status.storedVersions of the definition is set to VERSION alone.
+First every object is read in VERSION. If an object cannot be converted, the command
+reports it and writes nothing. Then each object is written back unchanged, which changes
+neither its content nor its generation, at most --rate of them per second. Other clients
+may create, change and delete objects meanwhile: their writes are kept, and the command
+checks objects again until all are stored in VERSION. At the end it sets
+status.storedVersions of the definition to VERSION alone.
 
-It can be interrupted at any time. Run again it goes on where it was, which is
-written down in the annotation refract.dev/migration of the definition.
+The command can be interrupted at any time. The next run continues from the position in
+the annotation refract.dev/migration of the definition.
 
-With --dry-run the API server is asked to judge every write, and does none of them.
+With --dry-run all writes are dry runs on the API server.
 
 The exit code is 1 if objects cannot be read or written, and 2 if the migration
-could not be brought to an end otherwise.`,
+failed for another reason.`,
 		Example: `  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --dry-run
   refract crd migrate pizzas.restaurant.example.com --to v1beta1 --rate 20 --yes
   refract crd migrate pizzas.restaurant.example.com --to v1beta1 --context prod -o json --yes`,
@@ -58,11 +58,11 @@ could not be brought to an end otherwise.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.to, "to", "", "`version` in which all objects are to be stored; required")
-	f.Float64Var(&o.rate, "rate", 100, "`number` of objects to be written in a second at most; 0 for no limit")
-	f.DurationVar(&o.settle, "settle", migration.DefaultSettle, "`time` for which the API servers must have stored in VERSION before anything is written")
-	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing, and say what would fail")
-	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	f.StringVar(&o.to, "to", "", "`version` to store all objects in; required")
+	f.Float64Var(&o.rate, "rate", 100, "maximum `number` of writes per second; 0 for no limit")
+	f.DurationVar(&o.settle, "settle", migration.DefaultSettle, "`time` that the API servers must have stored in VERSION before the first write")
+	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing, and report failures")
+	f.BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
 	migrationOutputs.addFlag(cmd, &o.output)
 	o.cluster.addClusterFlags(cmd, "cluster")
 	for _, name := range []string{"rate", "settle"} {
@@ -120,23 +120,23 @@ func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) er
 	return nil
 }
 
-// plan says what is about to be done.
+// plan describes the migration before it starts.
 func (o *crdMigrateOptions) plan(w io.Writer, p *migration.Plan) {
-	fmt.Fprintf(w, "%s: %s, stored in %s, are to be stored in %s alone",
+	fmt.Fprintf(w, "%s: %s, stored in %s, to be stored in %s only",
 		p.Name, output.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
 	if o.rate > 0 && float64(p.Objects) > o.rate {
-		fmt.Fprintf(w, "; at %g a second it takes %s or more", o.rate, time.Duration(float64(p.Objects)/o.rate*float64(time.Second)).Round(time.Second))
+		fmt.Fprintf(w, "; at %g per second this takes %s or more", o.rate, time.Duration(float64(p.Objects)/o.rate*float64(time.Second)).Round(time.Second))
 	}
 	fmt.Fprintln(w)
 	switch {
 	case p.After != "":
-		fmt.Fprintf(w, "a run that was interrupted is continued after %s\n", p.After)
+		fmt.Fprintf(w, "continuing an interrupted run after %s\n", p.After)
 	case p.Continuing:
-		fmt.Fprintln(w, "a run that was interrupted is continued at the first object")
+		fmt.Fprintln(w, "continuing an interrupted run at the first object")
 	}
 }
 
-// explain adds what to do.
+// explain adds advice to an error.
 func (o *crdMigrateOptions) explain(ctx context.Context, name string, err error) error {
 	switch {
 	case errors.Is(err, migration.ErrNoDefinition):
@@ -150,15 +150,15 @@ func (o *crdMigrateOptions) explain(ctx context.Context, name string, err error)
 	case errors.Is(err, migration.ErrNotServed):
 		return withHint(err, fmt.Sprintf("in spec.versions of its manifest set served to true for %s, and apply it", o.to))
 	case errors.Is(err, migration.ErrChanged), errors.Is(err, migration.ErrUnsettled):
-		return withHint(err, "run it again: what is stored as wanted already stays so")
+		return withHint(err, "repeat the command: objects that are stored in the version stay so")
 	case errors.Is(err, migration.ErrNotTakenUp):
-		return withHint(err, "an API server may be cut off from its etcd, or be older than the change: look at each of them")
+		return withHint(err, "an API server may be cut off from its etcd, or be older than the change: check each API server")
 	default:
 		return err
 	}
 }
 
-// Completion of what the cluster knows.
+// Shell completion with data from the cluster.
 
 func (o *crdMigrateOptions) definitions(ctx context.Context) []apiextensionsv1.CustomResourceDefinition {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -205,16 +205,16 @@ func (o *crdMigrateOptions) completeVersion(cmd *cobra.Command, args []string, _
 	return versions, cobra.ShellCompDirectiveNoFileComp
 }
 
-// migrationProgress shows how far a migration is: a bar that is drawn again and again
-// where a person is looking, and a line now and then elsewhere.
+// migrationProgress shows the progress of a migration: a bar that is redrawn on a terminal, and a line at intervals
+// elsewhere.
 type migrationProgress struct {
 	w     io.Writer
 	bar   bool
 	every time.Duration
 
 	phase  migration.Phase
-	began  time.Time // Of the phase.
-	last   time.Time // That something was shown.
+	began  time.Time // The start of the phase.
+	last   time.Time // The time of the last output.
 	drawn  bool      // Whether the cursor is behind a bar.
 	newest migration.Progress
 }
@@ -230,7 +230,7 @@ var phaseTexts = map[migration.Phase]string{
 	migration.Waiting:   "waiting for the API server to store in the version",
 	migration.Reading:   "reading every object",
 	migration.Rewriting: "rewriting",
-	migration.Verifying: "looking at what was written meanwhile",
+	migration.Verifying: "checking objects that were written meanwhile",
 }
 
 func (p *migrationProgress) show(now migration.Progress) {
@@ -243,13 +243,13 @@ func (p *migrationProgress) show(now migration.Progress) {
 	case at.Sub(p.last) < p.every && now.Done < now.Total:
 		return
 	case now.Done == now.Total && !p.bar:
-		return // Another line follows anyway.
+		return // Another line follows.
 	}
 	p.last = at
 	p.draw(p.text(at))
 }
 
-// text is what is shown.
+// text returns the text of the progress.
 func (p *migrationProgress) text(at time.Time) string {
 	text := phaseTexts[p.phase]
 	if p.newest.Total > 0 {
@@ -278,7 +278,7 @@ func (p *migrationProgress) draw(text string) {
 	p.drawn = true
 }
 
-// end leaves the bar as it is, so that what follows has lines of its own.
+// end leaves the bar in place, so that the next output starts in a new line.
 func (p *migrationProgress) end() {
 	if p.drawn {
 		p.draw(p.text(time.Now()))
@@ -287,10 +287,10 @@ func (p *migrationProgress) end() {
 	}
 }
 
-// barWidth is how many characters a bar has between its ends.
+// barWidth is the number of characters between the ends of a bar.
 const barWidth = 24
 
-// bar draws how much is done.
+// bar draws the completed share.
 func bar(done, total int) string {
 	full := min(barWidth, barWidth*done/max(1, total))
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"

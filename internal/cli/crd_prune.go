@@ -5,30 +5,30 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/crd"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/structural"
 	"refract.dev/internal/output"
-	"refract.dev/structural"
 )
 
 func newCRDPruneCommand(s *streams) *cobra.Command {
 	o := &transformOptions{do: (*structural.Version).Prune}
 	cmd := &cobra.Command{
 		Use:   "prune --crd CRD -f FILE",
-		Short: "Drop from objects what an API server drops",
-		Long: `Drop from objects what an API server drops when it decodes them, by the schema of
-each object's own version: fields that the schema does not know, unless it preserves
-them; unknown fields of the metadata; and nulls where the schema allows none and has
-no default. Nothing is defaulted: crd default does that.
+		Short: "Remove the fields that an API server prunes",
+		Long: `Remove the fields that an API server removes when it decodes objects, by the schema of
+each object's own version: fields outside the schema, unless it preserves them; unknown
+fields of the metadata; and nulls where the schema allows none and has no default.
+The command sets no defaults: crd default does.
 
 The resulting objects go to stdout, as YAML for kubectl apply -f - or, with -o json,
 as a List. With --explain there is a line on stderr for each path that was removed,
-with its value and the version whose schema does not know it.
+with its value and the version of the schema.
 
-CustomResourceDefinitions among the files are passed over; so are documents of groups
-that no --crd defines, with a note, but not a file of which there is nothing else. That something was dropped
-is no failure: the exit code is 0. It is 1 if an API server would not decode an
-object, which is then left out, and 2 if the input cannot be read or is of a kind or
-version that is not defined.`,
+CustomResourceDefinitions among the files are ignored, and so are documents of groups
+that no --crd defines, with a note; a file with only such documents is an error. The
+exit code is 0 also for changed objects, 1 if an API server would not decode an object,
+which is then omitted, and 2 if the input is unreadable, or of a kind or version that is
+not defined.`,
 		Example: `  refract crd prune --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml --explain
   refract crd prune --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml | kubectl apply -f -
   refract crd prune --crd evolution/schemas/preserve-unknown.yaml -f evolution/schemas/preserve-unknown-object.yaml -o json`,
@@ -39,8 +39,7 @@ version that is not defined.`,
 	return cmd
 }
 
-// transformOptions are the flags of commands that print objects as an API server
-// changes them.
+// transformOptions are the flags of commands that print objects as an API server changes them.
 type transformOptions struct {
 	inputs  crdInputs
 	output  string
@@ -51,7 +50,7 @@ type transformOptions struct {
 func (o *transformOptions) addFlags(cmd *cobra.Command) {
 	o.inputs.addFlags(cmd)
 	transformOutputs.addFlag(cmd, &o.output)
-	cmd.Flags().BoolVar(&o.explain, "explain", false, "tell on stderr what was changed, path by path")
+	cmd.Flags().BoolVar(&o.explain, "explain", false, "list each changed path on stderr")
 }
 
 // transformOutputs are the formats of objects.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/review"
-	"refract.dev/structural/pipeline"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/review"
+	"refract.dev/conversion/structural/pipeline"
 )
 
 // crdSimulateOptions are the flags of crd simulate.
@@ -31,27 +31,26 @@ func newCRDSimulateCommand(s *streams) *cobra.Command {
 	o := &crdSimulateOptions{}
 	cmd := &cobra.Command{
 		Use:   "simulate --crd CRD -f OBJECT",
-		Short: "Take an object through an API server, from a create to a get",
-		Long: `Take an object through all that an API server does with it between the create of one
-client and the get of another, and show what each step changes: it is decoded by the
-schema of its version, and defaulted; the mutating webhook is asked; it is validated;
-the validating webhook is asked; it is converted to the storage version, and stored.
-What is stored is decoded and defaulted by the schema of the storage version, and
-converted to the version that is asked for, whose schema prunes it and does not
-default it.
+		Short: "Simulate an object in an API server, from create to get",
+		Long: `Simulate the path of an object through an API server, from the create of one client to
+the get of another, and show the changes of each step: it is decoded by the schema of its
+version, and defaulted; the mutating webhook is called; it is validated; the validating
+webhook is called; it is converted to the storage version, and stored. The stored object
+is decoded and defaulted by the schema of the storage version, and converted to the
+requested version, whose schema prunes it and does not default it.
 
-No API server is asked. Webhooks are, over HTTPS, if their URLs are given: with real
-reviews, those of admission as dry runs; their answers are judged as an API server
-judges them. A definition whose strategy is None needs no conversion webhook, and one
-that names a URL is taken at its word. A ConversionPolicy that is served is asked like
-any webhook, if --crd is the definition as the cluster has it; what one that is not
-would make of the object is said by refract crd convert. What an API server makes up is
-not there: uid, times, generation, managed fields.
+The command sends no requests to an API server. It calls webhooks over HTTPS if their
+URLs are given: with real reviews, for admission as dry runs. It checks their answers as
+an API server does. A definition with strategy None needs no conversion webhook; if a
+definition names a URL, the command uses it. A served ConversionPolicy is called like any
+webhook, if --crd is the definition of the cluster; for the result of a policy that is
+not served, use refract crd convert. Generated values of an API server are missing: uid,
+times, generation, managed fields.
 
 With -o json one document has all steps, with the object after each.
 
-The exit code is 0 if the object arrives, 1 if a step refuses it, and 2 if the input
-cannot be read or a webhook does not answer.`,
+The exit code is 0 if the object arrives, 1 if a step rejects it, and 2 if the input
+is unreadable or a webhook does not answer.`,
 		Example: `  refract crd simulate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml --to v1beta1
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml -o json
@@ -67,9 +66,9 @@ cannot be read or a webhook does not answer.`,
 	f.StringVar(&o.mutate, "mutate", "", "`URL` of a mutating admission webhook")
 	f.StringVar(&o.validate, "validate", "", "`URL` of a validating admission webhook")
 	f.StringVar(&o.authority, "certificate-authority", "",
-		"`file` with the certificates of who signed those of the webhooks (default: the definition's caBundle, or whom this machine trusts)")
+		"`file` with the CA certificates of the webhooks (default: the definition's caBundle, or the CAs of this machine)")
 	must(cmd.MarkFlagFilename("certificate-authority", "crt", "pem"))
-	f.StringVar(&o.serverName, "tls-server-name", "", "`name` that the certificates of the webhooks are for (default: the host of the URL)")
+	f.StringVar(&o.serverName, "tls-server-name", "", "`name` in the certificates of the webhooks (default: the host of the URL)")
 	for _, name := range []string{"conversion", "mutate", "validate", "tls-server-name"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
@@ -115,7 +114,7 @@ func (o *crdSimulateOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// object reads the one object that is meant.
+// object reads the object to simulate.
 func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 	objects, err := o.inputs.read(s)
 	if err != nil {
@@ -126,7 +125,7 @@ func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 	case 0:
 		return nil, errors.New("there is no object to simulate")
 	default:
-		return nil, withHint(fmt.Errorf("one object can be simulated, and %s has %d", strings.Join(o.inputs.inputs.files, ", "), len(objects)),
+		return nil, withHint(fmt.Errorf("only one object can be simulated, but %s has %d", strings.Join(o.inputs.inputs.files, ", "), len(objects)),
 			fmt.Sprintf("the first two are %s (%s) and %s (%s); give a file with one",
 				&objects[0], objects[0].Document.Place, &objects[1], objects[1].Document.Place))
 	}
@@ -137,7 +136,7 @@ func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 	return object, hasVersion("--to", object.Definition.Definition, o.to)
 }
 
-// hooks are the webhooks that are given.
+// hooks returns the webhooks of the flags.
 func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.Object) (pipeline.Hooks, error) {
 	var hooks pipeline.Hooks
 	authority, err := o.readAuthority()
@@ -165,8 +164,8 @@ func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.
 	return hooks, err
 }
 
-// convert is what converts: nil for the strategy None. A webhook that is not known
-// is an error only if something is to be converted.
+// convert returns the conversion function: nil for the strategy None. An unknown webhook is an error only when an
+// object must be converted.
 func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, authority []byte) (func(map[string]any, string) (map[string]any, error), error) {
 	says := crd.ConversionOf(&object.Definition.Document)
 	webhook := review.Webhook{URL: o.conversion, Authority: authority, ServerName: o.serverName}
@@ -176,7 +175,7 @@ func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, au
 		return nil, nil //nolint:nilnil // Documented.
 	case says.URL == "":
 		err := withHint(fmt.Errorf("%s is converted by the Service %s, which only a cluster knows", object.Definition.Name(), says.Service),
-			"--conversion names a URL of the webhook, for example one that kubectl port-forward has made, with --tls-server-name for the Service's name")
+			"--conversion names a URL of the webhook, for example of kubectl port-forward, with --tls-server-name for the Service's name")
 		return func(map[string]any, string) (map[string]any, error) { return nil, err }, nil
 	default:
 		webhook.URL = says.URL
@@ -191,27 +190,26 @@ func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, au
 	return func(obj map[string]any, to string) (map[string]any, error) { return converter.Convert(ctx, obj, to) }, nil
 }
 
-// explainCertificate adds what to do about a certificate that is not trusted; the flag
-// names who is.
+// explainCertificate adds advice to an error about an untrusted certificate. The flag names the trusted authorities.
 func explainCertificate(err error, authorityFlag string) error {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
 	switch {
 	case errors.As(err, &unknown):
-		return withHint(err, authorityFlag+" names a file with the certificate of who signed that of the webhook")
+		return withHint(err, authorityFlag+" names a file with the CA certificate of the webhook")
 	case errors.As(err, &other) && other.Certificate != nil && len(other.Certificate.DNSNames) > 0:
-		return withHint(err, "--tls-server-name says which name is meant: the certificate is for "+strings.Join(other.Certificate.DNSNames, ", "))
+		return withHint(err, "--tls-server-name sets the name: the certificate is for "+strings.Join(other.Certificate.DNSNames, ", "))
 	default:
 		return err
 	}
 }
 
-// readAuthority reads the certificates to trust; nil for none.
+// readAuthority reads the trusted certificates; nil without a file.
 func (o *crdSimulateOptions) readAuthority() ([]byte, error) {
 	return readCertificates("--certificate-authority", o.authority)
 }
 
-// readCertificates reads the certificates in a file that a flag names; nil for no file.
+// readCertificates reads the certificates in the file of a flag; nil without a file.
 func readCertificates(flag, name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// webhookOfOvens converts the ovens of examples/evolution/defaults, mutates and
-// validates them. It returns its URL, and a file with its certificate.
+// webhookOfOvens starts a webhook that converts, mutates and validates the ovens of examples/evolution/defaults. It
+// returns its URL and a file with its certificate.
 func webhookOfOvens(t *testing.T) (url, authority string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -92,7 +92,7 @@ func writeReview(t *testing.T, w http.ResponseWriter, apiVersion, kind string, r
 	}
 }
 
-// TestSimulateWebhooks asks webhooks as they are given, and shows what they did.
+// TestSimulateWebhooks calls the webhooks of the flags, and shows their changes.
 func TestSimulateWebhooks(t *testing.T) {
 	url, authority := webhookOfOvens(t)
 	crdFile := filepath.Join(root, "examples", "evolution", "defaults", "crd.yaml")
@@ -104,7 +104,7 @@ func TestSimulateWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A definition that names the webhook, and whom to trust.
+	// A definition with the URL of the webhook and the authority of its certificate.
 	wired := filepath.Join(t.TempDir(), "crd.yaml")
 	conversion := fmt.Sprintf("spec:\n  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: %q, caBundle: %s}}}\n",
 		url+"/convert", base64.StdEncoding.EncodeToString(certificate))
@@ -117,7 +117,7 @@ func TestSimulateWebhooks(t *testing.T) {
 		fuel   string
 		args   []string
 		code   int
-		stdout string // The lines from the first that differs from case to case.
+		stdout string // The lines after the common beginning.
 		stderr string
 	}{
 		"All": {
@@ -178,12 +178,12 @@ refused: 1 error, 0 warnings, 0 changes before
 		"Untrusted": {
 			reason: "A certificate of somebody unknown is no answer.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/convert"},
-			stderr: "hint: --certificate-authority names a file with the certificate of who signed that of the webhook\n",
+			stderr: "hint: --certificate-authority names a file with the CA certificate of the webhook\n",
 		},
 		"OtherName": {
 			reason: "A certificate for another name is no answer.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/convert", "--certificate-authority", authority, "--tls-server-name", "webhook.ovens.svc"},
-			stderr: "hint: --tls-server-name says which name is meant: the certificate is for example.com, *.example.com\n",
+			stderr: "hint: --tls-server-name sets the name: the certificate is for example.com, *.example.com\n",
 		},
 		"Named": {
 			reason: "Behind a tunnel a webhook has the name of its Service.", crd: crdFile, fuel: "oil", code: exitFound,
@@ -201,7 +201,7 @@ refused: 1 error, 0 warnings, 0 changes before
 		"NotFound": {
 			reason: "Another path is no webhook, and what it says is shown.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/elsewhere", "--certificate-authority", authority},
-			stderr: "error: asking " + url + "/elsewhere: it answers with the HTTP status 404 Not Found: 404 page not found\n",
+			stderr: "error: asking " + url + "/elsewhere: the HTTP status is 404 Not Found: 404 page not found\n",
 		},
 	}
 	for name, tc := range cases {

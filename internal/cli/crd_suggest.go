@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/crd"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/structural"
 	"refract.dev/internal/output"
-	"refract.dev/structural"
 )
 
 // crdSuggestOptions are the flags of crd suggest.
@@ -21,19 +21,18 @@ func newCRDSuggestCommand(s *streams) *cobra.Command {
 	o := &crdSuggestOptions{}
 	cmd := &cobra.Command{
 		Use:   "suggest --crd CRD",
-		Short: "Write a first ConversionPolicy from what differs between schemas",
-		Long: `Write a first ConversionPolicy for a CustomResourceDefinition to stdout, from what
-differs between the schemas of its versions: values that were added and removed, that
-seem to have another name or place, that are of another type, count in another unit or
-stand in a list.
+		Short: "Write a first ConversionPolicy from the differences between schemas",
+		Long: `Write a first ConversionPolicy for a CustomResourceDefinition to stdout, from the
+differences between the schemas of its versions: added and removed values, and values
+that seem to have another name, place, type or unit, or to be in a list.
 
-A schema does not say what a value means. So each entry has a comment that says what
-there is to decide, and what to write if the guess is wrong. A value for which nothing
-is found is kept for its own version, and never just dropped. Where the policy does not
-compile yet a comment says so, and a note on stderr.
+A schema does not contain the meaning of a value. So each entry has a comment with the
+open decision, and with the change for a wrong guess. A value without a counterpart is
+kept for its own version, and never dropped. If the policy does not compile yet, comments
+mark the places, and a note goes to stderr.
 
-Then refract crd verify proves that it loses nothing. The exit code is 2 if there is no
-definition, several, or one with a single version.`,
+Then verify with refract crd verify that the policy loses no data. The exit code is 2 for
+no definition, several definitions, or a definition with a single version.`,
 		Example: `  refract crd suggest --crd evolution/pizza/2-two-versions.yaml
   refract crd suggest --crd conversion/rename/crd.yaml --hub v1 > policy.yaml`,
 		Args: noArgs,
@@ -56,7 +55,7 @@ func (o *crdSuggestOptions) run(s *streams) error {
 		return err
 	}
 	if len(definitions) > 1 {
-		return withHint(fmt.Errorf("a policy is for one definition, and %s has %d", strings.Join(o.definitions, ", "), len(definitions)),
+		return withHint(fmt.Errorf("a policy is for one definition, but %s has %d", strings.Join(o.definitions, ", "), len(definitions)),
 			fmt.Sprintf("the first two are %s (%s) and %s (%s); give a file with one",
 				definitions[0].Name(), definitions[0].Document.Place, definitions[1].Name(), definitions[1].Document.Place))
 	}

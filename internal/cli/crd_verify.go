@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/convert/verify"
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/conversion/crd"
+	"refract.dev/conversion/review"
+	"refract.dev/conversion/verify"
+	"refract.dev/fleet/offline/manifest/nearest"
 	"refract.dev/internal/output"
-	"refract.dev/internal/review"
 )
 
 // crdVerifyOptions are the flags of crd verify.
@@ -36,29 +36,30 @@ func newCRDVerifyCommand(s *streams) *cobra.Command {
 	o := &crdVerifyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify --crd CRD --policy POLICY",
-		Short: "Look for objects with which a ConversionPolicy breaks a law",
-		Long: `Look for objects that a ConversionPolicy converts wrongly. Objects are made up from the
-schemas of all versions, at their edges first, and each is one that an API server would
-accept; with --objects real ones are looked at, too, valid or not: each has to convert to
-all versions. With all of them these laws are checked:
+		Short: "Find objects for which a ConversionPolicy violates a law",
+		Long: `Find objects that a ConversionPolicy converts wrongly. The command generates objects from
+the schemas of all versions, edge cases first, all of them valid for an API server.
+--objects adds real objects, valid or not: each must convert to all versions. The command
+checks these laws with all objects:
 
 ` + lawsText() + `
-For each entry of the policy the smallest object that breaks a law is shown, with what came
-of it and what should have, and the real objects that do, too: up to ten a law. The same
---seed makes the same objects. If --timeout is over before all of them were looked at a note says so, which is
-no failure; if nothing was looked at it is an error.
+For each entry of the policy the command shows the smallest object that violates a law,
+with its actual and expected result, and the real objects that violate it: up to ten per
+law. The same --seed generates the same objects. If --timeout expires before all objects
+are checked, the command writes a note and does not fail; without any checked object it
+is an error.
 
-With --against the policy is compared with a webhook that converts already: each object
-is converted by both, and must come out the same but for what the policy declares to be
-equivalent, and for the annotation in which it keeps what would get lost. The webhook
-is asked and judged as by an API server.
+With --against the policy is compared with an existing webhook: both convert each object,
+and the results must be equal, except for differences that the policy declares as
+equivalent, and for the annotation with kept values. The command calls the webhook, and
+checks its answers, as an API server does.
 
-A policy that does not compile is not verified: what is wrong with it is listed like the
-findings of crd check. With -o junit each law is a test case; with -o sarif a violation
-stands at the entry of the policy.
+A policy that does not compile is not verified: its errors are listed like the findings
+of crd check. With -o junit each law is a test case; with -o sarif a violation is located
+at the entry of the policy.
 
-The exit code is 1 if the policy does not compile or a law is broken, and 2 if the input
-cannot be read or the webhook does not answer.`,
+The exit code is 1 if the policy does not compile or violates a law, and 2 if the input
+is unreadable or the webhook does not answer.`,
 		Example: `  refract crd verify --crd conversion/rename --policy conversion/rename --objects conversion/rename --count 100
   refract crd verify --crd conversion/enum/crd.yaml --policy conversion/enum/policy.yaml --laws RoundTripHub,Edit --count 100 --seed 7
   refract crd verify --crd conversion/unit/crd.yaml --policy conversion/mistakes/no-inverse.yaml --count 100 -o junit > verify.xml
@@ -68,18 +69,18 @@ cannot be read or the webhook does not answer.`,
 	}
 	f := cmd.Flags()
 	o.policies.addFlags(cmd)
-	f.StringSliceVar(&o.laws, "laws", nil, "`names` of the laws to check, with commas between them (default: all)")
+	f.StringSliceVar(&o.laws, "laws", nil, "comma-separated `names` of the laws to check (default: all)")
 	must(cmd.RegisterFlagCompletionFunc("laws", completeLaws))
-	f.Uint64Var(&o.seed, "seed", 1, "`number` that objects are made up from")
-	f.IntVar(&o.count, "count", 1000, "`number` of objects to make up, per version")
-	f.StringArrayVar(&o.objects, "objects", nil, "`file` or folder with real objects to look at too, or - for stdin; may be repeated")
+	f.Uint64Var(&o.seed, "seed", 1, "`number` that determines the generated objects")
+	f.IntVar(&o.count, "count", 1000, "`number` of objects to generate, per version")
+	f.StringArrayVar(&o.objects, "objects", nil, "`file` or folder with real objects to check too, or - for stdin; may be repeated")
 	must(cmd.MarkFlagFilename("objects", "yaml", "yml", "json"))
 	f.StringVar(&o.against, "against", "", "`URL` of a conversion webhook to compare with")
-	f.StringVar(&o.ca, "ca", "", "`file` with the certificates of who signed that of the webhook (default: whom this machine trusts)")
+	f.StringVar(&o.ca, "ca", "", "`file` with the CA certificates of the webhook (default: the CAs of this machine)")
 	must(cmd.MarkFlagFilename("ca", "crt", "pem"))
-	f.StringVar(&o.serverName, "tls-server-name", "", "`name` that the certificate of the webhook is for (default: the host of the URL)")
-	f.BoolVar(&o.insecure, "insecure", false, "take whatever certificate the webhook has")
-	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "`time` after which to be content with what was looked at")
+	f.StringVar(&o.serverName, "tls-server-name", "", "`name` in the certificate of the webhook (default: the host of the URL)")
+	f.BoolVar(&o.insecure, "insecure", false, "accept any certificate of the webhook")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "`time` after which to report the results so far")
 	for _, name := range []string{"seed", "count", "against", "tls-server-name", "timeout"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
@@ -95,7 +96,7 @@ var verifyOutputs = formats[*crd.Verification]{
 	{"sarif", func(s *streams, v *crd.Verification) error { return v.WriteSARIF(s.out) }},
 }
 
-// lawNames returns the names of the laws, in their order.
+// lawNames returns the names of the laws in their order.
 func lawNames() []string {
 	var names []string
 	for _, l := range verify.Laws() {
@@ -104,7 +105,7 @@ func lawNames() []string {
 	return names
 }
 
-// completeLaws completes the last of the laws.
+// completeLaws completes the last law of a list.
 func completeLaws(_ *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	given := text[:strings.LastIndex(text, ",")+1]
 	var all []cobra.Completion
@@ -143,8 +144,8 @@ func (o *crdVerifyOptions) run(ctx context.Context, s *streams) error {
 	})
 	switch {
 	case err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return withHint(fmt.Errorf("%s were over before the schemas, the policy and the objects were read, and one object was looked at", o.timeout),
-			"--timeout gives more time")
+		return withHint(fmt.Errorf("--timeout of %s expired before the first object was checked", o.timeout),
+			"--timeout sets another limit")
 	case err != nil:
 		return err
 	}
@@ -157,14 +158,14 @@ func (o *crdVerifyOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// verification reads what the flags name, and verifies it for as long as there is time.
+// verification reads the input and verifies the policy until the budget ends.
 func (o *crdVerifyOptions) verification(ctx, budget context.Context, s *streams) (*crd.Verification, error) {
 	compiled, err := o.policies.compile(s, flagPaths{"--objects", o.objects})
 	if err != nil {
 		return nil, err
 	}
 	if len(compiled.documents) > 1 {
-		return nil, withHint(fmt.Errorf("one policy can be verified, and %s has %d", pathsText(o.policies.policies), len(compiled.documents)),
+		return nil, withHint(fmt.Errorf("only one policy can be verified, but %s has %d", pathsText(o.policies.policies), len(compiled.documents)),
 			fmt.Sprintf("the first two are at %s and %s; give a file with one", compiled.documents[0].Place, compiled.documents[1].Place))
 	}
 	verification := crd.NewVerification(&compiled.documents[0], compiled.report)
@@ -176,19 +177,19 @@ func (o *crdVerifyOptions) verification(ctx, budget context.Context, s *streams)
 	return verification, nil
 }
 
-// check returns what is wrong with the flags.
+// check returns an error for invalid flags.
 func (o *crdVerifyOptions) check() error {
 	switch known := lawNames(); {
 	case o.count < 1:
 		return fmt.Errorf("--count: want at least 1, got %d", o.count)
 	case o.timeout <= 0:
-		return fmt.Errorf("--timeout: want more than none, got %s", o.timeout)
+		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
 	case o.against == "" && (o.insecure || o.ca+o.serverName != ""):
-		return withHint(errors.New("there is no webhook whose certificate could be trusted"), "--against names one")
+		return withHint(errors.New("--ca, --tls-server-name and --insecure need a webhook"), "--against names one")
 	case o.insecure && o.ca != "":
 		return errors.New("--ca and --insecure exclude each other")
 	case o.against != "" && len(o.laws) > 0:
-		return withHint(errors.New("--laws and --against exclude each other"), "what is compared with a webhook is not held against laws")
+		return withHint(errors.New("--laws and --against exclude each other"), "a comparison with a webhook checks no laws")
 	default:
 		for i, name := range o.laws {
 			name = strings.TrimSpace(name)
@@ -210,8 +211,8 @@ func unknownLaw(name string, known []string) error {
 	return withHint(fmt.Errorf("--laws: there is no law %q", name), hint)
 }
 
-// verify holds a policy against the laws, or compares it with the webhook, until the end of the
-// budget; the end of ctx is an error.
+// verify checks a policy against the laws, or compares it with the webhook, until the end of the budget. The end of ctx
+// is an error.
 func (o *crdVerifyOptions) verify(ctx, budget context.Context, s *streams, v *crd.Verification, p *crd.Policy) error {
 	options := verify.Options{Seed: o.seed, Objects: o.count, Violations: mostViolations}
 	for _, name := range o.laws {
@@ -237,29 +238,29 @@ func (o *crdVerifyOptions) verify(ctx, budget context.Context, s *streams, v *cr
 	noteInvalid(s, v.Recorded)
 	for i := range v.Result.Versions {
 		if of := &v.Result.Versions[i]; of.Unconverted > 0 {
-			fmt.Fprintf(s.err, "note: of %d of %d objects in %s something is kept, as it cannot be converted to %s\n",
+			fmt.Fprintf(s.err, "note: %d of %d objects in %s keep values that cannot be converted to %s\n",
 				of.Unconverted, of.Objects, of.Version, of.Lacks)
 		}
 	}
 	switch {
 	case v.Result.Complete:
 	case v.Result.Checks == 0 && o.against != "":
-		return withHint(fmt.Errorf("%s did not answer within %s", o.against, o.timeout), "--timeout gives more time")
+		return withHint(fmt.Errorf("%s did not answer within %s", o.against, o.timeout), "--timeout sets another limit")
 	case v.Result.Checks == 0:
-		return withHint(fmt.Errorf("%s were over before anything was looked at", o.timeout), "--timeout gives more time")
+		return withHint(fmt.Errorf("--timeout of %s expired before the first check", o.timeout), "--timeout sets another limit")
 	default:
-		fmt.Fprintf(s.err, "note: %s were over before all was looked at; --timeout gives more time\n", o.timeout)
+		fmt.Fprintf(s.err, "note: --timeout of %s expired before all objects were checked\n", o.timeout)
 	}
 	return nil
 }
 
-// mostViolations is how many violations of a law are looked for: each is another entry.
+// mostViolations bounds the violations of a law to look for. Each concerns another entry of the policy.
 const mostViolations = 10
 
-// mostNotes is how many real objects notes name.
+// mostNotes bounds the real objects that notes name.
 const mostNotes = 10
 
-// noteInvalid names the real objects that are not valid in their version.
+// noteInvalid names the real objects that are invalid in their version.
 func noteInvalid(s *streams, recorded []crd.RecordedObject) {
 	n := 0
 	for i := range recorded {
@@ -267,11 +268,11 @@ func noteInvalid(s *streams, recorded []crd.RecordedObject) {
 			continue
 		}
 		if n++; n <= mostNotes {
-			fmt.Fprintf(s.err, "note: %s is not valid in %s, and is tried all the same: %s\n", &recorded[i], recorded[i].Version, recorded[i].Invalid)
+			fmt.Fprintf(s.err, "note: %s is not valid in %s, but is checked: %s\n", &recorded[i], recorded[i].Version, recorded[i].Invalid)
 		}
 	}
 	if n > mostNotes {
-		fmt.Fprintf(s.err, "note: so %s, which -o json names\n", output.Count(n-mostNotes, "more is", "more are"))
+		fmt.Fprintf(s.err, "note: %s not valid, which -o json names\n", output.Count(n-mostNotes, "more object is", "more objects are"))
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/convert"
-	"refract.dev/convert/policy"
-	"refract.dev/structural"
-	"refract.dev/webhook/conversion"
+	"refract.dev/conversion/convert"
+	"refract.dev/conversion/policy"
+	"refract.dev/conversion/structural"
+	"refract.dev/kit/webhook/conversion"
 )
 
-// definitionOfJars has a version in which a size has another name.
+// definitionOfJars has a version with another name for a size.
 const definitionOfJars = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -48,8 +48,8 @@ metadata: {name: jars}
 spec: {crd: jars.example.com, hub: v2, spokes: [{version: v1, fields: [{hub: spec.volume, spoke: spec.size}]}]}
 `
 
-// webhookOfJars converts jars by a policy. It returns the URL, a file with the certificate,
-// and how many reviews were answered.
+// webhookOfJars starts a webhook that converts jars by a policy. It returns the URL, a file with the certificate, and
+// the number of answered reviews.
 func webhookOfJars(t *testing.T, text string) (url, authority string, reviews *atomic.Int64) {
 	t.Helper()
 	var crd map[string]any
@@ -91,7 +91,7 @@ func webhookOfJars(t *testing.T, text string) (url, authority string, reviews *a
 	return server.URL, authority, reviews
 }
 
-// TestVerifyAgainst compares a policy with webhooks that convert alike, and otherwise.
+// TestVerifyAgainst compares a policy with an equivalent webhook and with a different one.
 func TestVerifyAgainst(t *testing.T) {
 	other := strings.Replace(policyOfJars, "{hub: spec.volume, spoke: spec.size}",
 		`{hub: spec.volume, spoke: spec.size, toHub: 'value + "l"', toSpoke: 'value.replace("l", "")', lossy: true}`, 1)
@@ -134,17 +134,17 @@ func TestVerifyAgainst(t *testing.T) {
 		},
 		"Untrusted": {
 			reason: "A certificate of somebody unknown is no answer.", code: exitError, args: []string{"--against", alike + "/convert"},
-			stderr: "hint: --ca names a file with the certificate of who signed that of the webhook\n",
+			stderr: "hint: --ca names a file with the CA certificate of the webhook\n",
 		},
 		"OtherName": {
 			reason: "A certificate for another name is no answer.", code: exitError,
 			args:   []string{"--against", alike + "/convert", "--ca", alikeAuthority, "--tls-server-name", "webhook.jars.svc"},
-			stderr: "hint: --tls-server-name says which name is meant: the certificate is for example.com, *.example.com\n",
+			stderr: "hint: --tls-server-name sets the name: the certificate is for example.com, *.example.com\n",
 		},
 		"NotFound": {
 			reason: "Another path is no webhook, and what it says is shown.", code: exitError,
 			args:   []string{"--against", alike + "/elsewhere", "--ca", alikeAuthority},
-			stderr: "error: asking " + alike + "/elsewhere: it answers with the HTTP status 404 Not Found: nothing is here\n",
+			stderr: "error: asking " + alike + "/elsewhere: the HTTP status is 404 Not Found: nothing is here\n",
 		},
 	}
 	t.Chdir(dir)
@@ -170,7 +170,7 @@ func TestVerifyAgainst(t *testing.T) {
 	}
 }
 
-// TestVerifyAgainstSilence: a webhook that never answers is no webhook that agrees.
+// TestVerifyAgainstSilence: a webhook that never answers does not count as equivalent.
 func TestVerifyAgainstSilence(t *testing.T) {
 	done := make(chan struct{})
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
@@ -186,7 +186,7 @@ func TestVerifyAgainstSilence(t *testing.T) {
 	args := []string{"refract", "crd", "verify", "--crd", "crd.yaml", "--policy", "policy.yaml", "--against", server.URL, "--insecure", "--timeout", "1s"}
 	var stdout, stderr bytes.Buffer
 	code := Main(t.Context(), args, strings.NewReader(""), &stdout, &stderr)
-	want := "error: " + server.URL + " did not answer within 1s\nhint: --timeout gives more time\n"
+	want := "error: " + server.URL + " did not answer within 1s\nhint: --timeout sets another limit\n"
 	if code != exitError || stdout.Len() > 0 || stderr.String() != want {
 		t.Errorf("exit code %d, want %d\n%s%s\nwant: %s", code, exitError, &stdout, &stderr, want)
 	}

@@ -18,15 +18,15 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/examples"
-	"refract.dev/inject"
-	"refract.dev/internal/injected"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/injection/inject"
+	"refract.dev/injection/injected"
 	"refract.dev/internal/playground"
 )
 
-// What the demo shows of injection: the policy of the examples, the Deployment whose
-// pods consume its service, and the variable that is changed.
+// The injection in the demo: the policy of the examples, the Deployment whose pods consume its service, and the
+// variable that is changed.
 const (
 	demoPolicy   = "allow-database"
 	demoConsumer = "storefront"
@@ -35,18 +35,18 @@ const (
 	demoAfter    = "6380"
 )
 
-// demoPodPatience is how long the demo waits for pods to be recreated.
+// demoPodPatience bounds the time until pods are recreated.
 const demoPodPatience = 2 * time.Minute
 
-// demoInjection is what came of a policy for pods.
+// demoInjection is the result of a policy for pods.
 type demoInjection struct {
 	Policy render.Policy `json:"policy"`
-	// Pods are those of the members, with what the policy put into them.
+	// Pods are the pods of the members, with the items that the policy added.
 	Pods []demoPod `json:"pods"`
-	// Change is what came of changing the policy on the hub.
+	// Change is the result of changing the policy on the hub.
 	Change demoChange `json:"change"`
-	// Right is whether every pod has what the policy says, before and after the change,
-	// and every copy of policy and workload is what refract render says.
+	// Right is true if every pod has the content of the policy before and after the change, and every copy of the
+	// policy and the workload is equal to the output of refract render.
 	Right bool `json:"right"`
 	// Seconds until all pods had it.
 	Seconds float64 `json:"seconds"`
@@ -54,11 +54,11 @@ type demoInjection struct {
 
 // demoChange is a change of the policy on the hub.
 type demoChange struct {
-	// Variable is the one that has the value After now, and had Before.
+	// Variable is the changed variable, with its value before and after.
 	Variable string `json:"variable"`
 	Before   string `json:"before"`
 	After    string `json:"after"`
-	// Pods are those that took the place of the others.
+	// Pods are the new pods.
 	Pods []demoPod `json:"pods"`
 	// Seconds from the change until all pods were new.
 	Seconds float64 `json:"seconds"`
@@ -68,17 +68,16 @@ type demoChange struct {
 type demoPod struct {
 	Cluster string `json:"cluster"`
 	Name    string `json:"name"`
-	// Owner is KIND/NAME of what made it.
+	// Owner is the KIND/NAME of the pod's topmost owner.
 	Owner string `json:"owner"`
-	// Added is what the policy put into it.
+	// Added are the items that the policy added.
 	Added []string `json:"added"`
 
 	uid types.UID
 }
 
-// showInjection has a policy travel to the members, waits until the pods there have
-// what it says, changes it, and waits until they are new. The result says what came of
-// it.
+// showInjection propagates a policy to the members, waits until the pods there have its content, changes the policy,
+// and waits until the pods are recreated. It adds the results of both steps to the result.
 func showInjection(ctx context.Context, s *streams, pg *playground.Playground, result *demoResult, ended <-chan error) error {
 	set, problems := manifest.ReadFS(examples.InjectionDemo)
 	if len(problems) > 0 {
@@ -103,7 +102,7 @@ func showInjection(ctx context.Context, s *streams, pg *playground.Playground, r
 	}
 	i.Seconds = time.Since(began).Round(10 * time.Millisecond).Seconds()
 
-	fmt.Fprintln(s.err, "hub: changing it")
+	fmt.Fprintln(s.err, "hub: changing the policy")
 	began = time.Now()
 	if err := d.change(ctx); err != nil {
 		return err
@@ -121,7 +120,7 @@ func showInjection(ctx context.Context, s *streams, pg *playground.Playground, r
 	return nil
 }
 
-// change changes the variable of the policy on the hub, and in what is wanted.
+// change changes the variable of the policy, on the hub and in the desired content.
 func (d *demo) change(ctx context.Context) error {
 	for i := range d.set.Objects {
 		o := &d.set.Objects[i]
@@ -142,8 +141,8 @@ func (d *demo) change(ctx context.Context) error {
 	return err
 }
 
-// awaitPods waits until all pods of the consumer run on every member with the value,
-// and none of the old ones is left. It returns none if patience is over before.
+// awaitPods waits until all pods of the consumer run on every member with the value, and no old pod is left. It returns
+// nil if demoPodPatience is over before.
 func (d *demo) awaitPods(ctx context.Context, value string, old []demoPod, ended <-chan error) ([]demoPod, error) {
 	var pods []demoPod
 	_, err := poll(ctx, demoPodPatience, ended, func(ctx context.Context) (done bool, err error) {
@@ -153,8 +152,7 @@ func (d *demo) awaitPods(ctx context.Context, value string, old []demoPod, ended
 	return pods, err
 }
 
-// podsWith returns the pods of the consumer on all members; none if they are not as
-// awaitPods has it.
+// podsWith returns the pods of the consumer on all members; nil if they do not meet the conditions of awaitPods.
 func (d *demo) podsWith(ctx context.Context, value string, old []demoPod) ([]demoPod, error) {
 	var all []demoPod
 	for _, name := range slices.Sorted(maps.Keys(d.members)) {
@@ -183,7 +181,7 @@ func (d *demo) podsOn(ctx context.Context, cluster, value string) ([]demoPod, er
 	err := c.List(ctx, policies, client.InNamespace("shop"))
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, nil // Their type comes with the controllers of the member.
+		return nil, nil // The controllers of the member have not created the type yet.
 	case err != nil:
 		return nil, fmt.Errorf("listing policies of %s: %w", cluster, err)
 	}
@@ -207,19 +205,19 @@ func (d *demo) podsOn(ctx context.Context, cluster, value string) ([]demoPod, er
 	return pods, nil
 }
 
-// replicas is how many pods the consumer has on each cluster.
+// replicas returns the number of the consumer's pods on each cluster.
 func (d *demo) replicas() int {
 	for i := range d.set.Objects {
 		if o := d.set.Objects[i].Content; o.GetKind() == "Deployment" {
-			n, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas") // The example has it.
+			n, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas") // The example sets it.
 			return int(n)
 		}
 	}
 	return 0
 }
 
-// explainDemoPod says what the policy put into a pod; right is false if the pod does
-// not run, or has another value.
+// explainDemoPod returns a pod with the items that the policy added. right is false if the pod does not run, or has
+// another value.
 func explainDemoPod(
 	u *unstructured.Unstructured, owner string, policies []unstructured.Unstructured, value string,
 ) (pod demoPod, right bool, err error) {
@@ -250,18 +248,18 @@ func explainDemoPod(
 	return pod, right, nil
 }
 
-// printInjection shows what the pods got, and that they were recreated.
+// printInjection shows the items that the pods got, and the recreated pods.
 func printInjection(w io.Writer, i *demoInjection) {
 	if i == nil {
 		return
 	}
 	fmt.Fprintf(w, "\n%s %s/%s\n", i.Policy.Kind, i.Policy.Namespace, i.Policy.Name)
 	if len(i.Pods) == 0 {
-		fmt.Fprintln(w, "  ✗ the pods did not get what it says")
+		fmt.Fprintln(w, "  ✗ the pods did not get the content of the policy")
 		return
 	}
 	printPods(w, i.Pods)
-	for _, item := range i.Pods[0].Added { // The others have the same.
+	for _, item := range i.Pods[0].Added { // The other pods have the same items.
 		fmt.Fprintf(w, "      %s\n", item)
 	}
 	c := &i.Change

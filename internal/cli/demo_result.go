@@ -29,18 +29,18 @@ func (o *demoOptions) print(w io.Writer, r *demoResult) error {
 	printRollout(w, r.Rollout)
 	printInjection(w, r.Injection)
 	if !r.Right {
-		_, err := fmt.Fprintln(w, "\n✗ not everything is as it should be")
+		_, err := fmt.Fprintln(w, "\n✗ some results are not as expected")
 		return err
 	}
 	copies := 0
 	for i := range r.Objects {
 		copies += len(r.Objects[i].Clusters)
 	}
-	_, err := fmt.Fprintf(w, "\n✔ %d objects, %d copies, each as refract render says, after %.1f s\n", len(r.Objects), copies, r.Seconds)
+	_, err := fmt.Fprintf(w, "\n✔ %d objects, %d copies, each equal to the output of refract render, after %.1f s\n", len(r.Objects), copies, r.Seconds)
 	return err
 }
 
-// printObject shows what differs on each cluster, and who made it so.
+// printObject shows the differences on each cluster, with their authors.
 func printObject(w io.Writer, o *demoObject) {
 	name := o.Object.Name
 	if o.Object.Namespace != "" {
@@ -62,8 +62,8 @@ func printObject(w io.Writer, o *demoObject) {
 	}
 }
 
-// differs returns where live is not what want says, or "". What live has beyond
-// that was filled in by its API server.
+// differs returns the first difference of live from want, or "". Values that only live has are ignored, because the API
+// server added them.
 func differs(path string, want, live any) string {
 	switch w := want.(type) {
 	case map[string]any:

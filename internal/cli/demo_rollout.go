@@ -13,41 +13,40 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/examples"
-	"refract.dev/internal/controller/propagation"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/propagation"
 	"refract.dev/internal/playground"
 )
 
-// What the demo shows of rollouts: the policy of the examples, and the member that gets a change
-// first.
+// The rollout in the demo: the policy of the examples, and the member that gets a change first.
 const (
 	demoRolloutPolicy = "careful"
 	demoCanary        = "member-2"
 )
 
-// demoRolloutPatience is how long the demo waits until the change has failed and is taken back.
+// demoRolloutPatience bounds the time until the change has failed and is reverted.
 const demoRolloutPatience = 2 * time.Minute
 
-// demoRollout is what came of a change that fails.
+// demoRollout is the result of a change that fails.
 type demoRollout struct {
 	Policy render.Policy `json:"policy"`
-	// Object is the one that changed, and Change what the override policy then made of it.
+	// Object is the changed object, and Change is the change by the override policy.
 	Object render.Object `json:"object"`
 	Change string        `json:"change"`
-	// Failed says where it failed, and why.
+	// Failed is the message about the failure.
 	Failed string `json:"failed"`
 	// Had are the members that had the change, Spared those that never had it.
 	Had    []string `json:"had"`
 	Spared []string `json:"spared"`
-	// Right is whether one member had it, and every copy is again what it was.
+	// Right is true if exactly the first member had the change, and every copy has its previous content again.
 	Right bool `json:"right"`
-	// Seconds from the failure until the change was taken back.
+	// Seconds from the failure until the change was reverted.
 	Seconds float64 `json:"seconds"`
 }
 
-// showRollout changes an override policy so that pods do not become ready, and waits until that is
-// taken back from the one member that got it. The result says what came of it.
+// showRollout changes an override policy so that pods do not become ready, and waits until the change is reverted on
+// the one member that got it. It adds the outcome to the result.
 func showRollout(ctx context.Context, s *streams, pg *playground.Playground, result *demoResult, ended <-chan error) error {
 	set, problems := manifest.ReadFS(examples.ReleaseDemo)
 	broken, more := manifest.ReadFS(examples.BrokenRelease)
@@ -64,7 +63,7 @@ func showRollout(ctx context.Context, s *streams, pg *playground.Playground, res
 		Object: render.Object{APIVersion: front.GetAPIVersion(), Kind: front.GetKind(), Namespace: front.GetNamespace(), Name: front.GetName()},
 	}
 	result.Rollout, result.Right = r, false
-	fmt.Fprintln(s.err, "hub: applying a rollout policy, and a Deployment that obeys it")
+	fmt.Fprintln(s.err, "hub: applying a rollout policy, and a Deployment with this policy")
 	if err := d.apply(ctx); err != nil {
 		return err
 	}
@@ -115,9 +114,9 @@ func showRollout(ctx context.Context, s *streams, pg *playground.Playground, res
 	return nil
 }
 
-// awaitRollout waits until the rollout of an object is in a phase, or beyond one in which it does not
-// stay; with RolloutComplete, until the object is ready everywhere, too. Ok is false if patience is over
-// before.
+// awaitRollout waits until the rollout of an object has reached a phase. RolloutReverted also counts for
+// RolloutReverting, which is short. For RolloutComplete the object must also be ready on all members. ok is false if
+// demoRolloutPatience is over before.
 func (d *demo) awaitRollout(
 	ctx context.Context, object *unstructured.Unstructured, phase refractv1alpha1.RolloutPhase, ended <-chan error,
 ) (status *refractv1alpha1.PropagationStatus, ok bool, err error) {
@@ -135,7 +134,8 @@ func (d *demo) awaitRollout(
 	return status, ok, err
 }
 
-// generations counts how often the desired state of an object's copies has changed, by member.
+// generations returns the generation of the object's copy on each member. It grows with each change of the desired
+// state.
 func (d *demo) generations(ctx context.Context, object *unstructured.Unstructured) (map[string]int64, error) {
 	all := make(map[string]int64, len(d.members))
 	for name, c := range d.members {
@@ -149,7 +149,7 @@ func (d *demo) generations(ctx context.Context, object *unstructured.Unstructure
 	return all, nil
 }
 
-// changeOf returns what override policies changed on a cluster.
+// changeOf returns the changes by override policies on a cluster.
 func changeOf(status *refractv1alpha1.PropagationStatus, cluster string) string {
 	for i := range status.Clusters {
 		if status.Clusters[i].Name != cluster {
@@ -164,22 +164,22 @@ func changeOf(status *refractv1alpha1.PropagationStatus, cluster string) string 
 	return ""
 }
 
-// printRollout shows who had the change, and that it is taken back.
+// printRollout shows which members had the change, and that it was reverted.
 func printRollout(w io.Writer, r *demoRollout) {
 	if r == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n%s %s/%s: a change that fails\n", r.Policy.Kind, r.Policy.Namespace, r.Policy.Name)
+	fmt.Fprintf(w, "\n%s %s/%s: a failing change\n", r.Policy.Kind, r.Policy.Namespace, r.Policy.Name)
 	switch {
 	case r.Failed == "":
-		fmt.Fprintln(w, "  ✗ it did not fail, or was not taken back")
+		fmt.Fprintln(w, "  ✗ the change did not fail, or was not reverted")
 		return
 	case !r.Right:
-		fmt.Fprintf(w, "  ✗ it was on %s, and not every copy is again what it was\n      %s\n", strings.Join(r.Had, ", "), r.Failed)
+		fmt.Fprintf(w, "  ✗ the change was on %s, and some copies do not have their previous content\n      %s\n", strings.Join(r.Had, ", "), r.Failed)
 		return
 	}
 	fmt.Fprintf(w, "  ✔ %s  had it: %s\n", strings.Join(r.Had, ", "), r.Change)
 	fmt.Fprintf(w, "      %s\n", r.Failed)
 	fmt.Fprintf(w, "  ✔ %s  never had it\n", strings.Join(r.Spared, ", "))
-	fmt.Fprintf(w, "taken back by itself, %.2f s after it had failed\n", r.Seconds)
+	fmt.Fprintf(w, "reverted automatically, %.2f s after the failure\n", r.Seconds)
 }

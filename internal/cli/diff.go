@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/diff"
-	"refract.dev/internal/offline/manifest"
+	"refract.dev/fleet/offline/diff"
+	"refract.dev/fleet/offline/manifest"
 	"refract.dev/internal/output"
 	"refract.dev/internal/ui"
 )
@@ -27,37 +27,36 @@ func newDiffCommand(s *streams) *cobra.Command {
 	o := &diffOptions{}
 	cmd := &cobra.Command{
 		Use:   "diff [KIND/NAME... | KIND NAME...] [-f FILE] [--from OLD] --to NEW",
-		Short: "Show what a change does, and where, before it is made",
-		Long: `Show the blast radius of a change: which objects become different on which
-clusters, how, and because of whom; which pods restart, what is deleted, and what
-an API server will refuse. What becomes different in the same way stands together.
+		Short: "Preview the effects of a change on each cluster",
+		Long: `Show the blast radius of a change: the objects that change, on which clusters, how,
+and by which policy; the pods that restart, the deleted objects, and the writes that
+an API server will reject. Objects with the same change are listed together.
 
-What -f names is there before and after the change. What --from names is laid over
-it for what is there before, and what --to names for what is there after: a
-manifest takes the place of the one with the same kind, namespace and name, and
-others are added. Without -f, --from and --to name two complete inputs, and what
-is only in the first is deleted.
+The manifests of -f exist before and after the change. The manifests of --from
+overlay them before the change, and those of --to after it: a manifest replaces the
+manifest with the same kind, namespace and name, and others are added. Without -f,
+--from and --to name two complete inputs, and objects only in the first are deleted.
 
-Both sides are placed and rendered as the controllers would, the second by
-controllers that had acted on the first: objects stay where maxClusters leaves a
-choice, what a deleted policy changed is taken back, and copies stay where they
-are when their PropagationPolicy is deleted, when their object cannot be rendered
-any more, and on a cluster that leaves.
+Both sides are placed and rendered as the controllers would, the second side after
+the controllers acted on the first: objects keep their clusters where maxClusters
+leaves a choice, changes by a deleted policy are reverted, and copies stay when their
+PropagationPolicy is deleted, when their object can no longer be rendered, and on a
+cluster that leaves.
 
-Where a rollout policy says how a change of an object goes out, the waves follow:
-which clusters get it in which order, how many at a time, and what waits for an
-approval. What is created or deleted is so at once.
+For changes under a rollout policy, the waves follow: the order of the clusters, how
+many of them change at a time, and the waves that wait for an approval. Creations and
+deletions take effect immediately.
 
-Marks: - deleted, ✗ fails and stays as it is, ~ changed, ✔ failed before, so that
-what is there is not known, + created; in front of a change + adds, ~ replaces and
-- removes, and ! says what else happens. Behind a change stands who made the new
-value, which policy no longer sets the old one, or that the object was changed.
-What the values of a Secret say is not shown.
+Marks of objects: - deleted, ✗ fails and stays unchanged, ~ changed, ✔ failed before
+(its previous content is unknown), + created. Marks of changes: + adds, ~ replaces,
+- removes, ! further effects. Each change ends with its cause: the author of the new
+value, the policy that no longer sets the old value, or a change of the object itself.
+Values of Secrets are not shown.
 
-The exit code is 0 if nothing becomes different, 1 if something does, and 2 if the
-two, or some of their objects, could not be compared: of an object that cannot be
-placed or rendered before the change nor after it, as when its policy is not in
-the input, nobody can tell what becomes of it. The rest is printed then.`,
+The exit code is 0 without differences, 1 with differences, and 2 if the sides, or
+some of their objects, could not be compared. An object cannot be compared if it
+cannot be placed or rendered on either side, for example because its policy is not in
+the input. The other objects are then still printed.`,
 		Example: `  refract diff -f shop/ -f clusters.yaml --to changes/
   refract diff -f shop/ -f clusters.yaml --to changes/ --member member-1 -o unified
   refract diff -f clusters.yaml --from released/ --to shop/ -o markdown > comment.md
@@ -70,8 +69,8 @@ the input, nobody can tell what becomes of it. The rest is printed then.`,
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
-	f.StringArrayVar(&o.from, "from", nil, "`file` or folder of what is there before the change, or - for stdin; may be repeated")
-	f.StringArrayVar(&o.to, "to", nil, "`file` or folder of what is there after the change, or - for stdin; may be repeated")
+	f.StringArrayVar(&o.from, "from", nil, "`file` or folder with the manifests before the change, or - for stdin; may be repeated")
+	f.StringArrayVar(&o.to, "to", nil, "`file` or folder with the manifests after the change, or - for stdin; may be repeated")
 	o.selection.addFlags(cmd, &o.inputs)
 	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to compare, instead of all; may be repeated")
 	diffOutputs.addFlag(cmd, &o.output)
@@ -94,7 +93,7 @@ var diffOutputs = formats[*diff.Diff]{
 	{"html", toStdout(ui.WriteDiff)},
 }
 
-// writeUnified tells aside what has no place in a patch.
+// writeUnified writes the notes, which are not part of a patch, to stderr.
 func writeUnified(s *streams, d *diff.Diff) error {
 	for i := range d.Notes {
 		fmt.Fprintf(s.err, "note: %s\n", &d.Notes[i])
@@ -129,7 +128,7 @@ func (o *diffOptions) run(ctx context.Context, s *streams) error {
 	return outcomeOf(d)
 }
 
-// outcomeOf decides how the command ends that has shown the result.
+// outcomeOf returns the error that the command ends with after writing the result.
 func outcomeOf(d *diff.Diff) error {
 	switch {
 	case len(d.Unknown) > 0:
@@ -160,7 +159,7 @@ func (o *diffOptions) read(ctx context.Context, s *streams) (from, to *manifest.
 	return from, to, problemsAsError(slices.Concat(base.problems, fromProblems, toProblems))
 }
 
-// check checks that there are two sides, and that they can be read.
+// check returns an error unless there are two readable sides.
 func (o *diffOptions) check() error {
 	stdin := 0
 	for _, files := range [][]string{o.inputs.files, o.from, o.to} {
@@ -172,12 +171,12 @@ func (o *diffOptions) check() error {
 	case stdin > 1:
 		return errors.New("only one of -f, --from and --to can read stdin")
 	case o.inputs.given() && len(o.from)+len(o.to) == 0:
-		return withHint(errors.New("there is nothing to compare with"), "--to names what is there after the change")
+		return withHint(errors.New("there is nothing to compare with"), "--to names the manifests after the change")
 	case !o.inputs.given() && len(o.to) == 0:
-		return withHint(errors.New("there is nothing to compare"), "--from names what is there before the change, --to what is there after it")
+		return withHint(errors.New("there is nothing to compare"), "--from names the manifests before the change, --to those after it")
 	case !o.inputs.given() && len(o.from) == 0:
 		return withHint(errors.New("there is nothing to compare with"),
-			"--from names all that is there before the change; or -f what stays, and --to what replaces some of it")
+			"--from names all manifests before the change; or -f those that stay, and --to replacements for some")
 	}
 	return nil
 }

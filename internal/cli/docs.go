@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"refract.dev/internal/offline/lint"
+	"refract.dev/fleet/offline/lint"
 )
 
 // docsOptions are the flags of docs.
@@ -21,8 +21,7 @@ type docsOptions struct {
 	man      string
 }
 
-// manDate is what man pages say of their age, which may not depend on the day they
-// are written: they are checked for freshness.
+// manDate is the date in man pages. It is constant, because a check compares the generated pages.
 var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // A constant.
 
 func newDocsCommand(s *streams) *cobra.Command {
@@ -31,7 +30,7 @@ func newDocsCommand(s *streams) *cobra.Command {
 		Use:    "docs",
 		Short:  "Write the reference of the commands",
 		Long:   "Write the reference of the commands, as Markdown and as man pages.",
-		Hidden: true, // It is for those who build and package refract.
+		Hidden: true, // For those who build and package refract.
 		Args:   noArgs,
 		RunE:   func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Root()) },
 	}
@@ -45,10 +44,10 @@ func (o *docsOptions) run(root *cobra.Command) error {
 	if o.markdown == "" && o.man == "" {
 		return withHint(errors.New("there is nothing to write"), "--markdown and --man name the folders")
 	}
-	root.DisableAutoGenTag = true // It has a date in it.
+	root.DisableAutoGenTag = true // The tag contains the date.
 	kinds := []struct {
 		dir   string
-		pages []string // Patterns of the names that write gives its files.
+		pages []string // Patterns for the names of the generated files.
 		write func(dir string) error
 	}{
 		{o.markdown, []string{"refract.md", "refract_*.md"}, func(dir string) error {
@@ -72,7 +71,7 @@ func (o *docsOptions) run(root *cobra.Command) error {
 	return nil
 }
 
-// empty makes a folder without the pages of commands that are no more.
+// empty creates the folder, or removes the pages of former commands from it.
 func empty(dir string, pages []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -84,7 +83,7 @@ func empty(dir string, pages []string) error {
 	for _, e := range entries {
 		isPage := func(pattern string) bool {
 			ok, err := filepath.Match(pattern, e.Name())
-			return ok && err == nil // The patterns are good ones.
+			return ok && err == nil // The patterns are valid.
 		}
 		if e.IsDir() || !slices.ContainsFunc(pages, isPage) {
 			continue
@@ -96,13 +95,13 @@ func empty(dir string, pages []string) error {
 	return nil
 }
 
-// writeFindings writes what the codes of lint mean.
+// writeFindings writes the meaning of the codes of lint.
 func writeFindings(name string) error {
 	var b strings.Builder
 	b.WriteString("# The findings of lint\n\n" +
-		"What `refract lint` finds has a code that stays the same from release to release. An error keeps an object from a cluster;\n" +
-		"a warning does not, and most likely something else was meant.\n\n" +
-		"| Code | Severity | What it is |\n|---|---|---|\n")
+		"Each finding of `refract lint` has a code that stays the same across releases. An error keeps an object from a cluster;\n" +
+		"a warning does not, and points to a likely mistake.\n\n" +
+		"| Code | Severity | Meaning |\n|---|---|---|\n")
 	for _, c := range lint.Codes {
 		fmt.Fprintf(&b, "| [`%s`](#%[1]s) | %s | %s |\n", c.Code, c.Severity, strings.ReplaceAll(c.Title, "|", `\|`))
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocsKeepsToItself: pages of commands that are no more go; all else stays.
+// TestDocsKeepsToItself: the command removes only pages of former commands.
 func TestDocsKeepsToItself(t *testing.T) {
 	cases := map[string]struct {
 		flag        string
 		stays, goes []string
-		page        string // One that must be there.
+		page        string // A page that must exist.
 	}{
 		"Markdown": {flag: "--markdown", stays: []string{"refraction-guide.md", "refract-guide.md", "refract.1", "README.md"}, goes: []string{"refract_gone.md"}, page: "refract_render.md"},
 		"Man":      {flag: "--man", stays: []string{"refraction.1", "refract_guide.1", "refract.md"}, goes: []string{"refract-gone.1"}, page: "refract-render.1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "[docs]") // No pattern, though it looks like one.
+			dir := filepath.Join(t.TempDir(), "[docs]") // A literal name that looks like a pattern.
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}

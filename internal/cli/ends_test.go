@@ -20,24 +20,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// soon is how long a command may take to end after it was told to: [grace], and what a busy machine
-// takes. What does not look at the end takes minutes, or for ever.
+// soon bounds the time from an interrupt to the end of a command: [grace], and a reserve for a busy machine. A command
+// that ignores the interrupt runs for minutes or forever.
 const soon = grace + 2*time.Second
 
-// ending says how a command is told to end.
+// ending describes how a test interrupts a command.
 type ending struct {
-	// reads are arguments that have it read stdin, hostile with which it has much to do.
+	// reads are arguments that make the command read stdin. stdin returns input that takes long to process.
 	reads string
 	stdin func() string
-	// busy are arguments that have it do much without stdin.
+	// busy are arguments that take long to process without stdin.
 	busy string
 	// timeout are arguments with a short --timeout.
 	timeout string
-	// not is why it is not told to end.
+	// not is the reason why the command is not interrupted.
 	not string
 }
 
-// endings are all commands. Those of [clusterCommands] are told to end while a hub does not answer, too.
+// endings are all commands. Those of [clusterCommands] are also interrupted while a hub does not answer.
 var endings = map[string]ending{
 	"refract render":        {reads: "-f - -o variants", stdin: hostileFleet},
 	"refract explain":       {reads: "deployment/web-7 -f -", stdin: hostileFleet},
@@ -80,7 +80,7 @@ var endings = map[string]ending{
 	"refract docs":        {not: "it writes the reference, and ends in order"},
 }
 
-// commandsOf returns the commands that can be run, and are not those of cobra for shells.
+// commandsOf returns the runnable commands, except cobra's completion commands.
 func commandsOf(cmd *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	if cmd.HasParent() && cmd.Runnable() {
@@ -94,8 +94,8 @@ func commandsOf(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// TestEveryCommandEnds: soon after an interrupt, whatever a command waits for or does, and after its
-// --timeout.
+// TestEveryCommandEnds: every command ends soon after an interrupt and after its --timeout, even while it waits or
+// computes.
 func TestEveryCommandEnds(t *testing.T) {
 	commands := map[string]*cobra.Command{}
 	for _, cmd := range commandsOf(newRootCommand(newStreams(nil, io.Discard, io.Discard))) {
@@ -136,7 +136,7 @@ func TestEveryCommandEnds(t *testing.T) {
 	}
 }
 
-// said is what a command has said so far.
+// said is the output of a command so far.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -154,7 +154,7 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// started is a command under way.
+// started is a running command.
 type started struct {
 	said said
 	code chan int
@@ -180,7 +180,7 @@ func (run *started) wantSoon(t *testing.T, within time.Duration) int {
 	}
 }
 
-// hooked is an input that calls something when all of it was read, and then ends, or does not.
+// hooked is an input that calls read after its last byte. Then it ends, or blocks until end is closed.
 type hooked struct {
 	io.Reader
 
@@ -218,7 +218,7 @@ func endsWhileBusy(t *testing.T, path, args, stdin string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if stdin == "" {
-		cancel() // It does not look at that, and begins.
+		cancel() // The interrupt precedes the command, which starts nevertheless.
 	}
 	run := start(ctx, path, strings.Fields(args), &hooked{Reader: strings.NewReader(stdin), read: cancel, end: ended})
 	select {
@@ -229,7 +229,7 @@ func endsWhileBusy(t *testing.T, path, args, stdin string) {
 	}
 }
 
-// silentHub is one that never answers. It calls something when it was asked.
+// silentHub starts a hub that never answers, and calls asked for each request.
 func silentHub(t *testing.T, asked func()) string {
 	t.Helper()
 	end := make(chan struct{})
@@ -275,7 +275,7 @@ func endsInTime(t *testing.T, path, args string) {
 	start(t.Context(), path, all, strings.NewReader("")).wantSoon(t, timeout+soon)
 }
 
-// TestWhole: what must not be left half done is waited for, and nothing of the kind is begun later.
+// TestWhole: an uninterruptible operation is completed, and no such operation starts after the interrupt.
 func TestWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
@@ -285,9 +285,9 @@ func TestWhole(t *testing.T) {
 	finished := false
 	err := s.within(ctx, grace, func() error {
 		defer func() { later <- s.whole(func() error { return errors.New("it was begun") }) }()
-		whole := s.narrating(io.Discard).whole(func() error { // As of one member among many.
+		whole := s.narrating(io.Discard).whole(func() error { // Like the operation for one of many members.
 			cancel()
-			<-time.After(2 * grace) // Longer than what it would be left after.
+			<-time.After(2 * grace) // Longer than the wait for other operations.
 			finished = true
 			return nil
 		})
@@ -307,7 +307,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// hostileFolder returns a folder with what the commands read.
+// hostileFolder returns a folder with the input of the commands.
 func hostileFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -329,8 +329,8 @@ const (
 	hostileFields = 60
 )
 
-// hostileCRD returns a definition of more than 400 KB: its objects are wide and deep, conditions and rules
-// are about all of them, and none is valid that is much smaller than others.
+// hostileCRD returns a definition of more than 400 KB. Its objects are wide and deep, its conditions and rules concern
+// all fields, and small objects are invalid.
 func hostileCRD() string {
 	var b strings.Builder
 	b.WriteString(`apiVersion: apiextensions.k8s.io/v1
@@ -375,7 +375,7 @@ func hostileNames(prefix string, n int) string {
 	return strings.Join(names, ", ")
 }
 
-// hostilePolicy returns a policy by which no object comes back.
+// hostilePolicy returns a policy that violates the round trip of every object.
 func hostilePolicy() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: refract.dev/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: hoards}\nspec:\n  crd: hoards.example.com\n  hub: v2\n  spokes:\n  - version: v1\n    fields:\n")
@@ -385,7 +385,7 @@ func hostilePolicy() string {
 	return b.String()
 }
 
-// hostileObject returns an object with every field that there is.
+// hostileObject returns an object with every defined field.
 func hostileObject() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: example.com/v1\nkind: Hoard\nmetadata: {name: all}\nspec:\n")
@@ -433,7 +433,7 @@ spec:
 	return b.String()
 }
 
-// hostileTests returns cases that compare everything with everything.
+// hostileTests returns cases with expensive comparisons.
 func hostileTests() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: refract.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: all}\nspec:\n  inputs: [fleet.yaml]\n  cases:\n")

@@ -14,14 +14,15 @@ import (
 	"time"
 )
 
-// TestHangingPlugin: a command whose kubeconfig names a program for credentials that does not end, ends soon after its --timeout all the same.
+// TestHangingPlugin: a command ends soon after its --timeout, even if the credential plugin of its kubeconfig does not
+// end.
 func TestHangingPlugin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wait")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.Remove(file); err != nil { // It ends the programs.
+		if err := os.Remove(file); err != nil { // The programs end when the file is gone.
 			t.Error(err)
 		}
 	})
@@ -49,15 +50,15 @@ current-context: hub
 			args := strings.Fields(strings.ReplaceAll(tc.args, "MEMBER", name))
 			run := start(t.Context(), "refract", append(args, "--kubeconfig", name, "--timeout", "100ms"), strings.NewReader(""))
 			code := run.wantSoon(t, 100*time.Millisecond+soon)
-			if text := run.said.String(); code != exitError || !strings.Contains(text, "the --timeout of 100ms was over, and ") ||
-				!strings.Contains(text, "the program that the kubeconfig names") || !strings.Contains(text, "\nhint: ") {
+			if text := run.said.String(); code != exitError || !strings.Contains(text, "the --timeout of 100ms expired, and ") ||
+				!strings.Contains(text, "the credential plugin of the kubeconfig") || !strings.Contains(text, "\nhint: ") {
 				t.Errorf("exit code %d, and it said:\n%s", code, text)
 			}
 		})
 	}
 }
 
-// TestSignals: the program ends soon after a signal, whether it waits for input or computes.
+// TestSignals: the program ends soon after a signal, while it waits for input and while it computes.
 func TestSignals(t *testing.T) {
 	t.Chdir(hostileFolder(t))
 	program, err := os.Executable()
@@ -67,9 +68,9 @@ func TestSignals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args  string
 		stdin string
-		more  bool // Whether there is more to come.
+		more  bool // Whether stdin stays open.
 	}{
-		// More than a pipe holds: when all of it is written, the program is reading.
+		// More than a pipe holds: the program is reading once all of it is written.
 		"Input": {"render -f -", strings.Repeat("# There is more to come.\n", 10_000), true},
 		"Busy":  {"crd verify --crd - --policy policy.yaml --count 20 --timeout 10m", hostileCRD(), false},
 	} {

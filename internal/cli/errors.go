@@ -11,22 +11,21 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/fleet/offline/manifest/nearest"
 )
 
 // Exit codes.
 const (
-	exitOK    = 0 // There is nothing to say.
-	exitFound = 1 // There are differences, violations or objects that failed.
-	exitError = 2 // The command could not do what it was asked for.
+	exitOK    = 0 // No findings.
+	exitFound = 1 // Differences, violations or failed objects.
+	exitError = 2 // The command failed.
 )
 
-// errFound ends a command that did its work and found something, which it has
-// shown already: differences, violations, objects that failed. The exit code is
-// then 1.
+// errFound is the error of a command that has shown findings: differences, violations or failed objects. The exit code
+// is 1.
 var errFound = errors.New("something was found")
 
-// exitCode decides on the exit code of a command that returned err.
+// exitCode returns the exit code of a command that returned err.
 func exitCode(err error) int {
 	switch {
 	case err == nil:
@@ -38,7 +37,7 @@ func exitCode(err error) int {
 	}
 }
 
-// hinted is an error with advice on what to do.
+// hinted is an error with advice.
 type hinted struct {
 	error
 	hint string
@@ -46,8 +45,8 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// withHint returns err with advice, one sentence without an end mark, that comes
-// from having looked. An empty hint is none.
+// withHint returns err with advice: one sentence without an end mark, based on the actual input. An empty hint adds
+// nothing.
 func withHint(err error, hint string) error {
 	if hint == "" {
 		return err
@@ -55,7 +54,7 @@ func withHint(err error, hint string) error {
 	return &hinted{error: err, hint: hint}
 }
 
-// reportEnd writes the error that a command ends with, and how far the command has come if it was interrupted.
+// reportEnd writes the error that a command ends with. After an interrupt it also writes the progress of the command.
 func reportEnd(w io.Writer, s *streams, err error) {
 	state, remedy := s.standing()
 	if state == "" || !errors.Is(err, context.Canceled) {
@@ -65,8 +64,7 @@ func reportEnd(w io.Writer, s *streams, err error) {
 	fmt.Fprintf(w, "error: interrupted, and %s\nhint: %s\n", state, remedy)
 }
 
-// report writes an error for people: a line for each of the errors that were
-// joined, and the first hint that one of them has.
+// report writes an error for the user: a line for each joined error, and the first hint among them.
 func report(w io.Writer, err error) {
 	hint := ""
 	for _, e := range split(err) {
@@ -86,9 +84,9 @@ func report(w io.Writer, err error) {
 	}
 }
 
-// split takes joined errors apart.
+// split returns the errors that were joined.
 func split(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) // Only the outermost: what wraps another adds context.
+	joined, ok := err.(interface{ Unwrap() []error }) // Only the outermost level: an error that wraps joined errors adds context.
 	if !ok {
 		return []error{err}
 	}
@@ -99,8 +97,7 @@ func split(err error) []error {
 	return errs
 }
 
-// explainUnknownCommand adds the nearest command to an error of a command that
-// has others below it.
+// explainUnknownCommand adds the nearest command to the error of a command with subcommands.
 func explainUnknownCommand(cmd *cobra.Command, err error) error {
 	var name string
 	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q", &name); n != 1 {
@@ -123,26 +120,25 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return withHint(fmt.Errorf("%s has no command %q", cmd.CommandPath(), name), hint)
 }
 
-// wanted says what flags take, by the types of their values.
+// wanted describes the accepted values of flags by type.
 var wanted = map[string]string{
 	"duration": "a duration such as 5s or 2m", "bool": "true or false", "float64": "a number",
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
-	"uint": "a whole number from 0 on", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on",
+	"uint": "a whole number of 0 or more", "uint32": "a whole number of 0 or more", "uint64": "a whole number of 0 or more",
 }
 
-// insteadOf says what takes the place of flags of kubectl, by their names.
+// insteadOf has advice for flags of kubectl that refract lacks, by name.
 var insteadOf = map[string]string{
 	"R": recursion, "recursive": recursion,
 	"k": kustomization, "kustomize": kustomization,
 }
 
 const (
-	recursion     = "leave it out: -f reads a folder with the folders in it"
+	recursion     = "leave it out: -f reads folders recursively"
 	kustomization = "build it and read the result: kubectl kustomize DIRECTORY | refract COMMAND -f -"
 )
 
-// explainFlagError says what a flag takes, or adds the nearest one, to an error of parsing
-// the flags.
+// explainFlagError adds the accepted values or the nearest flag to an error of parsing the flags.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) && wanted[invalid.GetFlag().Value.Type()] != "" {
@@ -169,8 +165,8 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	return withHint(err, hint)
 }
 
-// nearestFlag returns the flag that somebody who mistyped or shortened one may have meant, as
-// file for filename, or hub-kubeconfig for kubeconfig; empty if there is none, or more than one.
+// nearestFlag returns the flag for a mistyped or shortened name, such as filename for file, or kubeconfig for
+// hub-kubeconfig; empty if no flag or several match.
 func nearestFlag(name string, names []string) string {
 	if near := nearest.To(name, names); near != "" {
 		return near
@@ -182,12 +178,12 @@ func nearestFlag(name string, names []string) string {
 	return like[0]
 }
 
-// noArgs refuses positional arguments.
+// noArgs rejects positional arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := cmd.CommandPath() + " --help says what it takes"
+	hint := cmd.CommandPath() + " --help shows the usage"
 	switch {
 	case cmd.Flags().Lookup("filename") != nil:
 		hint = fmt.Sprintf("did you mean -f %s?", args[0])

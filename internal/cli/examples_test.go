@@ -12,12 +12,11 @@ import (
 	"refract.dev/internal/golden"
 )
 
-// root is the folder of the repository.
+// root is the root of the repository.
 const root = "../.."
 
-// TestExamples runs the commands in the comments of examples/testdata/*.txtar,
-// lines that begin with "$ refract", in the folder of the repository. The files are
-// what is printed.
+// TestExamples runs the commands in the comments of examples/testdata/*.txtar, which are the lines that begin with "$
+// refract", in the root of the repository. The files of an archive are the expected output.
 func TestExamples(t *testing.T) {
 	t.Chdir(root)
 	golden.Run(t, "examples/testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) (got []txtar.File) {
@@ -36,8 +35,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// documented are the documents whose commands are run as they stand there, and the
-// folders in which that is done.
+// documented are the documents with tested commands, and the folders where the commands run.
 var documented = []struct{ file, dir string }{
 	{"README.md", "."},
 	{"examples/README.md", "."},
@@ -47,14 +45,14 @@ var documented = []struct{ file, dir string }{
 	{"docs/guide/inject-services.md", "."},
 	{"docs/guide/add-a-version.md", "examples/evolution"},
 	{"docs/guide/convert-without-code.md", "examples/conversion"},
+	{"docs/guide/write-a-conversion-policy.md", "examples/conversion"},
 	{"examples/evolution/README.md", "examples/evolution"},
 	{"examples/injection/README.md", "."},
 }
 
-// TestDocuments runs the commands of documents: in
-// a block marked console, a line that begins with "$ refract", or "$ bin/refract", is a command, and
-// what follows is what it prints. A line "..." stands for lines left out, and a
-// command that ends with a backslash goes on in the next line.
+// TestDocuments runs the commands in documents. In a block marked console, a line that begins with "$ refract" or "$
+// bin/refract" is a command, and the next lines are its output. A line "..." stands for omitted lines. A command that
+// ends with a backslash continues in the next line.
 func TestDocuments(t *testing.T) {
 	for _, d := range documented {
 		t.Run(d.file, func(t *testing.T) {
@@ -96,8 +94,7 @@ func checkPrinted(t *testing.T, command, want string) {
 
 func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
-// matches reports whether text is as the pattern says, in which "..." stands for
-// any number of lines.
+// matches reports whether text matches the pattern. "..." in the pattern stands for any number of lines.
 func matches(pattern, text []string) bool {
 	switch {
 	case len(pattern) == 0:

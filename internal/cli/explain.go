@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/explain"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/explain"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/placement"
 	"refract.dev/internal/ui"
-	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -30,23 +30,23 @@ func newExplainCommand(s *streams) *cobra.Command {
 	o := &explainOptions{}
 	cmd := &cobra.Command{
 		Use:   "explain {KIND/NAME | KIND NAME} -f FILE",
-		Short: "Say which policy and rule made each difference",
-		Long: `Say of one object why each cluster gets what it gets: which policy places it
-there, or why none does; which override rules hold, and why the others do not;
-and for every field that a policy changes, the chain of values from the object on
-the hub to the one that the cluster gets, each with its policy, rule and item.
-Clusters for which the same rules hold are explained together.
+		Short: "Show the policy and rule behind each difference",
+		Long: `Explain the content of an object on each cluster: the policy that places it there, or
+the reason that none does; the override rules that apply, and the reasons that others
+do not; and for every field that a policy changes, the chain of values from the
+object on the hub to the copy on the cluster, each with its policy, rule and item.
+Clusters with the same rules are explained together.
 
-The object is KIND/NAME, KIND NAME or KIND/NAMESPACE/NAME. With --path only one
-place is explained, and what is inside it. A chain follows its value: where elements of a
-list move because others are inserted or removed before them, it is that of the
-same element, and --path means the place in what the cluster gets.
+The object is KIND/NAME, KIND NAME or KIND/NAMESPACE/NAME. --path limits the
+explanation to one field and its subfields. A chain follows its value: if elements of
+a list move because others are inserted or removed before them, the chain is that of
+the same element, and --path is the position in the copy on the cluster.
 
 Marks: ✔ took effect, ✗ failed, ~ had no effect or is hidden by a later change
-(shadowed), · is not for these clusters. In a chain + adds, → replaces and
-- removes. What the values of a Secret say is not shown.
+(shadowed), · is not for these clusters. In a chain, + adds, → replaces and
+- removes. Values of Secrets are not shown.
 
-If a rule fails on a cluster that is shown, the exit code is 1.`,
+If a rule fails on a shown cluster, the exit code is 1.`,
 		Example: `  refract explain deployment/my-nginx -f shop/ -f clusters.yaml
   refract explain deployment/shop/my-nginx -f shop/ -f clusters.yaml --member member-1 --path /spec/replicas
   refract explain deployment/catalog -f shop/ -f clusters.yaml --member member-3 -o json
@@ -65,8 +65,8 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
 	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to explain for, instead of all; may be repeated")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace that the object is in")
-	f.StringVar(&o.path, "path", "", "JSON `pointer` of the one place to explain, such as /spec/replicas")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the object's namespace")
+	f.StringVar(&o.path, "path", "", "JSON `pointer` to the only field to explain, such as /spec/replicas")
 	explainOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("member", completeCluster(&o.inputs, &o.clusters)))
 	must(cmd.RegisterFlagCompletionFunc("path", cobra.NoFileCompletions))
@@ -75,8 +75,8 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 	return cmd
 }
 
-// explainOutputs are the formats of explain. The text says what errors and warnings
-// say; with JSON, which a program reads, people are told them too.
+// explainOutputs are the formats of explain. The text contains errors and warnings. JSON is for programs, so errors and
+// warnings also go to stderr for the user.
 var explainOutputs = formats[*explained]{
 	{"text", func(s *streams, x *explained) error { return explain.WriteText(s.out, x.Explanation) }},
 	{"json", func(s *streams, x *explained) error {
@@ -86,14 +86,14 @@ var explainOutputs = formats[*explained]{
 	{"html", func(s *streams, x *explained) error { return ui.WriteExplain(s.out, x.outcome, x.Explanation) }},
 }
 
-// explained is an explanation and what it explains.
+// explained is an explanation with its outcome.
 type explained struct {
 	*explain.Explanation
 
 	outcome *render.Outcome
 }
 
-// oneObject refuses any other number of objects.
+// oneObject rejects arguments that do not name exactly one object.
 func oneObject(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -150,8 +150,7 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	return nil
 }
 
-// parsePath parses the flag --path. Of a path with dots it says what the pointer
-// would be, if that leads somewhere in the object.
+// parsePath parses the flag --path. For a path with dots, the error suggests the pointer if it exists in the object.
 func parsePath(path string, object *manifest.Object) (tree.Pointer, error) {
 	at, err := tree.Parse(path)
 	if err == nil {

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/injected"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/status"
+	"refract.dev/injection/injected"
 )
 
 // explainPodOptions are the flags of explain pod.
@@ -32,15 +32,15 @@ func newExplainPodCommand(s *streams) *cobra.Command {
 	o := &explainPodOptions{}
 	cmd := &cobra.Command{
 		Use:   "pod NAME",
-		Short: "Say which policy put what into a pod of a cluster",
-		Long: `Say of a pod that is there which ServiceInjectionPolicies of its namespace put what
-into it and into which containers; which of them it should have and has not, what
-would be otherwise if it were created now, and how far the rollout has come that
-recreates it; and why the other policies have no part in it.
+		Short: "Show the items that each policy injected into a pod",
+		Long: `Explain an existing pod: the items that each ServiceInjectionPolicy of its namespace
+injected, and their containers; the missing policies, the differences from a pod
+created now, and the progress of the rollout that recreates the pod; and the reasons
+that other policies do not apply.
 
-Marks: ✔ it has what the policy injects, ✗ it has not and would if it were created
-now, ~ the policy is left out for it, · the policy does not select it. What the
-values of Secrets say is not shown.`,
+Marks: ✔ the pod has the items of the policy, ✗ the pod lacks them but would get them
+if created now, ~ the policy is left out for the pod, · the policy does not select the
+pod. Values of Secrets are not shown.`,
 		Example: `  refract explain pod web-7d9978b5c5-7dzsh -n shop
   refract explain pod web-7d9978b5c5-7dzsh -n shop --kubeconfig member-1.yaml -o json`,
 		Args: oneName("pod"),
@@ -82,9 +82,9 @@ func (o *explainPodOptions) run(ctx context.Context, s *streams, name string) er
 	return write(s, explanation)
 }
 
-// gather reads what there is about the pod.
+// gather reads the evidence about the pod.
 func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name string) (*injected.Evidence, error) {
-	pod := &unstructured.Unstructured{} // As it is: it may have fields that this program does not know.
+	pod := &unstructured.Unstructured{} // Unstructured, because the pod may have fields that this program does not know.
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	err := c.Get(ctx, types.NamespacedName{Namespace: o.in(), Name: name}, pod)
 	switch {
@@ -115,20 +115,20 @@ func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name st
 	return &injected.Evidence{Pod: text, Owner: owner, Policies: policies.Items}, nil
 }
 
-// injectionPolicies returns a list to be filled with policies as they are stored: one
-// that cannot be read hides no other.
+// injectionPolicies returns an empty list for unstructured policies: an invalid policy does not prevent the others from
+// being read.
 func injectionPolicies() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy + "List"))
 	return list
 }
 
-// mostOwners is how many owners are asked after: a pod has two at most of
-// Kubernetes' own, and others may add some.
+// mostOwners bounds the owners that are read: a pod has at most two owners of Kubernetes' own kinds, and other
+// controllers may add some.
 const mostOwners = 5
 
-// topOwner returns KIND/NAME of what made the pod in the end. An owner that may not be
-// read, or is gone, is the last that is known.
+// topOwner returns the KIND/NAME of the topmost owner of a pod. If an owner cannot be read or is gone, it is the last
+// result.
 func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructured) (string, error) {
 	top, of := "", metav1.GetControllerOf(pod)
 	for range mostOwners {
@@ -145,9 +145,9 @@ func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructur
 		err = c.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: of.Name}, owner)
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
-			return top, nil // The same.
+			return top, nil // The owner is unreadable or gone.
 		case err != nil:
-			return "", fmt.Errorf("reading %s, which made the pod: %w", top, err)
+			return "", fmt.Errorf("reading %s, the owner of the pod: %w", top, err)
 		}
 		of = metav1.GetControllerOf(owner)
 	}

@@ -7,22 +7,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/fleet/offline/manifest/nearest"
 )
 
-// formats are the forms in which a command can print a result; the first is the
-// one that it prints if it is not told.
+// formats are the output formats of a command's result. The first one is the default.
 type formats[T any] []struct {
 	name  string
 	write func(*streams, T) error
 }
 
-// toStdout is a format that is all for stdout.
+// toStdout adapts a format that writes only to stdout.
 func toStdout[T any](write func(io.Writer, T) error) func(*streams, T) error {
 	return func(s *streams, result T) error { return write(s.out, result) }
 }
 
-// addFlag adds the flag --output, and completion for it.
+// addFlag adds the flag --output and its completion.
 func (f formats[T]) addFlag(cmd *cobra.Command, output *string) {
 	addOutputFlag(cmd, output, f.names())
 }
@@ -35,7 +34,7 @@ func (f formats[T]) names() []string {
 	return names
 }
 
-// find returns the format of this name.
+// find returns the format with this name.
 func (f formats[T]) find(name string) (func(*streams, T) error, error) {
 	for i := range f {
 		if f[i].name == name {
@@ -45,15 +44,13 @@ func (f formats[T]) find(name string) (func(*streams, T) error, error) {
 	return nil, unknownOutput(name, f.names())
 }
 
-// addOutputFlag adds the flag --output for these formats, the first of which is the
-// default.
+// addOutputFlag adds the flag --output for these formats. The first one is the default.
 func addOutputFlag(cmd *cobra.Command, output *string, names []string) {
-	cmd.Flags().StringVarP(output, "output", "o", names[0], "`format` of what is printed: "+strings.Join(names, ", "))
+	cmd.Flags().StringVarP(output, "output", "o", names[0], "`format` of the output: "+strings.Join(names, ", "))
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// unknownOutput is the error of a flag --output whose value is none of those that
-// are known.
+// unknownOutput returns the error for an unknown value of the flag --output.
 func unknownOutput(value string, known []string) error {
 	hint := "it is one of " + strings.Join(known, ", ")
 	if near := nearest.To(value, known); near != "" {

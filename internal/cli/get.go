@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
 )
 
 // getOptions are the flags of get.
@@ -41,30 +41,30 @@ func newGetCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get [KIND[/NAME]... | KIND NAME...]",
 		Short: "Show the status of objects on the clusters",
-		Long: `Show the status of objects on the clusters, as their Propagations on the hub say: a
-line for each object, and a column for each cluster that one of them concerns.
-More clusters than fit are summed up in one column.
+		Long: `Show the status of objects on the clusters, from their Propagations on the hub: a line
+for each object, and a column for each of their clusters. If the columns do not fit,
+one column summarizes all clusters.
 
-Of one object that is named, and of all with -o wide, everything is shown that is
-reported: for each cluster its state, its share of the replicas, the generation
-and the content that it holds, why it is not as it should be, and which changes of
-others were corrected there.
+For a single object given by name, and for all objects with -o wide, the full report is
+shown: for each cluster the state, the share of the replicas, the generation and
+content of the copy, the reason of a problem, and the changes by others that were
+corrected.
 
-  Ready     the cluster has what belongs there, and that is ready
-  Synced    it has what belongs there, and that is not ready yet, or cannot tell
-  Unready   it has what belongs there, and that cannot become ready
-  Pending   it is being written, or waits for something
-  Drifted   it was changed on the cluster, and is not corrected yet
-  Deleting  it is to go from there
+  Ready     the copy is up to date and ready
+  Synced    the copy is up to date, but not ready yet, or its readiness is unknown
+  Unready   the copy is up to date, but cannot become ready
+  Pending   the copy is being written, or waits for something
+  Drifted   the copy was changed on the cluster, and is not corrected yet
+  Deleting  the copy is to be deleted
   Offline   the cluster cannot be reached
-  Failed    it could not be rendered or written
-  -         it does not belong there
+  Failed    the object could not be rendered or written
+  -         the object is not placed on the cluster
 
-The word clusters in place of a kind shows the clusters: whether they are ready,
-how many copies they hold, and what is wrong with them.
+refract get clusters shows the clusters: whether they are ready, the number of their
+copies, and their problems.
 
-The exit code is 1 if an object that is shown failed on a cluster, cannot become
-ready there, or cannot reach it; or if a cluster that is shown is not all right.`,
+The exit code is 1 if a shown object failed on a cluster, cannot become ready there, or
+cannot reach the cluster; or if a shown cluster has a problem.`,
 		Example: `  refract get
   refract get deployments -n shop --watch
   refract get deploy web -n shop
@@ -74,11 +74,11 @@ ready there, or cannot reach it; or if a cluster that is shown is not all right.
 	}
 	f := cmd.Flags()
 	o.cluster.addClusterFlags(cmd, "hub")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace whose objects are shown (default: that of the context)")
-	f.BoolVarP(&o.all, "all-namespaces", "A", false, "objects of all namespaces, and those without one")
-	f.StringVarP(&o.selector, "selector", "l", "", "label `selector`, to leave out what it does not match")
-	f.BoolVar(&o.failed, "failed", false, "leave out all that is as it should be")
-	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and show every change, until interrupted")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace to show (default: that of the context)")
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "show the objects of all namespaces, and those without one")
+	f.StringVarP(&o.selector, "selector", "l", "", "label `selector` to filter by")
+	f.BoolVar(&o.failed, "failed", false, "show only objects or clusters that are not as desired")
+	f.BoolVarP(&o.watch, "watch", "w", false, "keep watching, and show every change, until interrupted")
 	getOutputs.addFlag(cmd, &o.output)
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.ValidArgsFunction = completeObjects(&o.cluster, &o.namespace)
@@ -87,12 +87,12 @@ ready there, or cannot reach it; or if a cluster that is shown is not all right.
 	return cmd
 }
 
-// view is what get shows: objects, or clusters.
+// view is the result of get: objects or clusters.
 type view struct {
 	text     *status.Text
 	objects  *status.Objects
 	clusters *status.Clusters
-	// one is whether one object was asked for by name.
+	// one is true if one object was requested by name.
 	one bool
 }
 
@@ -155,13 +155,12 @@ func (o *getOptions) run(ctx context.Context, s *streams, args []string) error {
 	case len(asked):
 		return o.clusters(ctx, s, c, asked, selector, func(c *status.Clusters) error { return show(&view{text: text, clusters: c}) })
 	default:
-		return withHint(errors.New("clusters and objects cannot be shown together"), "ask for them one after the other")
+		return withHint(errors.New("clusters and objects cannot be shown together"), "show them with separate commands")
 	}
 }
 
-// locate has objects be looked for as kubectl does: in the namespace that is named, or in that of
-// the context, unless all are asked for; and an object whose namespace stands with its name in that.
-// Kinds that have none are found wherever somebody looks.
+// locate sets the namespaces to search as kubectl does: that of --namespace, or that of the context, unless all are
+// requested. A namespace in the argument takes precedence. Cluster-scoped objects are found in any case.
 func (o *getOptions) locate(asked []reference) {
 	if o.all {
 		return
@@ -176,7 +175,7 @@ func (o *getOptions) locate(asked []reference) {
 	}
 }
 
-// sources are the reports on what is asked for.
+// sources returns the reports on the requested objects.
 func (g *objectGetter) sources() []status.Source {
 	switch {
 	case g.o.all:
@@ -195,7 +194,7 @@ func (g *objectGetter) sources() []status.Source {
 	return sources
 }
 
-// width returns how many characters fit a line of the terminal; 0 if it is none.
+// width returns the number of characters in a line of the terminal; 0 if w is not a terminal.
 func width(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(w) {
@@ -208,12 +207,12 @@ func width(w io.Writer) int {
 	return columns
 }
 
-// clusters shows the members that are asked for.
+// clusters shows the requested members.
 func (o *getOptions) clusters(
 	ctx context.Context, s *streams, c client.Client, asked []reference, selector labels.Selector, show func(*status.Clusters) error,
 ) error {
 	if o.watch {
-		return withHint(errors.New("--watch shows objects, and not clusters"), "kubectl get federatedclusters --watch follows their conditions")
+		return withHint(errors.New("--watch shows only objects, not clusters"), "kubectl get federatedclusters --watch follows their conditions")
 	}
 	members := &corev1alpha1.FederatedClusterList{}
 	if err := c.List(ctx, members, client.MatchingLabelsSelector{Selector: selector}); err != nil {
@@ -231,7 +230,7 @@ func (o *getOptions) clusters(
 		result.Clusters = slices.DeleteFunc(result.Clusters, func(c status.Cluster) bool { return c.Right() })
 	}
 	if len(result.Clusters) == 0 && o.isText() {
-		o.nothing(s, len(members.Items), "cluster is as it should be", "clusters are as they should be", "no cluster has joined that is asked for")
+		o.nothing(s, len(members.Items), "cluster is as desired", "clusters are as desired", "no matching cluster has joined")
 		return nil
 	}
 	if err := show(result); err != nil {
@@ -243,7 +242,7 @@ func (o *getOptions) clusters(
 	return nil
 }
 
-// chosenMembers returns those that are asked for by name; all if none is.
+// chosenMembers returns the members that are requested by name, or all if no name is given.
 func chosenMembers(members []corev1alpha1.FederatedCluster, asked []reference) ([]corev1alpha1.FederatedCluster, error) {
 	var chosen []corev1alpha1.FederatedCluster
 	names := make([]string, len(members))
@@ -269,7 +268,7 @@ func chosenMembers(members []corev1alpha1.FederatedCluster, asked []reference) (
 
 func (o *getOptions) isText() bool { return o.output == "text" || o.output == "wide" }
 
-// nothing says why there is nothing to show.
+// nothing writes the reason for an empty result.
 func (o *getOptions) nothing(s *streams, n int, one, many, none string) {
 	if o.failed && n > 0 {
 		fmt.Fprintln(s.err, output.Count(n, one, many))
@@ -283,7 +282,7 @@ type objectGetter struct {
 	o        *getOptions
 	s        *streams
 	client   client.WithWatch
-	texts    []string // What was asked for, as it was written.
+	texts    []string // The arguments, expanded to KIND or KIND/NAME.
 	asked    []reference
 	selector labels.Selector
 	text     *status.Text
@@ -298,7 +297,7 @@ func (g *objectGetter) run(ctx context.Context) error {
 	if g.o.watch {
 		err := status.Follow(ctx, g.client, func(events []status.Event) (bool, error) { return false, g.see(ctx, events) }, g.sources()...)
 		if errors.Is(err, context.Canceled) {
-			return nil // How a person ends it.
+			return nil // The user has interrupted the command.
 		}
 		return err
 	}
@@ -319,7 +318,7 @@ func (g *objectGetter) run(ctx context.Context) error {
 	return nil
 }
 
-// see shows what is there, and later what has changed.
+// see shows the present objects at first, and later the changed ones.
 func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 	if g.shown == nil {
 		g.shown = map[types.UID]bool{}
@@ -356,7 +355,7 @@ func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 			return nil
 		}
 		if g.o.isText() {
-			g.o.nothing(g.s, total, "object is as it should be", "objects are as they should be", g.none())
+			g.o.nothing(g.s, total, "object is as desired", "objects are as desired", g.none())
 			return nil
 		}
 	}
@@ -366,7 +365,7 @@ func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 	return g.show(&view{text: g.text, objects: objects, one: one})
 }
 
-// none says that there is nothing.
+// none returns the message for an empty hub or namespace.
 func (g *objectGetter) none() string {
 	if g.o.all {
 		return "nothing is propagated"
@@ -374,8 +373,7 @@ func (g *objectGetter) none() string {
 	return fmt.Sprintf("nothing is propagated in namespace %s; -A shows all namespaces", g.o.namespace)
 }
 
-// choose returns the objects that are asked for. At first nothing that is asked for
-// may be missing.
+// choose returns the requested objects. The first call returns an error if a requested object does not exist.
 func (g *objectGetter) choose(ctx context.Context, objects []*status.Object) ([]*status.Object, error) {
 	chosen := objects
 	if len(g.asked) > 0 {
@@ -399,12 +397,12 @@ func (g *objectGetter) choose(ctx context.Context, objects []*status.Object) ([]
 		return nil, err
 	}
 	if len(matching) == 0 && !g.begun {
-		return nil, errors.New("no object that is propagated is chosen by these flags")
+		return nil, errors.New("no propagated object matches these flags")
 	}
 	return matching, nil
 }
 
-// notReported is the error for an object, or a kind, on which nothing is reported.
+// notReported returns the error for an object or kind without a report.
 func notReported(text string, r *reference, objects []*status.Object) error {
 	names := map[string]string{}
 	for _, o := range objects {
@@ -427,8 +425,7 @@ func notReported(text string, r *reference, objects []*status.Object) error {
 	return withHint(fmt.Errorf("object %q is not propagated", text), hint)
 }
 
-// matchLabels returns those of the objects whose labels on the hub the selector
-// matches.
+// matchLabels returns the objects whose labels on the hub match the selector.
 func matchLabels(ctx context.Context, c client.Client, selector labels.Selector, objects []*status.Object) ([]*status.Object, error) {
 	matching := map[types.UID]bool{}
 	listed := map[schema.GroupVersionKind]bool{}

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// memberToken is one of Refract's account on a member.
+// memberToken is a token of Refract's account on a member.
 const memberToken = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6a3ViZS1hZG1pcmFsLXN5c3RlbTpyZWZyYWN0LW1lbWJlciIsImlhdCI6MSwiZXhwIjoyfQ.c2ln"
 
-// clusterTypes are those that a cluster serves that Refract is installed in, or has an account on.
+// clusterTypes are the types of a cluster with an installation or an account of Refract.
 var clusterTypes = slices.Concat(fakeTypes, []fakeType{
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}},
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "services", Kind: "Service", Namespaced: true}},
@@ -42,9 +42,9 @@ var clusterTypes = slices.Concat(fakeTypes, []fakeType{
 
 var admissionTypes = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 
-// silence is when clusters give no answer: to one of their requests, and to those after it unless it is that one alone.
+// silence makes clusters leave requests unanswered: one request, and all later ones unless alone is set.
 type silence struct {
-	at    int64 // 0 is never.
+	at    int64 // The number of the request; 0 for none.
 	alone bool
 
 	asked atomic.Int64
@@ -68,21 +68,21 @@ func (s *silence) before(h http.Handler) http.Handler {
 	})
 }
 
-// hangs are commands, and the hub and the member that they ask. MEMBER stands for the address of the member.
+// hangs are commands with the objects on their hub. MEMBER stands for the address of the member.
 var hangs = map[string]struct {
 	args string
 	hub  string
-	// left is what else the end may say, beside that the time was over.
+	// left is a pattern for other allowed errors, in addition to the error about the timeout.
 	left string
 }{
 	"install":   {args: "install --image registry.example.com/refract", left: `is not ready: `},
 	"uninstall": {args: "uninstall --purge --yes", hub: hubWithMember},
-	"join":      {args: "join eu-2 --member-kubeconfig MEMBER", left: `is not ready after 100ms: |may stay|has joined: `},
+	"join":      {args: "join eu-2 --member-kubeconfig MEMBER", left: `is not ready after 100ms: |may remain|has joined: `},
 	"joinAs":    {args: "join eu-2 --member-kubeconfig MEMBER --existing-credentials", left: `is not ready after 100ms: |has joined: `},
 	"replaces":  {args: "join eu-2 --replaces eu-1", hub: hubWithMember, left: `is not ready after 100ms: `},
 	"renewAll":  {args: "join --renew-all --member-kubeconfig MEMBER", hub: hubWithMember, left: `: not renewed: |is not ready after `},
-	"unjoin":    {args: "unjoin eu-1 --yes", hub: hubWithMember, left: `has not left after 100ms: |stays|may stay`},
-	"force":     {args: "unjoin eu-1 --force", hub: hubWithMember, left: `may stay`},
+	"unjoin":    {args: "unjoin eu-1 --yes", hub: hubWithMember, left: `has not left after 100ms: |stays|may remain`},
+	"force":     {args: "unjoin eu-1 --force", hub: hubWithMember, left: `may remain`},
 	"wait":      {args: "wait deployment/web -n shop", hub: hubWithMember, left: `is not propagated after 100ms: `},
 	"rollout":   {args: "rollout status deployment/web -n shop --wait", hub: hubWithMember, left: `not complete after 100ms`},
 }
@@ -115,8 +115,9 @@ kind: Deployment
 metadata: {name: web, namespace: shop}
 `
 
-// TestEveryCommandEndsWhereverItWaits: at whichever request a cluster falls silent, the command ends soon after its --timeout, or after
-// it was interrupted, and says how far it has come and what to do. Of a cluster that has not joined nothing is left unsaid.
+// TestEveryCommandEndsWhereverItWaits: a command ends soon after its --timeout or an interrupt, at whichever request a
+// cluster stops answering. Its error describes the progress and the next step. For a cluster that has not joined, the
+// error names everything that remains.
 func TestEveryCommandEndsWhereverItWaits(t *testing.T) {
 	for name, tc := range hangs {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +145,7 @@ type hung struct {
 	args, hub, left string
 }
 
-// run runs the command, and returns how many requests it made.
+// run runs the command, and returns the number of its requests.
 func (h *hung) run(s *silence, interrupt bool) int64 {
 	h.t.Helper()
 	s.begun, s.over = make(chan struct{}), make(chan struct{})
@@ -185,14 +186,14 @@ func (h *hung) run(s *silence, interrupt bool) int64 {
 	return s.asked.Load()
 }
 
-// check fails the test unless what was said says how far the command has come.
+// check fails the test unless the output describes the progress of the command.
 func (h *hung) check(s *silence, interrupt bool, code int, text string, hub, member *fakeHub) {
 	h.t.Helper()
 	fail := func(why string) {
 		h.t.Helper()
 		h.t.Errorf("refract %s: silence at request %d (alone %t, interrupt %t): %s; exit code %d, and it said:\n%s", h.args, s.at, s.alone, interrupt, why, code, text)
 	}
-	want := `(?m)^error: the --timeout of 100ms was over, and .*\n(.*\n)?hint: .`
+	want := `(?m)^error: the --timeout of 100ms expired, and .*\n(.*\n)?hint: .`
 	if interrupt {
 		want = `(?m)^error: interrupted, and .*\nhint: .`
 	}
@@ -200,7 +201,7 @@ func (h *hung) check(s *silence, interrupt bool, code int, text string, hub, mem
 		want += "|" + h.left
 	}
 	switch {
-	case code == exitOK && s.alone: // It goes without that answer.
+	case code == exitOK && s.alone: // The command does not need that answer.
 	case s.at > 0 && (code == exitOK || !regexp.MustCompile(want).MatchString(text)):
 		fail("want " + want)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// needHub are the commands and flags whose examples need an API server, or take
-// very long. Of these it is only tested that the command line would be understood.
+// needHub are the commands and flags whose examples need an API server or take very long. For these, the test only
+// parses the command line.
 var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "approve", "get", "wait", "snapshot", "rollout", "ui", "pod", "migrate", "install", "uninstall", "--hub", "--conversion", "--against"}
 
 // TestHelpExamples runs every example in the help of every command.
@@ -27,7 +27,7 @@ func TestHelpExamples(t *testing.T) {
 			}
 		}
 		for _, c := range cmd.Commands() {
-			if c.Name() != "completion" { // Its texts are cobra's.
+			if c.Name() != "completion" { // Cobra provides its texts.
 				walk(c)
 			}
 		}
@@ -64,9 +64,9 @@ func runExample(t *testing.T, root *cobra.Command, line string) {
 	}
 }
 
-// exampleFolder copies examples/override, and examples/injection, examples/evolution,
-// examples/conversion and the pizza's policy into it, in which the examples of the help can
-// be tried, and returns what kustomize build would print of the shop.
+// exampleFolder returns a folder for the examples of the help, and the output of kustomize build for the shop. The
+// folder has copies of examples/override, examples/injection, examples/evolution, examples/conversion and the policy of
+// the pizza.
 func exampleFolder(t *testing.T) (dir, shop string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -18,14 +18,14 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/hub"
-	"refract.dev/internal/member"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/hub"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/status"
 )
 
-// hubConfig returns how to reach the hub, and returns an error if nothing answers
-// there. It asks for nothing that only some may read.
+// hubConfig returns the configuration of the hub's client. It returns an error if the hub does not answer. Its request
+// needs no special rights.
 func hubConfig(ctx context.Context, c *clusterFlags) (*rest.Config, *discovery.DiscoveryClient, error) {
 	return reach(ctx, "hub", c)
 }
@@ -36,7 +36,7 @@ func reach(ctx context.Context, what string, c *clusterFlags) (*rest.Config, *di
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated does not matter to who only lists it.
+	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types do not matter for lists.
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +49,7 @@ func reach(ctx context.Context, what string, c *clusterFlags) (*rest.Config, *di
 	return cfg, disco, nil
 }
 
-// clusterClient returns a client of the cluster that the flags name.
+// clusterClient returns a client for the cluster of the flags.
 func clusterClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
 	cfg, _, err := reach(ctx, "cluster", c)
 	if err != nil {
@@ -58,7 +58,7 @@ func clusterClient(ctx context.Context, c *clusterFlags) (client.WithWatch, erro
 	return watchingClient(cfg)
 }
 
-// hubClient returns a client of the hub that the flags name.
+// hubClient returns a client for the hub of the flags.
 func hubClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
 	cfg, _, err := hubConfig(ctx, c)
 	if err != nil {
@@ -68,7 +68,7 @@ func hubClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
 }
 
 func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
-	ctrllog.SetLogger(logr.Discard()) // Without one the library complains after a while that it has none.
+	ctrllog.SetLogger(logr.Discard()) // Without a logger, the library writes a warning after a while.
 	scheme, err := hub.Scheme()
 	if err != nil {
 		return nil, err
@@ -80,8 +80,7 @@ func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
 	return c, nil
 }
 
-// reports are the sources of what is reported on the objects of a namespace; of all
-// objects if it is empty.
+// reports returns the sources of the reports on the objects of a namespace, or on all objects if it is empty.
 func reports(namespace string) []status.Source {
 	if namespace != "" {
 		return []status.Source{status.Propagations(namespace)}
@@ -89,7 +88,7 @@ func reports(namespace string) []status.Source {
 	return []status.Source{status.Propagations(""), status.ClusterPropagations()}
 }
 
-// reported reads what is reported on objects.
+// reported reads the reports on objects.
 func reported(ctx context.Context, c client.Client, namespace string) ([]*status.Object, error) {
 	records, err := status.List(ctx, c, reports(namespace)...)
 	if err != nil {
@@ -108,17 +107,16 @@ func objectsOf(records []client.Object) []*status.Object {
 	return objects
 }
 
-// explainHub adds what to do.
+// explainHub adds advice to an error.
 func explainHub(err error) error {
 	if errors.Is(err, status.ErrNoHub) {
-		return withHint(err, "start `refract run` against it once: it installs what is needed")
+		return withHint(err, "start `refract run` against it once to install the CustomResourceDefinitions")
 	}
 	return err
 }
 
-// parseAsked reads what a command is asked for, as kubectl does: KIND/NAME..., or KIND[,KIND...]
-// with names after it or without. It returns each as KIND or KIND/NAME, too. The name of a KIND
-// that stands alone is empty.
+// parseAsked parses the arguments of a command as kubectl does: KIND/NAME..., or KIND[,KIND...] with or without names
+// after it. It also returns each as the text KIND or KIND/NAME. The name of a KIND without a name is empty.
 func parseAsked(args []string) (texts []string, asked []reference, err error) {
 	texts = args
 	if len(args) > 0 && !strings.ContainsAny(args[0], "/ ") {
@@ -136,7 +134,7 @@ func parseAsked(args []string) (texts []string, asked []reference, err error) {
 	return texts, asked, nil
 }
 
-// spelledOut returns kinds with the names after them as KIND/NAME each.
+// spelledOut combines kinds with the names after them to KIND/NAME.
 func spelledOut(args []string) ([]string, error) {
 	kinds, names := strings.Split(args[0], ","), args[1:]
 	if len(names) == 0 {
@@ -146,8 +144,8 @@ func spelledOut(args []string) ([]string, error) {
 	for _, kind := range kinds {
 		for _, name := range names {
 			if strings.Contains(name, "/") {
-				return nil, withHint(fmt.Errorf("%q stands after %q, which is a kind of its own", name, args[0]),
-					fmt.Sprintf("%s/NAME for one object of that kind, or the names alone after it", kind))
+				return nil, withHint(fmt.Errorf("%q names a kind, but follows the kind %q", name, args[0]),
+					fmt.Sprintf("use %s/NAME, or only names after the kind", kind))
 			}
 			texts = append(texts, kind+"/"+name)
 		}
@@ -155,8 +153,7 @@ func spelledOut(args []string) ([]string, error) {
 	return texts, nil
 }
 
-// parseKindOrReference is parseReference for those who take a KIND alone, too: its
-// name is then empty.
+// parseKindOrReference is parseReference that also accepts a KIND alone. Its name is then empty.
 func parseKindOrReference(text string) (reference, error) {
 	if text == "" || strings.ContainsAny(text, "/ ") {
 		return parseReference(text)
@@ -166,7 +163,7 @@ func parseKindOrReference(text string) (reference, error) {
 	return r, err
 }
 
-// means reports whether the object is meant.
+// means reports whether r refers to the object.
 func (r *reference) means(o *status.Object) bool {
 	gk := o.GroupKind()
 	return (r.matchesKind(strings.ToLower(gk.Kind)) || r.kind == o.Resource) &&
@@ -175,7 +172,7 @@ func (r *reference) means(o *status.Object) bool {
 		(r.name == "" || r.name == o.Name)
 }
 
-// meansClusters reports whether members are meant, rather than objects.
+// meansClusters reports whether r refers to members rather than objects.
 func (r *reference) meansClusters() bool {
 	switch r.kind {
 	case "cluster", "clusters", "federatedcluster", "federatedclusters", "fcluster":
@@ -191,10 +188,10 @@ type hubType struct {
 	namespaced bool
 }
 
-// typesOf returns the types of the hub that the kind of a reference can mean.
+// typesOf returns the types of the hub that match the kind of a reference.
 func typesOf(disco discovery.DiscoveryInterface, r *reference) ([]hubType, error) {
 	lists, err := discovery.ServerPreferredResources(disco)
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // What is aggregated may be down.
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // An aggregated API may be unavailable.
 		return nil, fmt.Errorf("discovering the types of the hub: %w", err)
 	}
 	var found []hubType
@@ -221,7 +218,7 @@ func typesOf(disco discovery.DiscoveryInterface, r *reference) ([]hubType, error
 		if near := nearest.To(r.kind, known); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
-		return nil, withHint(fmt.Errorf("the hub has no kind %q that could be propagated", r.kind), hint)
+		return nil, withHint(fmt.Errorf("the hub has no propagatable kind %q", r.kind), hint)
 	}
 	return found, nil
 }
@@ -230,17 +227,16 @@ func (r *reference) meansResource(resource *metav1.APIResource) bool {
 	return r.matchesKind(strings.ToLower(resource.Kind)) || r.kind == resource.Name || slices.Contains(resource.ShortNames, r.kind)
 }
 
-// Completion of what the hub knows.
+// Shell completion with data from the hub.
 
-// completeObjects completes the objects that are reported on; those named already
-// excepted.
+// completeObjects completes the objects with reports, except those that are already given.
 func completeObjects(of *clusterFlags, namespace *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namesAfter(args, status.Names(peekReports(of, *namespace))), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeNamespaces completes the namespaces of objects that are reported on.
+// completeNamespaces completes the namespaces of objects with reports.
 func completeNamespaces(of *clusterFlags) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string
@@ -274,7 +270,7 @@ func completeMember(of *clusterFlags) cobra.CompletionFunc {
 	}
 }
 
-// peekReports is reported for completion, which waits for nobody for long.
+// peekReports is reported for completion, with a short timeout.
 func peekReports(of *clusterFlags, namespace string) []*status.Object {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -30,8 +30,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// fakeHub is an API server with a few types, for what commands do with a hub:
-// nothing acts on what it holds but the test.
+// fakeHub is an API server with a few types, for tests of commands. No controllers run; only the test changes its
+// objects.
 type fakeHub struct {
 	*httptest.Server
 
@@ -40,7 +40,7 @@ type fakeHub struct {
 	objects map[fakeKey]*unstructured.Unstructured
 	log     []fakeEvent
 	types   []fakeType
-	// before, if set, is called for each request that is not for reading.
+	// before, if set, is called for each write request.
 	before func(method, resource string)
 }
 
@@ -56,13 +56,13 @@ type fakeEvent struct {
 	object    *unstructured.Unstructured
 }
 
-// fakeType is one that the fake hub serves.
+// fakeType is a type that the fake hub serves.
 type fakeType struct {
 	gv       schema.GroupVersion
 	resource metav1.APIResource
 }
 
-// fakeTypes are what the fake hub serves.
+// fakeTypes are the types that the fake hub serves by default.
 var fakeTypes = []fakeType{
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "namespaces", Kind: "Namespace", ShortNames: []string{"ns"}}},
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "secrets", Kind: "Secret", Namespaced: true}},
@@ -84,12 +84,12 @@ var fakeTypes = []fakeType{
 	{corev1alpha1.GroupVersion, metav1.APIResource{Name: "clusterpropagationpolicies", Kind: "ClusterPropagationPolicy"}},
 }
 
-// newFakeHub returns a hub that holds the objects.
+// newFakeHub returns a hub with the objects.
 func newFakeHub(objects []*unstructured.Unstructured) *fakeHub {
 	return startFakeHub(objects, fakeTypes, func(h http.Handler) http.Handler { return h })
 }
 
-// startFakeHub is newFakeHub with other types, and something before the handler of all requests.
+// startFakeHub is newFakeHub with other types and with middleware for all requests.
 func startFakeHub(objects []*unstructured.Unstructured, types []fakeType, behind func(http.Handler) http.Handler) *fakeHub {
 	h := &fakeHub{objects: map[fakeKey]*unstructured.Unstructured{}, types: types}
 	h.changed = sync.NewCond(&h.mu)
@@ -102,14 +102,14 @@ func startFakeHub(objects []*unstructured.Unstructured, types []fakeType, behind
 	return h
 }
 
-// put creates the object, or replaces it.
+// put creates or replaces the object.
 func (h *fakeHub) put(o *unstructured.Unstructured) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.store(h.key(o), o)
 }
 
-// remove removes the object that has the same name.
+// remove removes the object with the same name.
 func (h *fakeHub) remove(o *unstructured.Unstructured) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,7 +196,7 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func answer(w io.Writer, body any) {
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		panic(http.ErrAbortHandler) // The client has gone.
+		panic(http.ErrAbortHandler) // The client has closed the connection.
 	}
 }
 
@@ -208,7 +208,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// discover answers what the hub serves, if that was asked.
+// discover answers discovery requests, and reports whether the request was one.
 func (h *fakeHub) discover(w io.Writer, path []string) bool {
 	gv := schema.GroupVersion{}
 	switch {
@@ -257,7 +257,7 @@ func (h *fakeHub) get(w http.ResponseWriter, key fakeKey) {
 	answer(w, o.Object)
 }
 
-// asked reports whether a list or watch is about the object.
+// asked reports whether a list or watch request matches the object.
 func asked(r *http.Request, key fakeKey, resource string, o *unstructured.Unstructured) bool {
 	query := r.URL.Query()
 	selector, err := labels.Parse(query.Get("labelSelector"))
@@ -335,8 +335,7 @@ func (h *fakeHub) watch(w http.ResponseWriter, r *http.Request, key fakeKey) {
 	}
 }
 
-// onDone calls f when the client of the request has gone, unless what it returns is
-// called before.
+// onDone calls f when the client closes the connection, unless cancel is called before.
 func onDone(r *http.Request, f func()) (cancel func()) {
 	over := make(chan struct{})
 	go func() {
@@ -355,7 +354,7 @@ func flush(w http.ResponseWriter) {
 	}
 }
 
-// write answers requests that change something.
+// write answers write requests.
 func (h *fakeHub) write(w http.ResponseWriter, r *http.Request, key fakeKey) {
 	h.mu.Lock()
 	before := h.before
@@ -392,7 +391,7 @@ func (h *fakeHub) write(w http.ResponseWriter, r *http.Request, key fakeKey) {
 
 func (h *fakeHub) create(w http.ResponseWriter, key fakeKey, body []byte) {
 	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(body); err != nil { // Types of Kubernetes come as protocol buffers.
+	if err := o.UnmarshalJSON(body); err != nil { // Clients encode Kubernetes' own types as protocol buffers.
 		typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
 			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
@@ -434,7 +433,7 @@ func (h *fakeHub) delete(w http.ResponseWriter, key fakeKey, o *unstructured.Uns
 	answer(w, o.Object)
 }
 
-// apply takes what is applied by a server-side apply as the whole of the object.
+// apply treats the body of a server-side apply as the whole object.
 func (h *fakeHub) apply(w http.ResponseWriter, r *http.Request, key fakeKey, was *unstructured.Unstructured, body []byte) {
 	applied := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(body, &applied.Object); err != nil {
@@ -452,7 +451,7 @@ func (h *fakeHub) apply(w http.ResponseWriter, r *http.Request, key fakeKey, was
 	answer(w, h.objects[key].Object)
 }
 
-// patch takes merge patches.
+// patch applies merge patches.
 func (h *fakeHub) patch(w http.ResponseWriter, key fakeKey, o *unstructured.Unstructured, body []byte) {
 	patch := &metav1.PartialObjectMetadata{}
 	text, err := o.MarshalJSON()
@@ -477,7 +476,7 @@ func (h *fakeHub) patch(w http.ResponseWriter, key fakeKey, o *unstructured.Unst
 	}
 }
 
-// kubeconfig returns one for the hub, with a token.
+// kubeconfig returns a kubeconfig for the hub, with a token.
 func (h *fakeHub) kubeconfig() string {
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
 	return fmt.Sprintf(`apiVersion: v1

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/preview"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/preview"
 )
 
 // injectOptions are the flags of inject.
@@ -25,27 +25,27 @@ func newInjectCommand(s *streams) *cobra.Command {
 	o := &injectOptions{}
 	cmd := &cobra.Command{
 		Use:   "inject -f FILE",
-		Short: "Show what ServiceInjectionPolicies give to pods",
-		Long: `Show what pods get from the ServiceInjectionPolicies of their namespace: the pods
-of the input, and for each workload the pod that would be made of its template,
-with what the webhook of refract run --injection would add. No API server is
-asked, and the defaults that one fills in are not added.
+		Short: "Show the effect of ServiceInjectionPolicies on pods",
+		Long: `Show the effect of ServiceInjectionPolicies on the pods of their namespace: the pods
+of the input, and for each workload a pod of its template, with the additions by the
+webhook of refract run --injection. The command contacts no API server, and does not
+add the defaults of an API server.
 
-The input holds pods, or anything with a pod template (a Deployment, ReplicaSet,
-StatefulSet, DaemonSet, Job, CronJob, ReplicationController, PodTemplate or a
-custom kind), and the policies. A Service completes a policy with implicit: true.
-A policy that still says extensions/v1beta1, as the proposal did, is read as what
-it is today. Manifests that name no namespace are in the one of -n. Policies are
-applied by name, unless their manifests come from an API server and tell their age.
+The input consists of pods, or any objects with a pod template (a Deployment,
+ReplicaSet, StatefulSet, DaemonSet, Job, CronJob, ReplicationController, PodTemplate or
+a custom kind), and the policies. A Service completes a policy with implicit: true. A
+policy with the API version extensions/v1beta1 of the proposal is read as the current
+version. Manifests without a namespace belong to that of -n. Policies are applied by
+name, or by age if their manifests come from an API server and have a creation time.
 
-Pods go to stdout; a pod that no policy selects is shown as it is. What is left out
-goes to stderr, and why: a policy that says something else than the pod does is
-left out for this pod, whole, and the others are applied. That is no failure: the
-exit code is 0. It is 1 if a pod is refused (onConflict: Reject) or a policy is not
-valid, which is then left out; and 2 if the input cannot be read.
+Pods go to stdout; a pod that no policy selects is shown unchanged. Policies that are
+left out go to stderr, with the reason: a policy that conflicts with a pod is left out
+entirely for this pod, and the others are applied. The exit code is then still 0. It is
+1 if a pod is rejected (onConflict: Reject) or a policy is invalid and therefore left
+out, and 2 if the input cannot be read.
 
-With -o diff only the pods that get something are shown, as a unified diff with who
-adds what; with -o json one document has the pods, the policies left out with the
+With -o diff, only pods with additions are shown, as a unified diff with the policy of
+each addition; with -o json, one document has the pods, the policies left out with the
 reason, the errors and the warnings.`,
 		Example: `  refract inject -f injection/source-document/pod -n myns
   refract inject -f injection/shop -o diff
@@ -56,7 +56,7 @@ reason, the errors and the warnings.`,
 	}
 	f := cmd.Flags()
 	o.inputs.addFileFlag(cmd)
-	f.StringVarP(&o.namespace, "namespace", "n", "default", "`name` of the namespace of manifests that name none")
+	f.StringVarP(&o.namespace, "namespace", "n", "default", "`name` of the namespace of manifests without one")
 	injectOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("namespace", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namespaces(o.inputs.peek()), cobra.ShellCompDirectiveNoFileComp
@@ -64,7 +64,7 @@ reason, the errors and the warnings.`,
 	return cmd
 }
 
-// injectResult is what inject shows.
+// injectResult is the result of inject.
 type injectResult struct {
 	evaluation *preview.Evaluation
 	result     *preview.Result
@@ -101,13 +101,13 @@ func (o *injectOptions) run(s *streams) error {
 	return o.show(s, set, problems, write)
 }
 
-// inInjectionPolicy reports whether a problem is one of what a policy says. The
-// policy is then without effect, in a cluster as well, and pods go without it.
+// inInjectionPolicy reports whether a problem concerns the spec of a policy. Such a policy has no effect, as in a
+// cluster, and pods are created without it.
 func inInjectionPolicy(p *manifest.Problem) bool {
 	return p.Kind == refractv1beta1.KindServiceInjectionPolicy && strings.HasPrefix(p.Field, "spec")
 }
 
-// show shows what pods get. The problems are those of policies.
+// show shows the injections into pods. The problems are those of policies.
 func (o *injectOptions) show(s *streams, set *manifest.Set, problems []*manifest.Problem, write func(*streams, *injectResult) error) error {
 	evaluation := preview.Evaluate(set)
 	result := evaluation.Result(set, problems)
@@ -116,7 +116,7 @@ func (o *injectOptions) show(s *streams, set *manifest.Set, problems []*manifest
 	}
 	for i := range result.Skipped {
 		switch skipped := &result.Skipped[i]; {
-		case skipped.Refused: // It is among the errors.
+		case skipped.Refused: // It is also an error.
 		case skipped.Deliberate:
 			fmt.Fprintf(s.err, "note: %s\n", skipped)
 		default:

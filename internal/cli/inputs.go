@@ -14,42 +14,42 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"refract.dev/internal/hub"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/hub"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/tree"
 )
 
-// inputs are the flags that say what a command reads.
+// inputs are the flags for the input of a command.
 type inputs struct {
 	files   []string
-	hub     bool         // Whether a hub is read.
-	cluster clusterFlags // Which. One that is given says that a hub is read, too.
+	hub     bool         // Whether the command reads a hub.
+	cluster clusterFlags // The hub. Each of these flags implies that a hub is read.
 }
 
-// addFlags adds the flags, and completion for them.
+// addFlags adds the flags and their completion.
 func (in *inputs) addFlags(cmd *cobra.Command) {
 	in.addFileFlag(cmd)
 	cmd.Flags().BoolVar(&in.hub, "hub", false,
-		"read policies, clusters and objects on a hub, as with any of the flags that say which; what -f names is laid over them")
+		"read policies, clusters and objects from a hub, as with any flag that selects one; the manifests of -f overlay them")
 	in.cluster.addClusterFlags(cmd, "hub")
 }
 
-// addFileFlag adds the flag for files alone, and completion for it.
+// addFileFlag adds only the flag for files and its completion.
 func (in *inputs) addFileFlag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&in.files, "filename", "f", nil, "`file` or folder to read, or - for stdin; may be repeated")
 	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
 }
 
-// given reports whether there is something to read.
+// given reports whether the flags name any input.
 func (in *inputs) given() bool { return len(in.files) > 0 || in.live() }
 
 // live reports whether a hub is read.
 func (in *inputs) live() bool { return in.hub || in.cluster.given() }
 
-// read reads what the flags name, or returns all problems with it. Problems of what
-// a hub holds already are warnings.
+// read reads the input, and returns all problems with the files as an error. Problems with the content of a hub are
+// warnings.
 func (in *inputs) read(ctx context.Context, s *streams) (*manifest.Set, error) {
 	r, err := in.open(ctx, s)
 	if err != nil {
@@ -59,21 +59,21 @@ func (in *inputs) read(ctx context.Context, s *streams) (*manifest.Set, error) {
 	return r.set, problemsAsError(r.problems)
 }
 
-// input is what was read, and what can be laid over it.
+// input is the content of the input, which files can be laid over.
 type input struct {
 	set *manifest.Set
-	// problems are those of files, stored those of what a hub holds.
+	// problems are the problems with files, and stored the problems with the content of a hub.
 	problems, stored []*manifest.Problem
-	// scope knows the kinds of the hub; nil without one.
+	// scope returns the scope of the hub's kinds; nil without a hub.
 	scope func(schema.GroupKind) (namespaced, known bool)
 }
 
-// open is read for those who make something of the problems. The error is for
-// what could not be read at all.
+// open is read for callers that handle the problems themselves. Its error means that the input could not be read at
+// all.
 func (in *inputs) open(ctx context.Context, s *streams) (*input, error) {
 	if !in.given() {
 		return nil, withHint(errors.New("there is nothing to read"),
-			"-f names a file, a folder, or - for stdin; --hub reads the hub that kubectl would ask")
+			"-f names a file, a folder, or - for stdin; --hub reads the cluster of kubectl")
 	}
 	r := &input{set: &manifest.Set{}}
 	if in.live() {
@@ -88,14 +88,14 @@ func (in *inputs) open(ctx context.Context, s *streams) (*input, error) {
 	return r, nil
 }
 
-// with lays what is in files over the input, and returns the problems with them.
+// with lays the content of files over the input, and returns the problems with the files.
 func (r *input) with(files []string, s *streams) (*manifest.Set, []*manifest.Problem) {
 	over, problems := manifest.ReadFor(r.scope, files, s.in)
 	return r.set.Overlay(over), problems
 }
 
-// warn tells the problems of what a hub holds, but of what something else was laid
-// over in the set, and what is no longer written as it is in the set.
+// warn writes the notes of the set and the problems with the content of the hub, except those of objects that were
+// replaced in the set.
 func (r *input) warn(s *streams, set *manifest.Set) {
 	for _, n := range set.Notes {
 		fmt.Fprintf(s.err, "warning: %s\n", n)
@@ -105,7 +105,7 @@ func (r *input) warn(s *streams, set *manifest.Set) {
 	}
 }
 
-// left returns the problems of what a hub holds that are still there in the set.
+// left returns the problems with those objects of the hub that are not replaced in the set.
 func (r *input) left(set *manifest.Set) []*manifest.Problem {
 	return slices.DeleteFunc(slices.Clone(r.stored), func(p *manifest.Problem) bool {
 		return slices.ContainsFunc(set.Manifests, func(o manifest.Object) bool {
@@ -114,10 +114,10 @@ func (r *input) left(set *manifest.Set) []*manifest.Problem {
 	})
 }
 
-// liveFile stands for the name of a file where something was read from a hub.
+// liveFile is used in place of a file name for objects of a hub.
 const liveFile = "hub"
 
-// hubContents reads what Refract acts on from the hub that the flags name.
+// hubContents reads the objects that Refract acts on from the hub of the flags.
 func hubContents(ctx context.Context, c *clusterFlags) (*hub.Contents, error) {
 	cfg, err := c.restConfig()
 	if err != nil {
@@ -129,7 +129,7 @@ func hubContents(ctx context.Context, c *clusterFlags) (*hub.Contents, error) {
 	return hub.Read(ctx, cfg)
 }
 
-// problemsAsError joins problems with their hints; nil if there is none.
+// problemsAsError joins problems with their hints; nil without problems.
 func problemsAsError(problems []*manifest.Problem) error {
 	errs := make([]error, len(problems))
 	for i, p := range problems {
@@ -138,11 +138,11 @@ func problemsAsError(problems []*manifest.Problem) error {
 	return errors.Join(errs...)
 }
 
-// patience is how long completion waits for a hub.
+// patience bounds the time that completion waits for a hub.
 const patience = time.Second
 
-// peek reads what it can without waiting for anybody for long, for completion.
-// Problems are for the command to report.
+// peek reads the available input with a short timeout, for completion. It ignores problems, because the command itself
+// reports them.
 func (in *inputs) peek() *manifest.Set {
 	files := slices.DeleteFunc(slices.Clone(in.files), func(name string) bool { return name == manifest.Stdin })
 	set, _ := manifest.Read(files, nil)
@@ -159,19 +159,19 @@ func (in *inputs) peek() *manifest.Set {
 	return live.Overlay(set)
 }
 
-// selection are the arguments and flags that choose objects of the input.
+// selection are the arguments and flags that select objects of the input.
 type selection struct {
 	namespace string
 	selector  string
-	objects   []string // KIND/NAME, or kinds with names after them.
+	objects   []string // KIND/NAME, or kinds followed by names.
 	policies  []string
 }
 
 func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 	f := cmd.Flags()
-	f.StringVarP(&sel.namespace, "namespace", "n", "", "`name` of a namespace, to leave out the objects of all others")
-	f.StringVarP(&sel.selector, "selector", "l", "", "label `selector`, to leave out the objects that it does not match")
-	f.StringArrayVar(&sel.policies, "policy", nil, "`KIND/NAME` of a policy, to leave out the objects that do not name it; may be repeated")
+	f.StringVarP(&sel.namespace, "namespace", "n", "", "`name` of the only namespace to include")
+	f.StringVarP(&sel.selector, "selector", "l", "", "label `selector` of the objects to include")
+	f.StringArrayVar(&sel.policies, "policy", nil, "`KIND/NAME` of a policy, to include only objects that name it; may be repeated")
 	must(cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string
 		for _, p := range in.peek().Policies() {
@@ -184,13 +184,13 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 	must(cmd.RegisterFlagCompletionFunc("namespace", completeInputNamespaces(in)))
 }
 
-// given reports whether the selection leaves anything out.
+// given reports whether the selection excludes any objects.
 func (sel *selection) given() bool {
 	return sel.namespace != "" || sel.selector != "" || len(sel.objects)+len(sel.policies) > 0
 }
 
-// filter returns the function that chooses the objects, nil if all are. An
-// object that is asked for by name and not there is an error.
+// filter returns the function that selects the objects; nil if it selects all. A missing object that is requested by
+// name is an error.
 func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, error) {
 	if !sel.given() {
 		return nil, nil //nolint:nilnil // Documented.
@@ -224,8 +224,7 @@ func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, er
 	return chosen, nil
 }
 
-// nothing is the error of a selection that leaves nothing: an answer about nothing
-// would look like good news.
+// nothing returns the error for an empty selection. It is an error because an empty result looks like a good result.
 func (sel *selection) nothing(set *manifest.Set) error {
 	hint := ""
 	if known := namespaces(set); sel.namespace != "" && !slices.Contains(known, sel.namespace) {
@@ -234,10 +233,10 @@ func (sel *selection) nothing(set *manifest.Set) error {
 			hint = fmt.Sprintf("did you mean namespace %s?", near)
 		}
 	}
-	return withHint(errors.New("no object of the input is chosen by these flags"), hint)
+	return withHint(errors.New("no object of the input matches these flags"), hint)
 }
 
-// namespaces returns those that objects are in, sorted.
+// namespaces returns the namespaces of objects, sorted.
 func namespaces(set *manifest.Set) []string {
 	var names []string
 	for i := range set.Objects {
@@ -247,7 +246,7 @@ func namespaces(set *manifest.Set) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
 }
 
-// namedPolicies returns the policies that are asked for, nil if none is.
+// namedPolicies returns the requested policies; nil if none is requested.
 func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, error) {
 	if len(sel.policies) == 0 {
 		return nil, nil //nolint:nilnil // Documented.
@@ -278,7 +277,7 @@ func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, er
 	return named, nil
 }
 
-// policyName is how a policy is written on the command line.
+// policyName returns the name of a policy as an argument.
 func policyName(p tree.Policy) string {
 	if p.Namespace == "" {
 		return strings.ToLower(p.Kind) + "/" + p.Name
@@ -286,8 +285,7 @@ func policyName(p tree.Policy) string {
 	return strings.ToLower(p.Kind) + "/" + p.Namespace + "/" + p.Name
 }
 
-// objectsAsked refuses what names no object. Files, which somebody may have meant, are
-// named by a flag.
+// objectsAsked rejects arguments that name no object. For a file name, it suggests the flag for files.
 func objectsAsked(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if strings.HasPrefix(arg, ".") || strings.HasPrefix(arg, "/") || strings.HasSuffix(arg, "/") ||
@@ -299,22 +297,22 @@ func objectsAsked(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// completeInput completes objects of the inputs given so far: as KIND/NAME, or the names after a kind.
+// completeInput completes objects of the inputs so far: as KIND/NAME, or as names after a kind.
 func completeInput(in *inputs) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namesAfter(args, objectNames(in.peek())), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeInputNamespaces completes the namespaces of the inputs given so far.
+// completeInputNamespaces completes the namespaces of the inputs so far.
 func completeInputNamespaces(in *inputs) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namespaces(in.peek()), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// namesAfter returns which of these names, KIND/NAME or KIND/NAMESPACE/NAME, can follow what is
-// typed already: those that are not, or after a kind alone the names of its objects.
+// namesAfter returns the completions for the arguments so far. After a kind alone, these are the names of its objects.
+// Otherwise they are the names, KIND/NAME or KIND/NAMESPACE/NAME, that are not yet given.
 func namesAfter(typed, names []string) []string {
 	if len(typed) == 0 || strings.Contains(typed[0], "/") {
 		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(typed, name) })
@@ -337,12 +335,12 @@ func namesAfter(typed, names []string) []string {
 	return after
 }
 
-// reference is an object or a policy as people write it: KIND[.GROUP]/NAME or
-// KIND[.GROUP]/NAMESPACE/NAME. A kind that ends with a dot is of the core group.
+// reference refers to an object or policy as an argument does: KIND[.GROUP]/NAME or KIND[.GROUP]/NAMESPACE/NAME. A kind
+// that ends with a dot belongs to the core group.
 type reference struct {
 	kind, group     string // In lower case.
 	anyGroup        bool
-	namespace, name string // An empty namespace means any.
+	namespace, name string // An empty namespace matches any.
 }
 
 func parseReference(text string) (reference, error) {
@@ -363,7 +361,7 @@ func parseReference(text string) (reference, error) {
 	return r, nil
 }
 
-// matches reports whether the object is meant.
+// matches reports whether r refers to the object.
 func (r *reference) matches(o *manifest.Object) bool {
 	gvk := o.Content.GroupVersionKind()
 	return r.matchesKind(strings.ToLower(gvk.Kind)) &&
@@ -372,8 +370,7 @@ func (r *reference) matches(o *manifest.Object) bool {
 		(r.name == "" || r.name == o.Content.GetName())
 }
 
-// shortNames are those that kubectl knows of kinds that are often placed, and of
-// policies.
+// shortNames are kubectl's short names of kinds that are often placed, and of policies.
 var shortNames = map[string]string{
 	"cj": "cronjob", "cm": "configmap", "crd": "customresourcedefinition", "deploy": "deployment", "ds": "daemonset",
 	"hpa": "horizontalpodautoscaler", "ing": "ingress", "limits": "limitrange", "netpol": "networkpolicy", "ns": "namespace",
@@ -383,8 +380,7 @@ var shortNames = map[string]string{
 	"op":  "overridepolicy", "cop": "clusteroverridepolicy", "pp": "propagationpolicy", "cpp": "clusterpropagationpolicy",
 }
 
-// matchesKind reports whether the kind is meant, which may be written as kubectl
-// takes it: in short, or as the plural that resources are mostly named with.
+// matchesKind reports whether r refers to the kind, by its name, a short name of kubectl, or a regular plural.
 func (r *reference) matchesKind(kind string) bool {
 	if shortNames[r.kind] == kind {
 		return true
@@ -396,8 +392,7 @@ func (r *reference) matchesKind(kind string) bool {
 	return slices.Contains(plurals, r.kind)
 }
 
-// nameOf is how an object is written on the command line, where its kind says
-// enough.
+// nameOf returns the name of an object as an argument, without the group of its kind.
 func nameOf(o *manifest.Object) string { return joinName(strings.ToLower(o.Content.GetKind()), o) }
 
 // fullNameOf is nameOf with the group.
@@ -413,7 +408,7 @@ func joinName(kind string, o *manifest.Object) string {
 	return kind + "/" + o.Content.GetNamespace() + "/" + o.Content.GetName()
 }
 
-// objectNames returns how each object is written on the command line.
+// objectNames returns the name of each object as an argument, with the group where it is necessary.
 func objectNames(set *manifest.Set) []string {
 	count := map[string]int{}
 	for i := range set.Objects {
@@ -428,7 +423,7 @@ func objectNames(set *manifest.Set) []string {
 	return names
 }
 
-// findObject returns the one object of the set that is meant.
+// findObject returns the object of the set that the text refers to. It returns an error unless exactly one matches.
 func findObject(set *manifest.Set, text, namespace string) (*manifest.Object, error) {
 	r, err := parseReference(text)
 	if err != nil {
@@ -454,8 +449,8 @@ func findObject(set *manifest.Set, text, namespace string) (*manifest.Object, er
 	}
 }
 
-// notFound is the error for an object that is not there. What is near may have
-// been written with or without its namespace, or by its name alone.
+// notFound returns the error for a missing object. The hint considers names with and without the namespace and the
+// kind.
 func notFound(text string, set *manifest.Set) error {
 	names := map[string]string{}
 	for i := range set.Objects {
@@ -472,7 +467,7 @@ func notFound(text string, set *manifest.Set) error {
 	return withHint(fmt.Errorf("object %q is not in the input", text), hint)
 }
 
-// completeCluster completes the names of the clusters in the inputs given so far.
+// completeCluster completes the names of the clusters in the inputs so far.
 func completeCluster(in *inputs, given *[]string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string

@@ -17,25 +17,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/fleet/member"
 	"refract.dev/internal/checkup"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
 	"refract.dev/internal/signature"
 )
 
-// partFlags say which parts of Refract are meant.
+// partFlags are the flags that select parts of Refract.
 type partFlags struct {
 	propagation, injection, conversion bool
 }
 
 func (p *partFlags) addFlags(cmd *cobra.Command, verb string) {
 	f := cmd.Flags()
-	f.BoolVar(&p.propagation, "propagation", false, verb+" what carries objects of a hub to its members")
-	f.BoolVar(&p.injection, "injection", false, verb+" what injects services into the pods of the cluster")
-	f.BoolVar(&p.conversion, "conversion", false, verb+" what converts custom resources of the cluster")
+	f.BoolVar(&p.propagation, "propagation", false, verb+" the propagation of objects from a hub to its members")
+	f.BoolVar(&p.injection, "injection", false, verb+" the injection of services into the pods of the cluster")
+	f.BoolVar(&p.conversion, "conversion", false, verb+" the conversion of custom resources of the cluster")
 }
 
-// parts returns those that were named.
+// parts returns the selected parts.
 func (p *partFlags) parts() []installation.Part {
 	var names []string
 	for name, given := range map[string]bool{"propagation": p.propagation, "injection": p.injection, "conversion": p.conversion} {
@@ -52,9 +52,9 @@ type installOptions struct {
 	parts     partFlags
 	namespace string
 	image     string
-	propagate []string // Types.
-	verify    string   // File with the public key by which the image is signed,
-	signature string   // and with the signature.
+	propagate []string // Types of objects.
+	verify    string   // The file with the public key that verifies the signature of the image,
+	signature string   // and the file with the signature.
 	export    bool
 	timeout   time.Duration
 }
@@ -63,28 +63,28 @@ func newInstallCommand(s *streams) *cobra.Command {
 	o := &installOptions{}
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Install Refract in a cluster, or upgrade it",
-		Long: `Install Refract in a cluster, or upgrade it: its namespace, accounts, roles and
-Deployments are written by server-side apply. The command waits until they are ready
-and then checks the installation, as refract check does. What refract run keeps itself
-(CustomResourceDefinitions, admission policies and webhook configurations) it brings
-up to date when it starts.
+		Short: "Install or upgrade Refract in a cluster",
+		Long: `Install or upgrade Refract in a cluster. The command writes the namespace, accounts,
+roles and Deployments of Refract by server-side apply, waits until they are ready, and
+checks the installation, as refract check does. refract run updates its own objects
+(CustomResourceDefinitions, admission policies and webhook configurations) when it
+starts.
 
-Without a flag that names a part it is what the cluster has, and --propagation for one
-that has nothing. Before anything is written it is looked whether the cluster can take
-it. An installation of Helm is left to Helm.
+Without a flag for a part, the command upgrades the installed parts, or installs
+--propagation in a cluster without Refract. Before any write, it checks whether the
+cluster meets the requirements. It does not change an installation by Helm.
 
---image names the image in a registry of yours, as there is none that Refract is served by;
-make image pushes what make dist makes. With a digest (NAME@sha256:...) it is always the same
-image, and --verify has the command look first whether its signature is one by that key.
+--image names the image in a registry of yours, because no public registry has one; make image
+pushes the image of make dist. With a digest (NAME@sha256:...) the image never changes, and
+--verify first checks its signature with a public key.
 
---propagate names the types whose objects are propagated, as deployments.apps,configmaps. Refract's
-account on the hub may list these types, and what Refract itself needs. At first it is '*', every
-type, with which the account can list every Secret of the hub. Later it stays as it is without
-the flag. A type that is not named is passed over.
+--propagate names the types of the propagated objects, such as deployments.apps,configmaps.
+Refract's account on the hub may list these types and those that Refract itself needs. The
+initial value is '*', every type: the account can then list every Secret of the hub. Without
+the flag, an upgrade keeps the types. Objects of other types are ignored.
 
-With --export the objects are printed as YAML, with the reason for each right, and no
-cluster is asked.`,
+With --export, the command prints the objects as YAML, with the reason for each right,
+and contacts no cluster.`,
 		Example: `  refract install --context hub --image registry.example.com/refract:v0.1.0
   refract install --injection --conversion --image registry.example.com/refract@sha256:DIGEST --verify cosign.pub
   refract install --propagation --image registry.example.com/refract:v0.1.0 --export > refract.yaml`,
@@ -96,11 +96,11 @@ cluster is asked.`,
 	o.parts.addFlags(cmd, "install")
 	addSystemNamespace(cmd, &o.namespace)
 	f.StringVar(&o.image, "image", "", "`reference` of the image that the pods run; required")
-	f.StringSliceVar(&o.propagate, "propagate", nil, "`types` whose objects are propagated, RESOURCE.GROUP each, or * (default: those that it has, or *)")
-	f.StringVar(&o.verify, "verify", "", "`file` with a public key: write nothing unless it is that of the image's signature")
+	f.StringSliceVar(&o.propagate, "propagate", nil, "`types` of the propagated objects, RESOURCE.GROUP each, or * (default: the current types, or *)")
+	f.StringVar(&o.verify, "verify", "", "`file` with a public key; write nothing unless the signature of the image is by this key")
 	f.StringVar(&o.signature, "signature", "refract_image.sig", "`file` with the signature of the image, as make dist writes it")
 	f.BoolVar(&o.export, "export", false, "print the objects, and write nothing")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up, ready or not; the same command goes on")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; repeat the command to continue")
 	must(cmd.RegisterFlagCompletionFunc("image", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("propagate", cobra.NoFileCompletions))
 	must(cmd.MarkFlagFilename("verify", "pub", "pem"))
@@ -115,8 +115,9 @@ func addSystemNamespace(cmd *cobra.Command, namespace *string) {
 	must(cmd.RegisterFlagCompletionFunc("system-namespace", cobra.NoFileCompletions))
 }
 
-// systemNamespace returns the namespace that Refract runs in: the one that --system-namespace names, or else that of the installation of
-// one of the parts, or the default one if the cluster has no installation, and Refract has run in no other.
+// systemNamespace returns the namespace that Refract runs in: that of --system-namespace, or else that of the
+// installation of one of the parts. Without an installation it is the default one, and an error if another namespace
+// has a Lease of Refract.
 func systemNamespace(ctx context.Context, c client.Reader, given string, parts ...installation.Part) (string, error) {
 	if given != "" {
 		return given, nil
@@ -136,21 +137,21 @@ func systemNamespace(ctx context.Context, c client.Reader, given string, parts .
 		return "", withHint(fmt.Errorf("finding the namespace that Refract runs in: %w", err), hint)
 	}
 	if slices.ContainsFunc(ran, func(namespace string) bool { return namespace != corev1alpha1.SystemNamespace }) {
-		err := fmt.Errorf("no installation of Refract names its namespace, and Refract may run from elsewhere with one of these, which have its Lease: %s",
+		err := fmt.Errorf("found no installation of Refract, but it may run outside of the cluster in one of the namespaces with its Lease: %s",
 			strings.Join(ran, ", "))
 		return "", withHint(err, hint)
 	}
 	return corev1alpha1.SystemNamespace, nil
 }
 
-// verified returns an error unless an image is named, and is signed if that is asked for.
+// verified returns an error unless an image is named and its signature is valid, if the flags request that check.
 func (o *installOptions) verified() error {
 	if o.image == "" {
-		return withHint(errors.New("--image: no image is named, and there is no registry that has one by default"),
-			"push the image that make dist makes to a registry of yours (make image PUSH=registry.example.com/refract:v0.1.0), and name it as --image")
+		return withHint(errors.New("--image: want the name of an image; no registry has one by default"),
+			"push the image of make dist to a registry of yours (make image PUSH=registry.example.com/refract:v0.1.0), and name it with --image")
 	}
 	if _, err := imageref.ParseNormalizedNamed(o.image); err != nil {
-		return withHint(fmt.Errorf("--image: %q is no image: %w", o.image, err), "name it as a pod does: registry.example.com/refract:v0.1.0")
+		return withHint(fmt.Errorf("--image: %q is no image: %w", o.image, err), "write it as in a pod: registry.example.com/refract:v0.1.0")
 	}
 	if o.verify == "" {
 		return nil
@@ -164,7 +165,7 @@ func (o *installOptions) verified() error {
 		return withHint(fmt.Errorf("--signature: %w", err), "make dist KEY=cosign.key writes bin/dist/refract_image.sig")
 	}
 	if err := signature.Verify(o.image, key, sig); err != nil {
-		return withHint(fmt.Errorf("--verify: %w", err), "nothing was written; refract_image.sig is the signature of the image that was made with it")
+		return withHint(fmt.Errorf("--verify: %w", err), "nothing was written; refract_image.sig is the signature of the image of the same build")
 	}
 	return nil
 }
@@ -195,7 +196,7 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s, parts, types) })
 }
 
-// runIn installs the parts in the cluster; those that it has if none are named.
+// runIn installs the parts in the cluster. Without parts it upgrades those that the cluster has.
 func (o *installOptions) runIn(ctx context.Context, s *streams, parts []installation.Part, types []schema.GroupResource) error {
 	cfg, _, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
@@ -237,12 +238,12 @@ func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Conf
 		if err := before.WriteText(s.err); err != nil {
 			return err
 		}
-		return errors.New("nothing was written: the cluster cannot take Refract as it is")
+		return errors.New("nothing was written: the cluster does not meet the requirements of Refract")
 	}
 	tell := func(line string) { fmt.Fprintln(s.err, line) }
 	written := 0
 	wrote := func() {
-		s.at(fmt.Sprintf("%d of %d objects are written", written, len(objects)), "the same command writes the others")
+		s.at(fmt.Sprintf("%d of %d objects are written", written, len(objects)), "repeat the command to write the others")
 	}
 	wrote()
 	err = installation.Apply(ctx, c, objects, func(o client.Object, did string) {
@@ -257,17 +258,17 @@ func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Conf
 		return err
 	}
 	if slices.Contains(parts, installation.Propagation) {
-		// An upgrade may be the first version whose roles name no Secret of a member.
+		// The installed version may be older than the roles that name the Secrets of members.
 		if err := member.PermitAll(ctx, c, o.namespace); err != nil {
 			return err
 		}
 	}
-	s.at("all objects are written", "the same command waits on")
+	s.at("all objects are written", "repeat the command to continue")
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	err = installation.Wait(limited, c, o.namespace, parts, tell)
 	if errors.Is(err, installation.ErrNotReady) {
-		return withHint(err, "the objects are written, and the same command waits on; --image names another image")
+		return withHint(err, "the objects are written; repeat the command to continue, or name another image with --image")
 	}
 	if err != nil {
 		return err
@@ -285,15 +286,14 @@ func failed(all []checkup.Result) []checkup.Result {
 	return bad
 }
 
-// How long an installation that is ready may take until all is right: what a replica writes when
-// it leads comes a moment after.
+// The time for a ready installation to pass all checks, and the interval between checks: a replica writes some objects
+// only after it starts to lead.
 const (
 	settled   = 30 * time.Second
 	lookAgain = time.Second
 )
 
-// settle checks an installation until all is right, for a moment at most, and shows the last
-// report.
+// settle checks an installation until all checks pass or the time is over, and shows the last report.
 func settle(ctx context.Context, s *streams, o *checkup.Options) error {
 	var report *checkup.Report
 	err := wait.PollUntilContextTimeout(ctx, lookAgain, settled, true, func(context.Context) (done bool, err error) {

@@ -17,9 +17,9 @@ import (
 	"refract.dev/internal/installation"
 )
 
-// TestSystemNamespace: credentials of members go where Refract runs, or nowhere.
+// TestSystemNamespace: credentials of members are stored only in the namespace that Refract runs in.
 func TestSystemNamespace(t *testing.T) {
-	// Whoever runs outside of the cluster is a user, and its webhook has a URL.
+	// A program outside of the cluster authenticates as a user, and has a webhook with a URL.
 	outside := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "refract-hub"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "refract"}}}
 	inside := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "refract-hub"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "fleet", Name: "refract"}},
@@ -37,7 +37,7 @@ func TestSystemNamespace(t *testing.T) {
 	}{
 		"Nothing":   {reason: "A cluster joins before Refract runs.", want: "kube-admiral-system"},
 		"Default":   {reason: "It runs elsewhere, in the default namespace.", objects: []client.Object{outside, lease("kube-admiral-system")}, want: "kube-admiral-system"},
-		"Other":     {reason: "It runs elsewhere, in another one.", objects: []client.Object{outside, lease("x")}, err: "which have its Lease: x"},
+		"Other":     {reason: "It runs elsewhere, in another one.", objects: []client.Object{outside, lease("x")}, err: "with its Lease: x"},
 		"Both":      {reason: "A user may have made one of them.", objects: []client.Object{lease("kube-admiral-system"), lease("x")}, err: "kube-admiral-system, x"},
 		"Given":     {reason: "The flag says it.", given: "x", objects: []client.Object{outside, lease("y")}, want: "x"},
 		"Installed": {reason: "An installation says it, whatever users have made.", objects: []client.Object{inside, lease("x")}, want: "fleet"},

@@ -23,25 +23,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/status"
 )
 
 // joinOptions are the flags of join.
 type joinOptions struct {
 	cluster    clusterFlags // The hub,
-	namespace  string       // and that of Refract there.
-	kubeconfig string       // Of the member, and the context in it.
+	namespace  string       // and Refract's namespace there.
+	kubeconfig string       // The kubeconfig of the member, and its context.
 	context    string
 	labels     map[string]string
 	taints     []string
 	role       string
 	asTheyAre  bool
-	replaces   string // The name that the cluster has.
-	all        bool   // Whether all members get new credentials, and none joins.
+	replaces   string // The present name of the cluster.
+	all        bool   // Whether all members get new credentials, and no cluster joins.
 	timeout    time.Duration
 }
 
@@ -50,31 +50,30 @@ func newJoinCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join {NAME {--member-context CONTEXT | --replaces OLD} | --renew-all}",
 		Short: "Make a cluster a member of the hub",
-		Long: `Make a cluster a member of the hub. On the member an account is made for Refract, with
-a role that says what it may do there, and a token of that account is stored in a Secret
-on the hub. Refract renews it before it ends. A FederatedCluster on the hub says how to
-use it, and the command waits until the cluster is ready.
+		Long: `Make a cluster a member of the hub. The command creates an account for Refract on the
+member, with a role for its rights, and stores a token of the account in a Secret on the
+hub. Refract renews the token before it expires. The command creates a FederatedCluster
+on the hub, and waits until the cluster is ready.
 
-It takes your own rights, on both clusters: on the member those to give out what the
-role says. --role names a file with a ClusterRole of your own, for less. With
---existing-credentials the client certificate or the token of the kubeconfig is stored as
-it is, and nothing is made on the member. Nothing is written to the hub for a cluster
-that does not answer.
+The command uses your own rights on both clusters: on the member you need all rights of
+the role. --role names a file with a ClusterRole of your own, for fewer rights. With
+--existing-credentials the command stores the client certificate or the token of the
+kubeconfig unchanged, and creates nothing on the member. If the cluster does not answer,
+the command writes nothing to the hub.
 
-A cluster has one name. --replaces gives it another one: the new name takes over the labels,
-the taints, the credentials and all copies of the old one, which is deleted. No copy is
-written or deleted. Policies that name the old name, and not the new one, are listed first and
-nothing is done: add the new name to them, and repeat the command. It can be repeated, too,
-if it was interrupted. With --replaces no context is needed; if one is given, it must lead to
-the same cluster.
+A cluster has one name. --replaces changes it: the new name takes over the labels, the
+taints, the credentials and all copies of the old one, which is deleted. No copy is written
+or deleted. If policies contain only the old name, the command lists them and changes
+nothing: add the new name to them, and repeat the command. An interrupted command can be
+repeated, too. --replaces needs no context; a given context must lead to the same cluster.
 
---renew-all gives each member a new token, after the hub was restored from a backup whose tokens
-have expired. A context belongs to a member if its server is the address that the hub records,
-and if the cluster that answers is the one that the hub records. A member of which that is not
-true gets nothing and is listed, with the reason; the exit code is then 1. Contexts are those of
---member-kubeconfig, or of the kubeconfig of the hub.
+--renew-all gives each member a new token, after the restore of a hub from a backup with
+expired tokens. A context belongs to a member if its server is the address that the hub
+records, and if it leads to the cluster that the hub records. A member without such a
+context gets no token and is listed with the reason; the exit code is then 1. The contexts
+are those of --member-kubeconfig, or of the kubeconfig of the hub.
 
-The hub is the cluster that kubectl would ask, or that the flags of kubectl name.
+The hub is the current cluster of kubectl, or the cluster of kubectl's flags.
 The member is a context of the same kubeconfig, or of another file.`,
 		Example: `  refract join eu-1 --context hub --member-context eu-1 --label region=eu
   refract join lab --kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule
@@ -96,11 +95,11 @@ The member is a context of the same kubeconfig, or of another file.`,
 	addSystemNamespace(cmd, &o.namespace)
 	f.StringToStringVar(&o.labels, "label", nil, "`label` of the cluster, k=v; may be repeated")
 	f.StringArrayVar(&o.taints, "taint", nil, "`taint` of the cluster, key=value:Effect or key:Effect; may be repeated")
-	f.StringVar(&o.role, "role", "", "`file` with a ClusterRole that says what Refract may do on the member")
-	f.BoolVar(&o.asTheyAre, "existing-credentials", false, "store the credentials of the kubeconfig as they are")
-	f.StringVar(&o.replaces, "replaces", "", "`name` of a member that gets the new name")
+	f.StringVar(&o.role, "role", "", "`file` with a ClusterRole for the rights of Refract on the member")
+	f.BoolVar(&o.asTheyAre, "existing-credentials", false, "store the credentials of the kubeconfig unchanged")
+	f.StringVar(&o.replaces, "replaces", "", "`name` of the member to rename")
 	f.BoolVar(&o.all, "renew-all", false, "give each member a new token")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up, whether the cluster is ready or not; 0 to not wait for that")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up; 0 to not wait until the cluster is ready")
 	must(cmd.MarkFlagFilename("role", "yaml", "yml"))
 	must(cmd.RegisterFlagCompletionFunc("taint", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
@@ -111,7 +110,7 @@ The member is a context of the same kubeconfig, or of another file.`,
 	return cmd
 }
 
-// addMemberFlags adds those that name the kubeconfig of a member.
+// addMemberFlags adds the flags for the kubeconfig of a member.
 func addMemberFlags(cmd *cobra.Command, hub *clusterFlags, kubeconfig, context *string) {
 	cmd.Flags().StringVar(kubeconfig, "member-kubeconfig", "", "kubeconfig `file` of the member (default: that of the hub)")
 	cmd.Flags().StringVar(context, "member-context", "", "`name` of its context in that file (default: the current one)")
@@ -127,7 +126,7 @@ func addMemberFlags(cmd *cobra.Command, hub *clusterFlags, kubeconfig, context *
 
 func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	if o.kubeconfig == "" && o.context == "" && o.replaces == "" && !o.all {
-		return withHint(errors.New("no cluster is named that is to join"), "--member-context or --member-kubeconfig names it")
+		return withHint(errors.New("no member cluster is given"), "--member-context or --member-kubeconfig names it")
 	}
 	if o.timeout < 0 {
 		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
@@ -143,7 +142,7 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.join(ctx, s, name, taints, rules) })
 }
 
-// join does what the flags say.
+// join performs the action of the flags.
 func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints []corev1.Taint, rules []rbacv1.PolicyRule) error {
 	hub, err := hubClient(ctx, &o.cluster)
 	if err != nil {
@@ -165,41 +164,41 @@ func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints 
 	account := &account{s: s, hub: hub, of: name}
 	account.writes = func() { s.at(account.mayStay()) }
 	if !o.asTheyAre {
-		// Before anything is made on it.
+		// This check precedes the first write to the cluster.
 		if err := member.Joinable(ctx, hub, name, cfg); err != nil {
 			return err
 		}
 		if cfg, err = account.admit(ctx, cfg, rules); err != nil {
-			return errors.Join(fmt.Errorf("making an account for Refract on cluster %q: %w", name, err), account.dismiss(ctx))
+			return errors.Join(fmt.Errorf("creating an account for Refract on cluster %q: %w", name, err), account.dismiss(ctx))
 		}
 	}
 	secret := types.NamespacedName{Namespace: o.namespace, Name: name}
 	s.at(fmt.Sprintf("it is not known whether cluster %s has joined", name), o.uncertain(secret))
 	err = member.Join(ctx, hub, o.namespace, name, cfg, o.labels, taints)
 	if errors.Is(err, member.ErrUncertain) {
-		return withHint(err, o.uncertain(secret)) // The account may be needed.
+		return withHint(err, o.uncertain(secret)) // The cluster may have joined, so its account may be needed.
 	}
 	if err != nil {
 		return errors.Join(err, account.dismiss(ctx))
 	}
-	s.at(fmt.Sprintf("cluster %s has joined", name), fmt.Sprintf("refract get cluster/%s says how it is", name))
-	fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s says how it is\n", name, name)
+	s.at(fmt.Sprintf("cluster %s has joined", name), fmt.Sprintf("refract get cluster/%s shows its status", name))
+	fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s shows its status\n", name, name)
 	if o.timeout == 0 {
 		return nil
 	}
 	return o.untilReady(ctx, s, hub, name)
 }
 
-// uncertain is what to do if it is not known whether the hub has written all of a cluster.
+// uncertain returns the advice for a hub that may have stored only a part of the cluster's objects.
 func (o *joinOptions) uncertain(secret types.NamespacedName) string {
-	hint := fmt.Sprintf("refract get cluster/%s says whether it has; if not: %s, and give the command again", secret.Name, deleteSecret(secret))
+	hint := fmt.Sprintf("refract get cluster/%s shows whether it has; if not: %s, and repeat the command", secret.Name, deleteSecret(secret))
 	if o.asTheyAre {
 		return hint
 	}
-	return hint + fmt.Sprintf(", or take the account away from the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
+	return hint + fmt.Sprintf(", or delete the account on the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
 }
 
-// rules are those of the file that --role names; nil without.
+// rules returns the rules in the file of --role; nil without the flag.
 func (o *joinOptions) rules() ([]rbacv1.PolicyRule, error) {
 	if o.role == "" {
 		return nil, nil
@@ -219,19 +218,19 @@ func (o *joinOptions) rules() ([]rbacv1.PolicyRule, error) {
 	return rules, nil
 }
 
-// account is that of Refract on a member.
+// account is Refract's account on a member.
 type account struct {
 	s      *streams
 	hub    client.Client
 	of     string // The name of the member.
-	writes func() // Called before something is written.
+	writes func() // Called before the first write.
 	member client.Client
 	made   installation.Membership
 	begun  bool
 }
 
-// admit makes the account on the member, and returns how to reach the member as that account. What it has made when it
-// fails, [account.dismiss] takes away again.
+// admit creates the account on the member, and returns a configuration that authenticates as this account. After an
+// error, [account.dismiss] deletes the objects that admit created.
 func (a *account) admit(ctx context.Context, cfg *rest.Config, rules []rbacv1.PolicyRule) (as *rest.Config, err error) {
 	uid, err := identityOf(ctx, a.hub)
 	if err != nil {
@@ -256,18 +255,19 @@ func (a *account) admit(ctx context.Context, cfg *rest.Config, rules []rbacv1.Po
 	if err := untilAdmitted(ctx, as); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.s.err, "serviceaccount %s/%s may do on the cluster what clusterrole %s says\n",
+	fmt.Fprintf(a.s.err, "serviceaccount %s/%s has the rights of clusterrole %s on the cluster\n",
 		corev1alpha1.SystemNamespace, installation.MemberAccount, installation.MemberAccount)
 	return as, nil
 }
 
-// mayStay says what a cluster may have that did not join, and how it is taken away by hand.
+// mayStay describes the objects that may remain on a cluster that did not join, and how to delete them by hand.
 func (a *account) mayStay() (state, remedy string) {
-	return fmt.Sprintf("cluster %s has not joined; clusterrole %s with the account of Refract may stay on it", a.of, installation.MemberAccount),
-		fmt.Sprintf("the same command goes on from there; to give up, on the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
+	return fmt.Sprintf("cluster %s has not joined; clusterrole %s with the account of Refract may remain on it", a.of, installation.MemberAccount),
+		fmt.Sprintf("repeat the command to continue; to give up, on the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
 }
 
-// dismiss takes away what [account.admit] has made, if anything, as the cluster does not join. The error says what stays.
+// dismiss deletes the objects that [account.admit] created, because the cluster does not join. The error names the
+// objects that remain.
 func (a *account) dismiss(ctx context.Context) error {
 	if !a.begun {
 		return nil
@@ -278,12 +278,12 @@ func (a *account) dismiss(ctx context.Context) error {
 		state, remedy := a.mayStay()
 		return withHint(fmt.Errorf("%s: %s", state, err.Error()), remedy)
 	}
-	a.s.at(fmt.Sprintf("cluster %s has not joined; the account that was made on it was taken away again", a.of), again)
+	a.s.at(fmt.Sprintf("cluster %s has not joined; the new account on it was deleted", a.of), again)
 	return nil
 }
 
-// untilAdmitted returns when the API server knows what a new account may do, which takes it a
-// moment, or after ten seconds: who may not by then is told why when the cluster joins.
+// untilAdmitted waits until the API server grants the rights of a new account, which takes a moment, or until ten
+// seconds have passed. If rights are still missing then, the join reports the reason.
 func untilAdmitted(ctx context.Context, cfg *rest.Config) error {
 	c, err := watchingClient(cfg)
 	if err != nil {
@@ -299,7 +299,7 @@ func untilAdmitted(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// identityOf returns what a cluster is known by: the UID of the namespace that each has one of.
+// identityOf returns the identity of a cluster: the UID of the namespace kube-system.
 func identityOf(ctx context.Context, c client.Reader) (types.UID, error) {
 	ns := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
@@ -308,11 +308,11 @@ func identityOf(ctx context.Context, c client.Reader) (types.UID, error) {
 	return ns.UID, nil
 }
 
-// untilReady waits until the cluster is ready, and says why it is not if it is not in time.
+// untilReady waits until the cluster is ready. After a timeout it returns the reason why the cluster is not ready.
 func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.WithWatch, name string) error {
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	why := "the hub has not told how it is"
+	why := "the hub has not reported its status"
 	err := status.Follow(limited, hub, func(events []status.Event) (bool, error) {
 		for _, e := range events {
 			fc, ok := e.Object.(*corev1alpha1.FederatedCluster)
@@ -329,8 +329,8 @@ func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.Wit
 		return false, nil
 	}, status.Member(name))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return withHint(fmt.Errorf("cluster %q has joined, and is not ready after %s: %s", name, o.timeout, why),
-			"refract check says whether Refract runs on the hub")
+		return withHint(fmt.Errorf("cluster %q has joined, but is not ready after %s: %s", name, o.timeout, why),
+			"refract check shows whether Refract runs on the hub")
 	}
 	if err != nil {
 		return err
@@ -339,10 +339,10 @@ func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.Wit
 	return nil
 }
 
-// taintEffects are those that placement knows.
+// taintEffects are the effects that placement supports.
 var taintEffects = []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
 
-// parseTaints reads taints as kubectl takes them.
+// parseTaints parses taints in kubectl's format.
 func parseTaints(texts []string) ([]corev1.Taint, error) {
 	taints := make([]corev1.Taint, len(texts))
 	for i, text := range texts {
@@ -367,40 +367,40 @@ func parseTaints(texts []string) ([]corev1.Taint, error) {
 	return taints, nil
 }
 
-// must is for errors of the program, not of its user.
+// must panics on an error, which is a fault of the program and not of its user.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// oneName takes exactly one argument, the name of what.
+// oneName requires exactly one argument, which names the given type of thing.
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			return nil
 		}
 		return withHint(fmt.Errorf("%s takes the name of one %s, got %d arguments", cmd.CommandPath(), what, len(args)),
-			fmt.Sprintf("%s --help says what it takes", cmd.CommandPath()))
+			fmt.Sprintf("%s --help shows the usage", cmd.CommandPath()))
 	}
 }
 
-// explainMembership adds what to do.
+// explainMembership adds advice to an error.
 func explainMembership(err error) error {
 	if errors.Is(err, member.ErrNoCRDs) {
-		return withHint(err, "start `refract run` against the hub once: it installs what is needed")
+		return withHint(err, "start `refract run` against the hub once: it installs the CustomResourceDefinitions")
 	}
 	if errors.Is(err, member.ErrJoined) {
-		return withHint(err, "refract unjoin takes it out first, or choose another name")
+		return withHint(err, "remove it with refract unjoin first, or choose another name")
 	}
 	if second, ok := errors.AsType[*member.SecondNameError](err); ok {
-		return withHint(err, fmt.Sprintf("refract join %s --replaces %s gives it the new name", second.Name, second.Served))
+		return withHint(err, fmt.Sprintf("refract join %s --replaces %s renames it", second.Name, second.Served))
 	}
 	if errors.Is(err, member.ErrUnidentified) {
-		return withHint(err, "it does as soon as the cluster is ready: refract get clusters says why it is not")
+		return withHint(err, "it does when the cluster is ready: refract get clusters shows why it is not")
 	}
 	if errors.Is(err, member.ErrAnotherCluster) {
-		return withHint(err, "--replaces gives one cluster another name; a new cluster joins without it")
+		return withHint(err, "--replaces renames a cluster; join a new cluster without it")
 	}
 	if errors.Is(err, member.ErrNotJoined) {
 		return withHint(err, "refract get clusters lists the members")

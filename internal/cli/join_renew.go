@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/fleet/member"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
 )
 
-// renewedAtOnce is how many members get new credentials at a time.
+// renewedAtOnce bounds the members that get new credentials at the same time.
 const renewedAtOnce = 8
 
-// renewAll gives each member a new token, by the contexts of the kubeconfig that lead to it.
+// renewAll gives each member a new token, through the contexts of the kubeconfig that lead to it.
 func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithWatch) error {
 	contexts, err := o.contextsByServer()
 	if err != nil {
@@ -46,7 +46,7 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 			results <- r
 		}()
 	}
-	over := make(chan struct{}) // A moment after the end: most say why they have ended.
+	over := make(chan struct{}) // Closed a moment after the end of ctx: until then, most renewals report their reason.
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace/5, func() { close(over) }) })()
 	done := map[string]*renewal{}
 	for ended := false; !ended && len(done) < len(list.Items); {
@@ -63,7 +63,7 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 	for i := range list.Items {
 		r := done[list.Items[i].Name]
 		if r == nil {
-			r = &renewal{name: list.Items[i].Name, err: errors.New("it is not known whether it was renewed: there was no answer before the end")}
+			r = &renewal{name: list.Items[i].Name, err: errors.New("it is not known whether it was renewed: no answer before the end")}
 		}
 		failed = failed || r.err != nil
 		fmt.Fprintln(s.out, r)
@@ -78,10 +78,10 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 	}
 }
 
-// renewal is what came of the new token of a member.
+// renewal is the result of a member's renewal.
 type renewal struct {
 	name string
-	by   string // The context.
+	by   string // The context that was used.
 	err  error
 	said bytes.Buffer
 }
@@ -93,7 +93,7 @@ func (r *renewal) String() string {
 	return fmt.Sprintf("cluster %s: renewed by context %s", r.name, r.by)
 }
 
-// contextsByServer returns the contexts of the members' kubeconfig by the servers that they lead to, in the one form of an address.
+// contextsByServer returns the contexts of the members' kubeconfig, by the normalized address of their server.
 func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 	raw, err := loaderOf(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), "").RawConfig()
 	if err != nil {
@@ -105,7 +105,7 @@ func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 		if to == nil || o.context != "" && name != o.context {
 			continue
 		}
-		if server, err := member.Server(to.Server); err == nil { // Another one leads to no member.
+		if server, err := member.Server(to.Server); err == nil { // A context with an invalid address leads to no member.
 			contexts[server] = append(contexts[server], name)
 		}
 	}
@@ -115,7 +115,7 @@ func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 	return contexts, nil
 }
 
-// renew gives a member a new token, waits until the member is ready, and returns the context by which it did.
+// renew gives a member a new token, waits until the member is ready, and returns the context that was used.
 func (o *joinOptions) renew(
 	ctx context.Context, s *streams, hub client.WithWatch, fc *corev1alpha1.FederatedCluster, contexts map[string][]string, turns chan struct{},
 ) (by string, err error) {
@@ -134,7 +134,7 @@ func (o *joinOptions) renew(
 	select {
 	case turns <- struct{}{}:
 	case <-ctx.Done():
-		return "", fmt.Errorf("not renewed: its turn did not come before the end: %w", ctx.Err())
+		return "", fmt.Errorf("not renewed: the command ended before its turn: %w", ctx.Err())
 	}
 	by, err = o.renewByAny(ctx, s, hub, fc, secret, contexts[server])
 	<-turns
@@ -147,7 +147,7 @@ func (o *joinOptions) renew(
 	return by, o.untilReady(ctx, s, hub, fc.Name)
 }
 
-// renewByAny gives a member a new token by the first context that works, and returns that.
+// renewByAny gives a member a new token through the first context that works, and returns the context.
 func (o *joinOptions) renewByAny(
 	ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret, contexts []string,
 ) (by string, err error) {
@@ -162,10 +162,10 @@ func (o *joinOptions) renewByAny(
 	return "", errors.Join(errs...)
 }
 
-// renewTimeout is how long a member may take, whose turn others wait for.
+// renewTimeout bounds the time for one member, because others wait for their turn.
 const renewTimeout = 30 * time.Second
 
-// renewBy gives a member a new token by a context.
+// renewBy gives a member a new token through a context.
 func (o *joinOptions) renewBy(
 	ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret, by string,
 ) error {
@@ -175,10 +175,10 @@ func (o *joinOptions) renewBy(
 	if err != nil {
 		return err
 	}
-	if err := member.Recognize(ctx, fc, cfg); err != nil { // Before anything is made on it.
+	if err := member.Recognize(ctx, fc, cfg); err != nil { // This check precedes the first write to the cluster.
 		return err
 	}
-	of := &account{s: s, hub: hub, of: fc.Name, writes: func() {}} // It has one: nothing is to be taken away again.
+	of := &account{s: s, hub: hub, of: fc.Name, writes: func() {}} // The member has joined, so the account is not deleted after an error.
 	if cfg, err = of.admit(ctx, cfg, nil); err != nil {
 		return fmt.Errorf("requesting a token: %w", err)
 	}

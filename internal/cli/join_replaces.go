@@ -18,13 +18,13 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
 )
 
-// rename gives a member another name. Each step can be repeated, and none deletes or writes a copy.
+// rename gives a member another name. Each step can be repeated, and no step deletes or writes a copy.
 func (o *joinOptions) rename(ctx context.Context, s *streams, hub client.WithWatch, name string, taints []corev1.Taint) error {
 	old, err := member.Find(ctx, hub, o.replaces)
 	if errors.Is(err, member.ErrNotJoined) {
@@ -55,22 +55,22 @@ func (o *joinOptions) rename(ctx context.Context, s *streams, hub client.WithWat
 		return err
 	}
 	if len(policies) > 0 {
-		return withHint(fmt.Errorf("%s name %s and not %s, and would not be about the cluster any more: %s",
+		return withHint(fmt.Errorf("%s name %s but not %s, and would no longer apply to the cluster: %s",
 			output.Count(len(policies), "policy", "policies"), old.Name, name, strings.Join(policies, ", ")),
 			fmt.Sprintf("add %s beside %s in each, and repeat the command; nothing was changed", name, old.Name))
 	}
-	s.at(fmt.Sprintf("cluster %s may have begun to take the place of %s; the copies stay as they are", name, old.Name), "the same command goes on from there")
+	s.at(fmt.Sprintf("cluster %s may have begun to replace %s; the copies stay unchanged", name, old.Name), "repeat the command to continue")
 	if _, err := member.Replace(ctx, hub, o.namespace, name, old, o.labels, taints); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "cluster %s takes the place of %s\n", name, old.Name)
+	fmt.Fprintf(s.err, "cluster %s replaces %s\n", name, old.Name)
 	if err := o.untilReady(ctx, s, hub, name); err != nil {
-		return withHint(err, "the same command goes on from here; the copies stay as they are")
+		return withHint(err, "repeat the command to continue; the copies stay unchanged")
 	}
 	return o.finish(ctx, s, hub, name, old)
 }
 
-// finish takes the old name away when the new one is served.
+// finish removes the old name after the new one is in use.
 func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWatch, name string, old *corev1alpha1.FederatedCluster) error {
 	servedAs, _, err := member.OtherName(ctx, hub, old)
 	if err != nil {
@@ -81,16 +81,16 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 		if err != nil {
 			return err
 		}
-		if gone { // The command that is repeated here had got that far.
+		if gone { // An earlier run of this command got that far.
 			fmt.Fprintf(s.err, formerName, old.Name, name)
 			return nil
 		}
 	}
 	if servedAs != name {
-		return withHint(fmt.Errorf("cluster %q is not served as %q", old.Name, name), "refract get clusters says why; nothing was deleted")
+		return withHint(fmt.Errorf("cluster %q is not served as %q", old.Name, name), "refract get clusters shows the reason; nothing was deleted")
 	}
 	if err := renameAccount(ctx, hub, o.namespace, old, name); err != nil {
-		fmt.Fprintf(s.err, "the account of Refract on the cluster is not known to be that of %s: %v\n", name, err)
+		fmt.Fprintf(s.err, "the account of Refract on the cluster could not be assigned to %s: %v\n", name, err)
 	}
 	if err := forget(ctx, s, hub, o.namespace, old); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 		return !there, nil
 	}, status.Member(old.Name))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return withHint(fmt.Errorf("cluster %q is ready, and %q is not gone after %s", name, old.Name, o.timeout), "the same command waits on")
+		return withHint(fmt.Errorf("cluster %q is ready, but %q still exists after %s", name, old.Name, o.timeout), "repeat the command to wait longer")
 	}
 	if err != nil {
 		return err
@@ -118,10 +118,10 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 	return nil
 }
 
-// formerName is said at the end.
-const formerName = "cluster %s is gone; its copies are those of %s\n"
+// formerName is the final message.
+const formerName = "cluster %s is gone; its copies belong to %s\n"
 
-// isGone reports whether a FederatedCluster was deleted meanwhile.
+// isGone reports whether a FederatedCluster has been deleted meanwhile.
 func isGone(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (bool, error) {
 	now, err := member.Find(ctx, hub, fc.Name)
 	if errors.Is(err, member.ErrNotJoined) {
@@ -130,7 +130,7 @@ func isGone(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCl
 	return err == nil && now.UID != fc.UID, err
 }
 
-// renameAccount has the account that was made on the member be that of the new name. It does nothing if none was made.
+// renameAccount assigns the account on the member to the new name. It does nothing if Refract has no account there.
 func renameAccount(ctx context.Context, hub client.Client, namespace string, old *corev1alpha1.FederatedCluster, name string) error {
 	fc, err := member.Find(ctx, hub, name)
 	if err != nil {
@@ -154,21 +154,22 @@ func renameAccount(ctx context.Context, hub client.Client, namespace string, old
 	return installation.Rename(ctx, c, installation.Membership{Hub: uid, Name: old.Name}, installation.Membership{Hub: uid, Name: name})
 }
 
-// policyKinds are those that may name clusters.
+// policyKinds are the kinds of policies that can name clusters.
 var policyKinds = []schema.GroupVersionKind{
 	corev1alpha1.GroupVersion.WithKind(corev1alpha1.KindPropagationPolicy), corev1alpha1.GroupVersion.WithKind(corev1alpha1.KindClusterPropagationPolicy),
 	corev1alpha1.GroupVersion.WithKind(corev1alpha1.KindOverridePolicy), corev1alpha1.GroupVersion.WithKind(corev1alpha1.KindClusterOverridePolicy),
 	refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindRolloutPolicy), refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindClusterRolloutPolicy),
 }
 
-// naming returns the policies with a list of clusters that has one name and not the other, as KIND NAMESPACE/NAME.
+// naming returns the policies with a list of clusters that has the old name but not the new one, as KIND
+// NAMESPACE/NAME.
 func naming(ctx context.Context, hub client.Reader, old, name string) (policies []string, err error) {
 	for _, kind := range policyKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := hub.List(ctx, list); err != nil {
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				continue // The hub has none.
+				continue // The hub lacks this type.
 			}
 			return nil, fmt.Errorf("listing policies: %w", err)
 		}
@@ -181,7 +182,7 @@ func naming(ctx context.Context, hub client.Reader, old, name string) (policies 
 	return policies, nil
 }
 
-// names reports whether part of a policy has a list of clusters with one name and not the other.
+// names reports whether a part of a policy has a list of clusters with the old name but not the new one.
 func names(part any, old, name string) bool {
 	switch part := part.(type) {
 	case []any:
@@ -196,8 +197,8 @@ func names(part any, old, name string) bool {
 	return false
 }
 
-// clusterNames returns the names of clusters that a field of a policy lists: a list of names, a placement, or a requirement on the
-// field metadata.name.
+// clusterNames returns the names of clusters in a field of a policy: a list of names, a placement, or a requirement on
+// the field metadata.name.
 func clusterNames(key string, of map[string]any, v any) (all []string) {
 	list, _ := v.([]any)
 	for _, e := range list {

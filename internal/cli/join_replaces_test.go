@@ -9,11 +9,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
 )
 
-// TestFinish: a rename that was interrupted may delete the former name while the same command is repeated. The rename has succeeded then.
-// A name that is still there, and that no other takes the place of, stays.
+// TestFinish: an interrupted rename may delete the former name while the same command is repeated. The rename has then
+// succeeded. A former name remains if it still exists and no other name replaces it.
 func TestFinish(t *testing.T) {
 	scheme, err := hub.Scheme()
 	if err != nil {
@@ -26,8 +26,8 @@ func TestFinish(t *testing.T) {
 		there     *corev1alpha1.FederatedCluster
 		want, err string
 	}{
-		"Gone":      {reason: "There is nothing left to do.", want: "cluster old is gone; its copies are those of new\n"},
-		"UsedAgain": {reason: "The name belongs to another cluster by now.", there: again, want: "cluster old is gone; its copies are those of new\n"},
+		"Gone":      {reason: "There is nothing left to do.", want: "cluster old is gone; its copies belong to new\n"},
+		"UsedAgain": {reason: "The name belongs to another cluster by now.", there: again, want: "cluster old is gone; its copies belong to new\n"},
 		"There":     {reason: "It would lose its copies.", there: old, err: `cluster "old" is not served as "new"`},
 	} {
 		t.Run(name, func(t *testing.T) {

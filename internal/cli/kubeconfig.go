@@ -19,27 +19,27 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clusterFlags are the flags of kubectl that say which cluster is meant, and as whom it is asked. They mean what they
-// mean there: without any it is the current context of $KUBECONFIG, or of the file in the home folder, and in a pod
-// its own cluster.
+// clusterFlags are the flags of kubectl that select the cluster and the user of requests. They have kubectl's meaning:
+// without flags they select the current context of $KUBECONFIG, or of the file in the home folder, and in a pod the
+// cluster of the pod.
 type clusterFlags struct {
 	kubectl *genericclioptions.ConfigFlags
-	flags   []*pflag.Flag // Those that the command got.
+	flags   []*pflag.Flag // The flags that the command has.
 }
 
-// clusterFlagUsages say what the flags of kubectl are for that a command gets.
+// clusterFlagUsages are the help texts of the flags of kubectl that a command gets.
 var clusterFlagUsages = map[string]string{
 	"kubeconfig":      "kubeconfig `file` of the %s (default: $KUBECONFIG, or ~/.kube/config)",
 	"context":         "`name` of the context of the kubeconfig (default: its current one)",
 	"cluster":         "`name` of the cluster of the kubeconfig",
 	"user":            "`name` of the user of the kubeconfig",
-	"as":              "`name` of a user or service account to ask the %s as",
-	"as-group":        "`group` to ask the %s as; may be repeated",
-	"as-uid":          "`UID` to ask the %s as",
-	"request-timeout": "`time` after which a single request is given up; 0 for never",
+	"as":              "`name` of a user or service account to impersonate on the %s",
+	"as-group":        "`group` to impersonate on the %s; may be repeated",
+	"as-uid":          "`UID` to impersonate on the %s",
+	"request-timeout": "maximum `time` of a single request; 0 for no limit",
 }
 
-// addClusterFlags adds the flags, and completion for them. What is the cluster that is meant, in a word.
+// addClusterFlags adds the flags and their completion. The help texts call the selected cluster by the word in what.
 func (c *clusterFlags) addClusterFlags(cmd *cobra.Command, what string) {
 	c.kubectl = genericclioptions.NewConfigFlags(false)
 	all := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
@@ -76,36 +76,36 @@ func (c *clusterFlags) complete(names func(*clientcmdapi.Config) []string) cobra
 	}
 }
 
-// given reports whether one of the flags is.
+// given reports whether one of the flags is set.
 func (c *clusterFlags) given() bool {
 	return slices.ContainsFunc(c.flags, func(f *pflag.Flag) bool { return f.Changed })
 }
 
-// restConfig returns how to reach the cluster.
+// restConfig returns the client configuration for the cluster.
 func (c *clusterFlags) restConfig() (*rest.Config, error) {
 	cfg, err := restConfigBy(c.kubectl.ToRawKubeConfigLoader(), *c.kubectl.KubeConfig, *c.kubectl.Context)
 	if name := *c.kubectl.ClusterName; err != nil && name != "" {
 		err = fmt.Errorf("reading cluster %q of the kubeconfig: %w", name, err)
-		return nil, withHint(err, "kubectl config get-clusters lists them; a member of the fleet is --member")
+		return nil, withHint(err, "kubectl config get-clusters lists them; --member names a member of the fleet")
 	}
 	return cfg, err
 }
 
-// namespace returns the namespace that the context of the kubeconfig names.
+// namespace returns the namespace of the kubeconfig's context.
 func (c *clusterFlags) namespace() string {
 	namespace, _, err := c.kubectl.ToRawKubeConfigLoader().Namespace()
 	if err != nil || namespace == "" {
-		return metav1.NamespaceDefault // What is wrong with the file is said when it is used.
+		return metav1.NamespaceDefault // An error in the file is reported when the file is used.
 	}
 	return namespace
 }
 
-// fileConfig returns how to reach the cluster of a kubeconfig file, by a context or, without one, its current one.
+// fileConfig returns the client configuration for a context of a kubeconfig file, or for its current context.
 func fileConfig(file, context string) (*rest.Config, error) {
 	return restConfigBy(loaderOf(file, context), file, context)
 }
 
-// loaderOf reads a kubeconfig file, or without one what kubectl would read.
+// loaderOf returns a loader for a kubeconfig file, or for kubectl's default files if no file is given.
 func loaderOf(file, context string) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
@@ -124,17 +124,17 @@ func restConfigBy(loader clientcmd.ClientConfig, file, context string) (*rest.Co
 	case err != nil || isDefault(loader, cfg):
 		return nil, withHint(fmt.Errorf("finding a kubeconfig: %w", cmp.Or(err, clientcmd.ErrEmptyConfig)), "give one with --kubeconfig, or set $KUBECONFIG")
 	default:
-		cfg.QPS = -1 // The API server alone decides how fast it may be asked.
+		cfg.QPS = -1 // Only the API server limits the rate of requests.
 		return cfg, nil
 	}
 }
 
 func isFile(name string) bool {
 	_, err := os.Stat(name)
-	return name == "" || err == nil // Without a name it is what a kubeconfig points to that is not there.
+	return name == "" || err == nil // Without a name, the missing file is one that a kubeconfig refers to.
 }
 
-// isDefault reports whether nothing names a cluster: then the library asks whoever listens on localhost.
+// isDefault reports whether no configuration names a cluster. The library then uses localhost.
 func isDefault(loader clientcmd.ClientConfig, cfg *rest.Config) bool {
 	raw, err := loader.RawConfig()
 	if err != nil || cfg.Host != clientcmd.ClusterDefaults.Server {

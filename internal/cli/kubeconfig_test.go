@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// asked are the requests that somebody got.
+// askedRequests are the requests that a server received.
 type askedRequests struct {
 	mu    sync.Mutex
-	as    []string // Whom they impersonated.
+	as    []string // The impersonated user and groups.
 	paths []string
 }
 
@@ -29,7 +29,7 @@ func (a *askedRequests) note(r *http.Request) {
 	a.paths = append(a.paths, r.URL.Path)
 }
 
-// recordedHub is a hub that notes who asks, and then calls asked.
+// recordedHub returns a hub that records its requests and calls asked for each.
 func recordedHub(t *testing.T, asked func()) (*fakeHub, *askedRequests) {
 	t.Helper()
 	h := newFakeHub(nil)
@@ -43,11 +43,11 @@ func recordedHub(t *testing.T, asked func()) (*fakeHub, *askedRequests) {
 	return h, requests
 }
 
-// clusterCommands are the commands that talk to a cluster, with arguments that have them ask it for something.
+// clusterCommands are the commands that talk to a cluster, with arguments that lead to a request.
 var clusterCommands = map[string]struct {
 	args       []string
-	namespaced bool // Whether they ask for something in a namespace.
-	ends       bool // Whether they end by themselves.
+	namespaced bool // Whether the requests concern objects in a namespace.
+	ends       bool // Whether the commands end by themselves.
 }{
 	"refract approve":         {[]string{"eu-1"}, false, true},
 	"refract check":           {nil, false, true},
@@ -72,8 +72,8 @@ var clusterCommands = map[string]struct {
 	"refract wait":            {[]string{"deployment/web"}, false, true},
 }
 
-// TestClusterFlags: of $KUBECONFIG with two files every command asks the current context, or the one that --context
-// names, as whom --as and --as-group say; and in the namespace that -n names.
+// TestClusterFlags: with two files in $KUBECONFIG, every command uses the current context or that of --context, the
+// user and groups of --as and --as-group, and the namespace of -n.
 func TestClusterFlags(t *testing.T) {
 	root := newRootCommand(newStreams(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))
 	found := map[string]bool{}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/lint"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/fleet/offline/lint"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/manifest/nearest"
 )
 
 // lintOptions are the flags of lint.
@@ -24,25 +24,24 @@ func newLintCommand(s *streams) *cobra.Command {
 	o := &lintOptions{}
 	cmd := &cobra.Command{
 		Use:   "lint -f FILE",
-		Short: "Find mistakes in policies, and in what they do",
-		Long: `Find mistakes in policies, and in what they do to the objects of the input on
-its clusters: manifests that cannot be read or are refused, policies that are
-named and not there or there and not named, clusters, labels, containers and
-variables that nothing has, rules that hold nowhere or are overwritten by later
-ones, patches that miss, and values that the type of the object cannot hold. Of
-ServiceInjectionPolicies it finds those that select no pod, that conflict with a pod
-or with each other, and that refer to what is not there.
+		Short: "Find mistakes in policies and their effects",
+		Long: `Find mistakes in policies, and in their effects on the objects of the input:
+unreadable and rejected manifests; missing and unused policies; unknown clusters,
+labels, containers and variables; rules that never match or are overwritten by
+later ones; patches that do not apply; and values that the type of the object does
+not allow. Of ServiceInjectionPolicies the command finds those without pods, with
+conflicts with a pod or each other, and with references to missing objects.
 
-One mistake is one finding, whatever it leads to: a line with its place, its
-severity and a code that stays the same from release to release, and advice where
-there is any. An error keeps an object from a cluster; a warning does not, and
-most likely something else was meant.
+Each mistake is one finding, whatever its effects: a line with its place, its
+severity and a code that stays the same from release to release, and advice if
+there is any. An error keeps an object from a cluster. A warning does not, but the
+result is most likely unintended.
 
-Give everything that belongs together: objects, policies, FederatedClusters, and
-CustomResourceDefinitions for the types that they define.
+Give all related files: objects, policies, FederatedClusters, and the
+CustomResourceDefinitions of custom resources.
 
-The exit code is 1 if something was found, with --fail-on error if an error was,
-and 2 if a file cannot be read. What is wrong inside a file is found.`,
+The exit code is 1 for findings, with --fail-on error only for errors, and 2 for
+an unreadable file. Mistakes inside a file are findings.`,
 		Example: `  refract lint -f shop/ -f clusters.yaml
   refract lint -f shop/ -f clusters.yaml --fail-on error
   refract lint -f shop/ -f clusters.yaml -o sarif > refract.sarif
@@ -54,12 +53,12 @@ and 2 if a file cannot be read. What is wrong inside a file is found.`,
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
 	lintOutputs.addFlag(cmd, &o.output)
-	f.StringVar(&o.failOn, "fail-on", string(lint.Warning), "least `severity` for the exit code 1: "+strings.Join(severities, ", "))
+	f.StringVar(&o.failOn, "fail-on", string(lint.Warning), "minimum `severity` for exit code 1: "+strings.Join(severities, ", "))
 	must(cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
-// severities are what --fail-on knows.
+// severities are the values of --fail-on.
 var severities = []string{string(lint.Warning), string(lint.Error)}
 
 // lintOutputs are the formats of lint.
@@ -95,8 +94,7 @@ func (o *lintOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// inside reports whether a problem is about what is in a file, and not about the
-// file.
+// inside reports whether a problem concerns the content of a file rather than the file itself.
 func inside(p *manifest.Problem) bool { return p.Place.Document > 0 || p.Kind != "" || p.Name != "" }
 
 func unknownSeverity(value string) error {

@@ -6,14 +6,12 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
 )
 
-// apartFrom returns an error if a folder to write to holds one of the inputs, or
-// is inside of one: what is written there would be read the next time, or would
-// take the place of what was read. An input that is a file may lie beside the
-// folder.
+// apartFrom returns an error if an output folder contains one of the inputs or is inside one: the next run would read
+// its own output, or the output would replace the input. An input file may be beside the folder.
 func apartFrom(inputs []string, dir string) error {
 	out, err := resolve(dir)
 	if err != nil {
@@ -43,14 +41,13 @@ func apartFrom(inputs []string, dir string) error {
 	return nil
 }
 
-// within reports whether a path is below a folder; both are absolute.
+// within reports whether a path is below a folder. Both must be absolute.
 func within(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
-// resolve returns the absolute path without symbolic links. The end of it need not
-// exist.
+// resolve returns the absolute path without symbolic links. The last elements of the path need not exist.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -62,7 +59,7 @@ func resolve(path string) (string, error) {
 	}
 	dir, name := filepath.Split(path)
 	if dir = filepath.Clean(dir); dir == path {
-		return path, nil // The root is not there: a drive, perhaps.
+		return path, nil // The root does not exist, for example a missing drive.
 	}
 	if dir, err = resolve(dir); err != nil {
 		return "", err
@@ -70,17 +67,17 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// explainOutput adds to an error of [render.WriteDir] what to do.
+// explainOutput adds advice to an error of [render.WriteDir].
 func explainOutput(err error) error {
 	hint := ""
 	if kept := (*render.KeptError)(nil); errors.As(err, &kept) {
 		hint = "give each command a folder of its own"
 		if kept.Owner == "" {
-			hint = fmt.Sprintf("if nothing else keeps it, remove %s", kept.Inventory)
+			hint = fmt.Sprintf("if no other command uses the folder, remove %s", kept.Inventory)
 		}
 	}
 	if link := (*render.LinkError)(nil); errors.As(err, &link) {
-		hint = "remove the link: only what is inside the folder is read, written and removed"
+		hint = "remove the link: the command reads, writes and removes only files inside the folder"
 	}
 	return withHint(err, hint)
 }

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// agoPattern is the text in a script that stands for a time some time ago.
+// agoPattern matches AGO(DURATION) in a script, which stands for the time that long ago.
 var agoPattern = regexp.MustCompile(`AGO\((\w+)\)`)
 
 // documentsOf reads a file of YAML documents.
@@ -42,7 +42,7 @@ func documentsOf(ts *testscript.TestScript, file string) []map[string]any {
 // hubOfScript is the key of the fake hub of a script.
 type hubOfScript struct{}
 
-// startHub is the command hub of scripts.
+// startHub is the script command hub.
 func startHub(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: hub FILE")
@@ -60,15 +60,14 @@ func startHub(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("hub.kubeconfig"), []byte(h.kubeconfig()), 0o600))
 }
 
-// scene is what happens on the hub once a command has said something, or before a
-// request of it is answered.
+// scene is a change of the hub, after the command has printed a text or before a request of the command is answered.
 type scene struct {
 	when   string
 	before string
 	acts   []map[string]any
 }
 
-// play is the command play of scripts.
+// play is the script command play.
 func play(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: play CODE FILE COMMAND...")
@@ -87,7 +86,7 @@ func play(ts *testscript.TestScript, neg bool, args []string) {
 		scenes[len(scenes)-1].acts = append(scenes[len(scenes)-1].acts, d)
 	}
 	said := newSaid()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // A scene that never comes would be waited for without end.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // A missing text or request would otherwise block the test.
 	defer cancel()
 	code := make(chan int, 1)
 	go func() {
@@ -146,7 +145,7 @@ func (s *scene) act(h *fakeHub, interrupt func()) {
 	}
 }
 
-// saidText is what a command has said until now.
+// saidText is the output of a command so far.
 type saidText struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -161,7 +160,7 @@ func newSaid() *saidText {
 	return h
 }
 
-// wait returns when the text was said, or false when it will not be.
+// wait returns true after the text was printed, and false if the command ends without it.
 func (h *saidText) wait(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,7 +187,7 @@ func (h *saidText) String() string {
 	return h.text.String()
 }
 
-// also hears what is written to w.
+// also returns a writer that writes to w and records the text.
 func (h *saidText) also(w io.Writer) io.Writer { return listener{h, w} }
 
 type listener struct {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/internal/output"
 	"refract.dev/internal/ui"
 )
@@ -21,35 +21,34 @@ type renderOptions struct {
 	output    string
 	outputDir string
 
-	truncated []string // Input files that may have been cut off.
+	truncated []string // Input files that may be incomplete.
 }
 
 func newRenderCommand(s *streams) *cobra.Command {
 	o := &renderOptions{}
 	cmd := &cobra.Command{
 		Use:   "render [KIND/NAME... | KIND NAME...] -f FILE",
-		Short: "Show what each cluster gets",
-		Long: `Show what each cluster gets: the objects of the input, placed by their
+		Short: "Show the content of each cluster",
+		Long: `Show the content of each cluster: the objects of the input, placed by their
 PropagationPolicies and changed by their OverridePolicies, as the controllers
-write them to the clusters. No API server is asked, but a hub that is named.
+write them to the clusters. Apart from a given hub, the command sends no requests.
 
-The input holds objects, the policies that their labels name, and the
-FederatedClusters. One that says that it is not ready gets nothing new; the
-manifest of one that says nothing is taken to be ready. An object without a
-propagation label is shown for every cluster. A namespaced object without a
-namespace is in the namespace default. What an API server would add to an object
-before the controllers see it, such as defaults, is not added here; from a hub
-objects come with it. Objects that are named are shown alone.
+The input contains objects, the policies that their labels name, and the
+FederatedClusters. A FederatedCluster that is not ready gets no new objects; a
+manifest without a status counts as ready. An object without a propagation label
+is shown for every cluster. A namespaced object without a namespace is in the
+namespace default. The command does not add the defaults of an API server; objects
+from a hub have them already. KIND and NAME limit the output to these objects.
 
 Rendered objects go to stdout; errors and warnings go to stderr. An object that
-fails on a cluster is left out there and nowhere else, and the exit code is 1.
-Nothing is rendered from an input that has mistakes: all of them are listed, and
-the exit code is 2.
+fails on a cluster is omitted only there, and the exit code is 1. For an input
+with mistakes, the command renders nothing, lists all mistakes, and exits with
+code 2.
 
-With -o variants clusters that get the same are shown together, with what was
-changed for them and by whom. With --output-dir there is a folder for each
-cluster: files that have not changed are not touched, and those of an earlier run
-that are not rendered any more are removed, unless this run left something out.`,
+With -o variants clusters with the same content are shown together, with the
+changes for them and the policies behind the changes. --output-dir writes a folder
+for each cluster: unchanged files are not touched, and files of an earlier run
+that are no longer rendered are removed, unless this run omitted something.`,
 		Example: `  refract render -f shop/ -f clusters.yaml
   refract render -f shop/ -f clusters.yaml --member member-1 | kubectl apply -f -
   refract render -f shop/ -f clusters.yaml -o variants --policy overridepolicy/shop/checkout-release
@@ -67,7 +66,7 @@ that are not rendered any more are removed, unless this run left something out.`
 	o.selection.addFlags(cmd, &o.inputs)
 	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to render for, instead of all; may be repeated")
 	outputs.addFlag(cmd, &o.output)
-	f.StringVar(&o.outputDir, "output-dir", "", "`folder` to write a file for each object to, CLUSTER/NAMESPACE/KIND.GROUP-NAME.yaml, instead of printing")
+	f.StringVar(&o.outputDir, "output-dir", "", "`folder` for a file per object, CLUSTER/NAMESPACE/KIND.GROUP-NAME.yaml, instead of stdout")
 	must(cmd.MarkFlagDirname("output-dir"))
 	must(cmd.RegisterFlagCompletionFunc("member", completeCluster(&o.inputs, &o.clusters)))
 	return cmd
@@ -111,14 +110,14 @@ func (o *renderOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// writer returns what the flags ask to be done with the result.
+// writer returns the function that the flags select for the result.
 func (o *renderOptions) writer() (func(*streams, *render.Evaluation) error, error) {
 	write, err := outputs.find(o.output)
 	switch {
 	case err != nil || o.outputDir == "":
 		return write, err
 	case o.output != "yaml":
-		return nil, withHint(fmt.Errorf("--output-dir: the files are yaml, not %s", o.output), "leave one of -o and --output-dir out")
+		return nil, withHint(fmt.Errorf("--output-dir: the files are yaml, not %s", o.output), "omit -o or --output-dir")
 	default:
 		return o.writeDir, nil
 	}
@@ -133,7 +132,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	if err != nil {
 		return err
 	}
-	// Where something was left out or has failed, what is there may still be right.
+	// If this run left something out or failed for an object, existing files may still be right.
 	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given() && len(o.truncated) == 0
 	var done *render.Written
 	err = s.whole(func() error {
@@ -155,17 +154,17 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 		total += fmt.Sprintf(", %d removed", len(done.Removed))
 	}
 	if len(done.Stale) > 0 {
-		total += fmt.Sprintf(", %d from before kept, as this was not all", len(done.Stale))
+		total += fmt.Sprintf(", %d kept from an earlier run, as this one is incomplete", len(done.Stale))
 		for _, name := range o.truncated {
-			fmt.Fprintf(s.err, "warning: %s: the last line has no end, as in a file that was cut off: "+
-				"files from before are kept until it ends with a line feed\n", name)
+			fmt.Fprintf(s.err, "warning: %s: the file does not end with a line feed and may be incomplete: "+
+				"files of earlier runs are kept\n", name)
 		}
 	}
 	fmt.Fprintln(s.err, total)
 	return nil
 }
 
-// reportFindings tells what was found, and to which clusters it applies.
+// reportFindings writes the findings with the clusters that they concern.
 func reportFindings(s *streams, errs, warnings []render.Finding) {
 	for _, w := range render.Together(warnings) {
 		fmt.Fprintf(s.err, "warning: %s\n", &w)

@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/injected"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/status"
+	"refract.dev/injection/injected"
 )
 
-// inCluster are the flags that say which cluster and namespace is meant.
+// inCluster are the flags for the cluster and the namespace.
 type inCluster struct {
 	cluster   clusterFlags
 	namespace string
@@ -35,7 +35,7 @@ func (o *inCluster) addFlags(cmd *cobra.Command) {
 	}))
 }
 
-// in returns the namespace that is meant.
+// in returns the selected namespace.
 func (o *inCluster) in() string {
 	if o.namespace != "" {
 		return o.namespace
@@ -43,7 +43,7 @@ func (o *inCluster) in() string {
 	return o.cluster.namespace()
 }
 
-// peek returns something of each policy of a namespace, for completion and hints.
+// peek returns a text for each policy of a namespace, without duplicates, for completion and hints.
 func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refractv1beta1.ServiceInjectionPolicy) string) []string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -62,7 +62,7 @@ func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refract
 	return found
 }
 
-// peekNames returns the names of the policies of the namespace that is meant.
+// peekNames returns the names of the policies of the selected namespace.
 func (o *inCluster) peekNames(ctx context.Context) []string {
 	return o.peek(ctx, o.in(), func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Name })
 }
@@ -94,10 +94,10 @@ func (o *inCluster) policy(ctx context.Context, c client.Client, name string) (*
 	return p, nil
 }
 
-// explainInjection adds what to do.
+// explainInjection adds advice to an error.
 func explainInjection(err error) error {
 	if errors.Is(err, status.ErrNoInjection) {
-		return withHint(err, "`refract run --injection` installs what is needed, against each cluster whose pods are to be injected into")
+		return withHint(err, "start `refract run --injection` against each cluster with pods to inject into: it installs the CustomResourceDefinition")
 	}
 	return err
 }
@@ -105,19 +105,18 @@ func explainInjection(err error) error {
 func newRolloutCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout COMMAND",
-		Short: "Follow and steer how a change goes out: wave by wave to clusters, or into pods",
-		Long: `Follow and steer how a change goes out.
+		Short: "Follow and control the rollout of changes to clusters and pods",
+		Long: `Follow and control the rollout of a change.
 
-KIND/NAME is an object of a hub that a RolloutPolicy has change wave by wave: to the
-clusters of one wave after the other, as long as they become ready with it. If too many
-do not it is halted, or taken back by itself.
+KIND/NAME is an object of a hub with a RolloutPolicy. A change of the object reaches its
+clusters in waves: a wave begins when the clusters of the previous one are ready. If too
+many clusters do not become ready, Refract halts or reverts the rollout.
 
-POLICY is a ServiceInjectionPolicy of a cluster, whose pods that are there already get
-what it injects. Their own controllers recreate them: one workload first, then
-rollout.maxConcurrent at a time. If one does not come up again the rollout is halted
-until somebody resumes it.`,
+POLICY is a ServiceInjectionPolicy of a cluster that also covers existing pods. Their own
+controllers recreate them: one workload first, then rollout.maxConcurrent at a time. If a
+workload does not become available again, the rollout halts until refract rollout resume.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // Without it no argument is unknown.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // Without RunE, cobra reports no unknown arguments.
 	}
 	cmd.AddCommand(newRolloutStatusCommand(s), newRolloutPauseCommand(s), newRolloutResumeCommand(s), newRolloutApproveCommand(s))
 	return cmd
@@ -137,16 +136,15 @@ func newRolloutStatusCommand(s *streams) *cobra.Command {
 	o := &rolloutStatusOptions{}
 	cmd := &cobra.Command{
 		Use:   "status {POLICY | KIND/NAME}",
-		Short: "Show how far a change has come",
-		Long: `Show how far the change of an object has come: which waves are over, which clusters
-have it and are not ready yet, which have failed and why, and what it waits for. Or how
-far the pods of a policy have come: how many have what it injects, which workloads roll
-now, which need attention and why, and the policy's conditions.
+		Short: "Show the progress of a rollout",
+		Long: `Show the progress of an object's rollout: the completed waves, the clusters that have
+the change but are not ready yet, the failed clusters with the reason, and the reason for
+a wait. For a policy, show the number of injected pods, the workloads that roll now, the
+workloads that need attention with the reason, and the policy's conditions.
 
-With --wait the command returns when nothing is left to be done, and tells every
-change until then; with --watch it goes on until it is interrupted. The exit code is 1
-if the rollout is halted or reverted, if --timeout passes, or if pods are stale and none
-is to be recreated.`,
+With --wait the command shows every change, and returns when no work is left; with
+--watch it continues until it is interrupted. The exit code is 1 if the rollout is halted
+or reverted, if --timeout expires, or if pods are stale and none will be recreated.`,
 		Example: `  refract rollout status deployment/web -n shop
   refract rollout status deployment/web -n shop --wait --timeout 1h
   refract rollout status allow-database -n shop`,
@@ -160,10 +158,10 @@ is to be recreated.`,
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.wait, "wait", false, "wait until nothing is left to be done")
-	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and tell every change, until interrupted")
+	f.BoolVar(&o.wait, "wait", false, "wait until no work is left")
+	f.BoolVarP(&o.watch, "watch", "w", false, "show every change until interrupted")
 	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up waiting; 0s to look once")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up waiting; 0s to check once")
 	rolloutOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	cmd.ValidArgsFunction = o.completePolicy
@@ -186,7 +184,7 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 	return s.limited(ctx, o.limit(), func(ctx context.Context) error { return o.show(ctx, s, name, write) })
 }
 
-// limit is after which time the command ends; 0 if it looks once, or waits for ever.
+// limit returns the time after which the command ends; 0 if it checks once or waits without limit.
 func (o *rolloutStatusOptions) limit() time.Duration {
 	if o.watch || !o.wait {
 		return 0
@@ -196,7 +194,7 @@ func (o *rolloutStatusOptions) limit() time.Duration {
 
 // show shows the rollout of a policy.
 func (o *rolloutStatusOptions) show(ctx context.Context, s *streams, name string, write func(*streams, *injected.Rollout) error) error {
-	s.at("nothing is known of the rollout", again)
+	s.at("the state of the rollout is unknown", again)
 	c, err := clusterClient(ctx, &o.cluster)
 	if err != nil {
 		return err
@@ -220,8 +218,8 @@ func (o *rolloutStatusOptions) show(ctx context.Context, s *streams, name string
 	return nil
 }
 
-// follow tells every change until the rollout is complete, halted or given up on, or
-// there is none, and returns how it stands then.
+// follow writes every change until the rollout is complete, halted or idle, or the time is over. It returns the last
+// state.
 func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
 	limited, cancel := o.waiting(ctx)
 	defer cancel()
@@ -249,7 +247,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 	return r, explainInjection(err)
 }
 
-// waiting bounds the wait, unless it is for ever.
+// waiting limits the time of the wait, unless it has no limit.
 func (o *rolloutStatusOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.watch {
 		return context.WithCancel(ctx)
@@ -258,33 +256,32 @@ func (o *rolloutStatusOptions) waiting(ctx context.Context) (context.Context, co
 }
 
 func newRolloutPauseCommand(s *streams) *cobra.Command {
-	return newRolloutStepCommand(s, "pause", "Touch no further cluster, or workload",
-		`Touch no further cluster with the change of an object, or no further workload for a
-policy, until refract rollout resume. Who has the change already keeps it, and is
-looked at: if it fails the rollout is stopped. New pods get what the policy injects.`,
+	return newRolloutStepCommand(s, "pause", "Pause a rollout",
+		`Pause a rollout until refract rollout resume: an object changes on no further cluster,
+and a policy recreates the pods of no further workload. Clusters and workloads with the
+change keep it; if one fails, the rollout stops. New pods still get the policy's services.`,
 		func(p *refractv1beta1.ServiceInjectionPolicy) (*injected.Step, error) { return injected.Pause(p), nil },
 		(*status.Rollout).Pause)
 }
 
 func newRolloutResumeCommand(s *streams) *cobra.Command {
-	return newRolloutStepCommand(s, "resume", "Let a rollout go on that is paused or halted",
-		`Let a rollout go on that is paused; or have one tried again that was halted because
-clusters failed, or taken back: a reverted one begins at its first wave. The rollout of
-a policy, halted because a workload did not come up again, is resumed with what the
-policy injects now.`,
+	return newRolloutStepCommand(s, "resume", "Resume a paused or halted rollout",
+		`Resume a paused rollout, or retry a rollout that was halted because of failed clusters,
+or reverted: a reverted rollout begins again at its first wave. The rollout of a policy
+that was halted because of a workload continues with the policy's current services.`,
 		injected.Resume, (*status.Rollout).Resume)
 }
 
 func newRolloutApproveCommand(s *streams) *cobra.Command {
-	return newRolloutStepCommand(s, "approve", "Let a rollout go on that waits for an approval",
-		`Let the wave of a rollout begin whose strategy is Manual, or a change that is larger
-than maxChange allows; or the rollout of a policy whose rollout.strategy is Manual. What
-is approved is what the object, or the policy, is now: a later change must be approved
-again. It takes the verb approve for the rollout policy that the object obeys.`,
+	return newRolloutStepCommand(s, "approve", "Approve a waiting rollout",
+		`Approve the next wave of a rollout with strategy Manual, or a change that is larger than
+maxChange; or the rollout of a policy with rollout.strategy Manual. The approval is for
+the current object or policy: a later change needs another approval. The command needs
+the verb approve for the rollout policy of the object.`,
 		injected.Approve, (*status.Rollout).Approve)
 }
 
-// newRolloutStepCommand is a command that does something about a rollout.
+// newRolloutStepCommand returns a command that changes the course of a rollout.
 func newRolloutStepCommand(
 	s *streams, verb, short, long string, decide func(*refractv1beta1.ServiceInjectionPolicy) (*injected.Step, error),
 	decideObject func(*status.Rollout) (*status.Step, error),
@@ -340,11 +337,11 @@ func take(ctx context.Context, c client.Client, p *refractv1beta1.ServiceInjecti
 	return nil
 }
 
-// explainStep adds what to do.
+// explainStep adds advice to an error.
 func explainStep(err error) error {
 	if errors.Is(err, injected.ErrGoesOn) || errors.Is(err, injected.ErrNothingToApprove) ||
 		errors.Is(err, status.ErrGoesOn) || errors.Is(err, status.ErrNothingToApprove) {
-		return withHint(err, "refract rollout status says how it stands")
+		return withHint(err, "refract rollout status shows its state")
 	}
 	return err
 }

@@ -17,13 +17,13 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/status"
-	"refract.dev/override"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/policy/override"
+	"refract.dev/fleet/status"
 	"refract.dev/tree"
 )
 
-// policyOrObject takes the name of a policy, or an object as KIND/NAME or KIND NAME.
+// policyOrObject requires the name of a policy, or an object as KIND/NAME or KIND NAME.
 func policyOrObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 || (len(args) == 2 && !strings.Contains(args[0]+args[1], "/")) {
 		return nil
@@ -32,7 +32,7 @@ func policyOrObject(cmd *cobra.Command, args []string) error {
 		"POLICY for a ServiceInjectionPolicy, KIND/NAME for an object of the hub")
 }
 
-// objectIn returns the object that is named, as KIND/NAME; empty if it is a policy.
+// objectIn returns the object in the arguments as KIND/NAME; empty for a policy.
 func objectIn(args []string) string {
 	if text := strings.Join(args, "/"); strings.Contains(text, "/") {
 		return text
@@ -50,7 +50,7 @@ func (o *inCluster) object(ctx context.Context, c client.Client, text string) (c
 		r.namespace = o.in()
 	}
 	var names []string
-	// Who may read in one namespace is not asked for more, unless nothing is there.
+	// The namespace is searched first: a user may have no right to read other reports.
 	for _, source := range []status.Source{status.Propagations(r.namespace), status.ClusterPropagations()} {
 		records, err := status.List(ctx, c, source)
 		if err != nil {
@@ -68,17 +68,17 @@ func (o *inCluster) object(ctx context.Context, c client.Client, text string) (c
 			}
 		}
 	}
-	hint := "refract get lists what is"
+	hint := "refract get lists the objects with reports"
 	if near := nearest.To(strings.ToLower(text), names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return nil, nil, withHint(fmt.Errorf("nothing is reported on %q in namespace %q", text, r.namespace), hint)
 }
 
-// explainRollout adds what to do.
+// explainRollout adds advice to an error.
 func explainRollout(err error) error {
 	if errors.Is(err, status.ErrNoRollout) {
-		return withHint(err, "the label "+refractv1alpha1.RolloutPolicyLabel+" names one: its changes go everywhere at once")
+		return withHint(err, "the label "+refractv1alpha1.RolloutPolicyLabel+" names one: without it, changes reach all clusters at once")
 	}
 	return err
 }
@@ -102,7 +102,7 @@ func (o *rolloutStatusOptions) runObject(ctx context.Context, s *streams, text s
 
 // showObject shows the rollout of an object of the hub.
 func (o *rolloutStatusOptions) showObject(ctx context.Context, s *streams, text string, write func(*streams, *status.Rollout) error) error {
-	s.at("nothing is known of the rollout", again)
+	s.at("the state of the rollout is unknown", again)
 	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
@@ -129,8 +129,8 @@ func (o *rolloutStatusOptions) showObject(ctx context.Context, s *streams, text 
 	return nil
 }
 
-// newestOf returns what tells whether a rollout is about the object and its override policies as they are now: what was
-// written a moment ago need not be reported yet.
+// newestOf returns a function that reports whether a rollout is about the present object and override policies. A
+// recent change may not be reported yet.
 func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*status.Rollout) bool, error) {
 	source := &metav1.PartialObjectMetadata{}
 	source.SetGroupVersionKind(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
@@ -162,7 +162,8 @@ func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*st
 	}, nil
 }
 
-// followObject tells every change until the rollout is complete, stopped or given up on, and returns how it stands then.
+// followObject writes every change until the rollout is complete or stopped, or the time is over. It returns the last
+// state.
 func (o *rolloutStatusOptions) followObject(
 	ctx context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
 ) (*status.Rollout, error) {
@@ -203,7 +204,7 @@ func (o *rolloutStatusOptions) followObject(
 	return r, explainHub(err)
 }
 
-// stepObject does something about the rollout of an object of the hub.
+// stepObject changes the course of the rollout of an object on the hub.
 func (o *inCluster) stepObject(ctx context.Context, s *streams, text string, decide func(*status.Rollout) (*status.Step, error)) error {
 	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package cli is the command line: one file per command. A command parses its
-// flags, calls the package that knows, and hands the result to a renderer.
+// Package cli is the command line, with one file for each command. A command parses its flags, calls the package with
+// the logic, and passes the result to a renderer.
 //
-// Data goes to stdout and narration to stderr. The exit code is 0 when there is
-// nothing to say, 1 for differences, violations and objects that failed, and 2
-// when the command could not do what it was asked for.
+// Data goes to stdout and narration to stderr. The exit code is 0 without findings, 1 for differences, violations and
+// failed objects, and 2 if the command failed.
 package cli
 
 import (
@@ -15,26 +14,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// groups are the commands by what they are for, in the order of the help.
+// groups are the commands by purpose, in the order of the help.
 var groups = []struct {
 	title    string
 	commands []func(*streams) *cobra.Command
 }{
-	{"See what a change does:", []func(*streams) *cobra.Command{
+	{"Preview and test changes:", []func(*streams) *cobra.Command{
 		newRenderCommand, newExplainCommand, newDiffCommand, newSnapshotCommand, newInjectCommand, newLintCommand, newTestCommand,
 	}},
-	{"Run it:", []func(*streams) *cobra.Command{
+	{"Install and run Refract:", []func(*streams) *cobra.Command{
 		newInstallCommand, newUninstallCommand, newCheckCommand, newRunCommand, newDemoCommand, newUpCommand, newDownCommand,
 	}},
-	{"Clusters, and what is on them:", []func(*streams) *cobra.Command{
+	{"Manage clusters and objects:", []func(*streams) *cobra.Command{
 		newJoinCommand, newUnjoinCommand, newUICommand, newGetCommand, newWaitCommand, newApproveCommand, newRolloutCommand,
 	}},
 	{"Custom resources:", []func(*streams) *cobra.Command{newCRDCommand}},
 	{"Other commands:", []func(*streams) *cobra.Command{newVersionCommand, newDocsCommand}},
 }
 
-// Names under which kubectl finds the program as its plugin, and asks it to
-// complete what the user types.
+// The names of the program as a plugin of kubectl, and as the program that completes the plugin's arguments.
 //
 // Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
 const (
@@ -42,9 +40,9 @@ const (
 	completionName = "kubectl_complete-refract"
 )
 
-// Main runs the command that args ask for, the first of which is the program's
-// name, until it is done or ctx ends, and returns the exit code. A command that does not
-// end in time by itself is left: see [streams.within]. The caller ends the program then.
+// Main runs the command in args until it is done or ctx ends, and returns the exit code. The first element of args is
+// the name of the program. Main abandons a command that does not end in time, see [streams.within]; the caller must
+// then end the program.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	s := newStreams(stdin, stdout, stderr)
 	root := newRootCommand(s)
@@ -75,15 +73,15 @@ func newRootCommand(s *streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "refract COMMAND",
 		Short: "One object, the right variant for every cluster",
-		Long: `Refract gives every member cluster its own variant of an object, as
-PropagationPolicies and OverridePolicies say, and can always tell which policy
-and rule changed which field.
+		Long: `Refract gives every member cluster its own variant of an object by
+PropagationPolicies and OverridePolicies, and shows for each changed field the
+policy and rule behind the change.
 
-Exit codes: 0 all is well; 1 there are differences or violations, or an object
-failed somewhere; 2 the command could not be run.`,
+Exit codes: 0 for success; 1 for differences, violations or failed objects; 2 for
+a command that failed.`,
 		SilenceErrors:      true, // Main reports them.
 		SilenceUsage:       true,
-		DisableSuggestions: true, // Main makes hints of them.
+		DisableSuggestions: true, // Main adds hints instead.
 	}
 	root.SetIn(s.in)
 	root.SetOut(s.out)
@@ -105,12 +103,11 @@ failed somewhere; 2 the command could not be run.`,
 	root.InitDefaultCompletionCmd()
 	completion, _, err := root.Find([]string{"completion"})
 	must(err)
-	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // Without it no argument is unknown.
+	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // Without RunE, cobra reports no unknown arguments.
 	return root
 }
 
-// newHelpCommand is the help command of cobra, which would end well for a command
-// that does not exist.
+// newHelpCommand returns the help command. Unlike cobra's, it returns an error for an unknown command.
 func newHelpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

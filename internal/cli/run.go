@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/controller/propagation"
+	"refract.dev/fleet/propagation"
 )
 
 // logFormats are the formats of the log.
@@ -30,29 +30,29 @@ func newRunCommand(s *streams) *cobra.Command {
 		Short: "Run the controllers against a hub, inject services into pods, or convert custom resources",
 		Long: `Run the controllers against a hub until interrupted: they install Refract's
 CustomResourceDefinitions there, connect to the member clusters (FederatedCluster),
-and place objects that carry a propagation label on them.
+and place objects with a propagation label on them.
 
-Several may run against one hub: one of them leads, and the members are shared
-out among all. When one ends the others take over, after --lease-duration if it
+Several replicas can run against one hub: one is the leader, and all share the
+members. When a replica ends, the others take over, after --lease-duration if it
 crashed.
 
-With --webhook-url or --webhook-service the hub's API server asks the controllers
-before it stores a policy or a cluster: what refract lint calls an error is
-refused, and what the change comes to is a warning that kubectl shows. The
-certificates are their own affair, unless --webhook-cert-dir says otherwise. With
---webhook-client-ca-file the API server must show one, too.
+With --webhook-url or --webhook-service the hub's API server calls a webhook before
+it stores a policy or a cluster: the webhook rejects errors of refract lint, and
+returns the effects of the change as a warning, which kubectl shows. The
+controllers create their own certificates, unless --webhook-cert-dir is set. With
+--webhook-client-ca-file the API server must present a certificate, too.
 
-With --injection services are injected into the pods of the cluster itself, as its
-ServiceInjectionPolicies say: new pods get what the policies hold when they are
-created, and pods that are there already are recreated by their own controllers, a
-few workloads at a time. It takes the webhook. Each member of a fleet runs its own;
---propagation does both in one process, for a hub that runs pods. Of several
-replicas every one answers the API server, and one looks after what is there.
+With --injection the program injects services into the pods of the cluster itself
+by its ServiceInjectionPolicies: new pods get the services of the policies at
+creation, and existing pods are recreated by their own controllers, a few
+workloads at a time. Injection needs the webhook. Each member of a fleet runs its
+own; --propagation adds propagation to the same process, for a hub with pods. All
+replicas answer the API server, and one recreates existing pods.
 
-With --conversion custom resources of the cluster are converted between the versions
-of their definitions, as ConversionPolicies say. It takes the webhook, too. A policy
-is compiled and verified, and what the API server will ask is tried out, before
-spec.conversion of the definition is written.`,
+With --conversion the program converts custom resources of the cluster between the
+versions of their definitions by ConversionPolicies. Conversion needs the webhook,
+too. Before a write of spec.conversion to the definition, the program compiles and
+verifies the policy, and tests the webhook with requests of an API server.`,
 		Example: `  refract run --kubeconfig hub.yaml
   refract run --kubeconfig hub.yaml --webhook-url https://127.0.0.1:9443
   refract run --injection --kubeconfig member.yaml --webhook-url https://127.0.0.1:9444
@@ -100,57 +100,57 @@ spec.conversion of the definition is written.`,
 	return s.finishing(cmd)
 }
 
-// addFlags adds the flags that say what is run, and how.
+// addFlags adds the flags of the controllers.
 func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.injection, "injection", false, "inject services into the pods of the cluster")
-	f.BoolVar(&c.conversion, "conversion", false, "convert custom resources of the cluster as ConversionPolicies say")
+	f.BoolVar(&c.conversion, "conversion", false, "convert custom resources of the cluster by ConversionPolicies")
 	f.BoolVar(&c.propagation, "propagation", true,
-		"carry objects of the cluster, which is a hub, to its members; with --injection or --conversion only if it is given")
+		"propagate objects of the cluster, a hub, to its members; off by default with --injection or --conversion")
 	f.StringSliceVar(&c.trusted, "trusted-authors", nil,
-		"`names` of users, joined by commas, who may have policies and Services give pods Secrets and ConfigMaps that they may not read themselves")
-	f.BoolVar(&c.noRollout, "no-rollout", false, "with --injection, leave the pods that are there as they are")
+		"comma-separated `names` of users whose policies and Services may inject Secrets and ConfigMaps that the users may not read")
+	f.BoolVar(&c.noRollout, "no-rollout", false, "with --injection, do not recreate existing pods")
 	f.StringVar(&c.systemNamespace, "system-namespace", corev1alpha1.SystemNamespace,
-		"`namespace` with the Secrets of FederatedClusters and what is Refract's own")
+		"`namespace` of Refract, with the Secrets of FederatedClusters")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", ":8080", "`address` of the Prometheus metrics; 0 for none")
 	f.StringVar(&c.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.StringVar(&c.webhook.address, "webhook-bind-address", ":9443", "`address` of the webhook")
-	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` at which the API server finds the webhook")
-	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt that somebody else keeps, as cert-manager does")
+	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` of the webhook for the API server")
+	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt of another tool, such as cert-manager")
 	f.StringVar(&c.webhook.clientCA, "webhook-client-ca-file", "",
-		"`file` of authorities, as PEM: whoever asks the webhook must show a certificate that one of them has signed")
+		"PEM `file` of authorities: clients of the webhook must present a certificate signed by one of them")
 	f.StringSliceVar(&c.webhook.clientNames, "webhook-client-names", nil,
-		"common `names`, joined by commas, that these certificates may be for (default: any)")
+		"comma-separated common `names` that these certificates may have (default: any)")
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
-		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
+		"only warn about errors that depend on the current objects, for tools that dry-run all manifests before the first write")
 	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
-		"`percent` of a namespace's copies on a member that may go at once without refract approve, unless somebody deleted their objects; "+
-			"100 for all, and then no change of a placement waits either")
+		"`percent` of a namespace's copies on a member that may be deleted at once without refract approve, unless a user deleted their objects; "+
+			"with 100, changes of placements do not wait either")
 	f.BoolVar(&c.guardAll, "deletion-guard-all", false,
-		"have --deletion-guard ask about copies, too, whose objects somebody deleted on the hub by a call")
+		"apply --deletion-guard also to copies whose objects were deleted on the hub by a request")
 	f.StringSliceVar(&c.keepKinds, "keep-kinds", nil,
-		"`kinds`, as KIND or KIND.GROUP, joined by commas, whose copies need refract approve to be deleted, as volumes do, unless a user deletes the object")
+		"comma-separated `kinds`, KIND or KIND.GROUP, whose copies need refract approve for deletion, like volumes, unless a user deletes the object")
 	f.StringSliceVar(&c.namespaceLabels, "namespace-labels", nil,
-		"`labels`, as KEY or PREFIX/*, joined by commas, that a namespace made on a member has as on the hub, beside those of pod security")
+		"comma-separated `labels`, KEY or PREFIX/*, that new namespaces on members copy from the hub, beside those of pod security")
 	f.DurationVar(&c.emptyAfter, "remove-empty-namespaces-after", 0,
-		"delete namespaces that were made on members when they were marked as empty for this long, 2m or more; 0 leaves them there")
+		"delete namespaces that Refract created on members after this time marked as empty, 2m or more; 0 keeps them")
 	f.StringSliceVar(&c.inventories.ClusterProfiles, "cluster-profiles", nil,
-		"`namespaces`, joined by commas, whose ClusterProfiles become members by themselves: whoever may write them there says which clusters the fleet has")
+		"comma-separated `namespaces` whose ClusterProfiles become members automatically: users with write access to them control membership")
 	f.StringVar(&c.providers, "cluster-profile-providers", "",
-		"`file` that names the programs which know the credentials for ClusterProfiles, beside the built-in secretreader")
+		"`file` with the credential programs for ClusterProfiles, beside the built-in secretreader")
 	f.StringSliceVar(&c.inventories.ClusterAPI, "cluster-api", nil,
-		"`namespaces`, joined by commas, whose clusters of Cluster API become members by themselves")
-	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
-	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
+		"comma-separated `namespaces` whose clusters of Cluster API become members automatically")
+	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; disable only for a single replica")
+	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "time until other replicas take over from a crashed one")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
 	f.StringVar(&c.podUID, "pod-uid", "",
-		"`UID` of the pod that this program is the only one of, by the downward API: after a crash of its container it need not wait for --lease-duration")
+		"`UID` of the pod, by the downward API, for a pod with one replica: after a crash of its container, it does not wait for --lease-duration")
 }
 
-// check returns an error if the flags do not go together.
+// check returns an error if the flags are invalid or contradict each other.
 func (c *controllers) check() error {
 	switch {
 	case !c.propagation && !c.injection && !c.conversion:
-		return withHint(errors.New("there is nothing to run"), "leave out --propagation=false, or give --injection or --conversion")
+		return withHint(errors.New("there is nothing to run"), "omit --propagation=false, or give --injection or --conversion")
 	case c.guard < 0 || c.guard > 100:
 		return fmt.Errorf("--deletion-guard: want a percentage from 0 to 100, got %d", c.guard)
 	case c.emptyAfter != 0 && c.emptyAfter < propagation.LeastEmpty:
@@ -159,28 +159,28 @@ func (c *controllers) check() error {
 		return fmt.Errorf("--lease-duration: want 2s or more, got %s", c.leaseDuration)
 	case strings.Contains(c.podUID, "$("):
 		return withHint(fmt.Errorf("--pod-uid: want a UID, got %q: the container has no such variable", c.podUID),
-			"give it one by valueFrom: {fieldRef: {fieldPath: metadata.uid}}; replicas with the same UID would take each other's work away")
+			"give it one by valueFrom: {fieldRef: {fieldPath: metadata.uid}}; replicas with the same UID would take over each other's work")
 	case c.injection && !c.webhook.wanted():
-		return withHint(errors.New("--injection needs a webhook, which the API server asks whenever a pod is created"),
-			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
+		return withHint(errors.New("--injection needs a webhook, which the API server calls for each new pod"),
+			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL of this program for the API server")
 	case c.conversion && !c.webhook.wanted():
-		return withHint(errors.New("--conversion needs a webhook, which the API server asks for objects in another version"),
-			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
+		return withHint(errors.New("--conversion needs a webhook, which the API server calls to convert objects"),
+			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL of this program for the API server")
 	case c.webhook.clientCA != "" && !c.webhook.wanted():
-		return withHint(errors.New("--webhook-client-ca-file is about who asks the webhook, and there is none"),
+		return withHint(errors.New("--webhook-client-ca-file needs a webhook"),
 			"give --webhook-service or --webhook-url")
 	case c.webhook.clientCA != "" && c.conversion:
-		return withHint(errors.New("--webhook-client-ca-file would keep the API server out, which shows no certificate when it has objects converted"),
-			"run --conversion as a program of its own, and let only the control plane reach its port by a NetworkPolicy")
+		return withHint(errors.New("--webhook-client-ca-file would block conversions: the API server presents no client certificate for them"),
+			"run --conversion in a separate process, and restrict its port to the control plane by a NetworkPolicy")
 	case len(c.webhook.clientNames) > 0 && c.webhook.clientCA == "":
-		return withHint(errors.New("--webhook-client-names are those in certificates, and none is asked for"), "give --webhook-client-ca-file")
+		return withHint(errors.New("--webhook-client-names: the webhook requires no client certificate"), "give --webhook-client-ca-file")
 	case len(c.inventories.ClusterProfiles)+len(c.inventories.ClusterAPI) > 0 && !c.propagation:
-		return errors.New("--cluster-profiles and --cluster-api are about members, and there is no --propagation")
+		return errors.New("--cluster-profiles and --cluster-api need --propagation")
 	case c.providers != "" && len(c.inventories.ClusterProfiles) == 0:
-		return withHint(errors.New("--cluster-profile-providers are asked about ClusterProfiles, and none are read"),
+		return withHint(errors.New("--cluster-profile-providers: no ClusterProfiles are read"),
 			"give --cluster-profiles with their namespace")
 	case c.noRollout && !c.injection:
-		return errors.New("--no-rollout is about pods that services are injected into, and there is no --injection")
+		return errors.New("--no-rollout needs --injection")
 	}
 	for flag, namespaces := range map[string][]string{"--cluster-profiles": c.inventories.ClusterProfiles, "--cluster-api": c.inventories.ClusterAPI} {
 		for _, ns := range namespaces {
@@ -208,7 +208,7 @@ func hostName() string {
 	return name
 }
 
-// serviceName reads NAMESPACE/NAME; empty is none.
+// serviceName parses NAMESPACE/NAME; an empty text returns an empty name.
 func serviceName(text string) (types.NamespacedName, error) {
 	if text == "" {
 		return types.NamespacedName{}, nil

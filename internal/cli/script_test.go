@@ -23,20 +23,19 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"refract": run, pluginName: run, completionName: run})
 }
 
-// TestScript runs the scripts in testdata/script. Besides the commands of
-// testscript they have:
+// TestScript runs the scripts in testdata/script. In addition to the commands of testscript they have:
 //
 //   - exits CODE COMMAND...: like exec, and the command must end with the code;
-//   - configmap FILE BYTES: writes a ConfigMap that has so many bytes of data;
-//   - hub FILE: starts a fake hub with the objects of the file, in which AGO(3h) stands
-//     for a time, and writes hub.kubeconfig;
-//   - play CODE FILE COMMAND...: like exits, and meanwhile the file happens to the hub:
-//     after a document "when: TEXT" it waits until the command has said the text, and
-//     after "before: METHOD RESOURCE" for such a request, which is answered afterwards.
-//     Then objects are put there, or removed with "gone: OBJECT", and the command ends
-//     with "interrupt: true".
+//   - configmap FILE BYTES: writes a ConfigMap with the given number of bytes of data;
+//   - hub FILE: starts a fake hub with the objects of the file, where AGO(3h) stands for a time, and writes
+//     hub.kubeconfig;
+//   - play CODE FILE COMMAND...: like exits, and meanwhile changes the hub as the file describes. A document
+//     "when: TEXT" waits until the command has printed the text. A document "before: METHOD RESOURCE" waits for such a
+//     request, which is answered after the changes. The other documents are objects to create or replace,
+//     "gone: OBJECT" removes an object, and "interrupt: true" interrupts the command.
 //
-// $EXAMPLES is the folder of the examples. Run with -update to take what commands print now for what they should.
+// $EXAMPLES is the folder of the examples. With -update, the present output of the commands becomes the expected
+// output.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -50,7 +49,7 @@ func TestScript(t *testing.T) {
 			return err
 		},
 		Condition: func(name string) (bool, error) {
-			if name == "root" { // Who may read every file.
+			if name == "root" { // Root can read every file.
 				return os.Geteuid() == 0, nil
 			}
 			return false, fmt.Errorf("there is no condition %q", name)
@@ -95,7 +94,7 @@ func configMap(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
 }
 
-// truncate takes the end of its last line from a file.
+// truncate removes the line feed at the end of a file.
 func truncate(ts *testscript.TestScript, _ bool, args []string) {
 	file := ts.MkAbs(args[0])
 	ts.Check(os.WriteFile(file, []byte(strings.TrimSuffix(ts.ReadFile(file), "\n")), 0o600))

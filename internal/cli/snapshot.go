@@ -14,10 +14,10 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/local"
 	"refract.dev/internal/output"
-	"refract.dev/local"
 )
 
 // snapshotOptions are the flags of snapshot.
@@ -30,16 +30,16 @@ func newSnapshotCommand(s *streams) *cobra.Command {
 	o := &snapshotOptions{}
 	cmd := &cobra.Command{
 		Use:   "snapshot DIR",
-		Short: "Write what a hub holds to a folder",
-		Long: `Write what a hub holds to a folder: the policies, the clusters, the objects that
-ask to be propagated, where they are now, and the CustomResourceDefinitions of
-their kinds. Every other command answers from such a folder as it does from the
-hub itself, with no hub at hand.
+		Short: "Write the content of a hub to a folder",
+		Long: `Write the content of a hub to a folder: the policies, the clusters, the objects with
+a propagation label, their current placements, and the CustomResourceDefinitions of
+their kinds. Other commands give the same results with this folder as with the hub,
+and need no access to the hub.
 
-The values of Secrets, and those of their annotations that are not Refract's own,
-are replaced by a stand-in, so that the folder can be kept with source code;
---secrets writes them as they are. Files of objects that are no longer on the hub
-are removed, and all that snapshot did not write stays.`,
+The values of Secrets, and of their annotations that are not Refract's own, are
+replaced by a placeholder, so that the folder can be kept with source code;
+--secrets writes the real values. Files of objects that are no longer on the hub are
+removed; files that snapshot did not write stay.`,
 		Example: `  refract snapshot fleet`,
 		Args:    oneName("folder"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
@@ -90,8 +90,8 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 	return nil
 }
 
-// kept is what matters of an object of the hub: not what changes all the time, and
-// status only where it says where things are, or what may travel. It does not modify u.
+// kept returns the lasting content of an object from the hub: without frequently changing metadata, and with the status
+// only where it has placements or permitted references. It does not modify u.
 func kept(u *unstructured.Unstructured) map[string]any {
 	object := maps.Clone(local.WithoutManagers(u.Object))
 	if metadata, ok := object["metadata"].(map[string]any); ok {
@@ -101,9 +101,9 @@ func kept(u *unstructured.Unstructured) map[string]any {
 		}
 		if annotations, ok := metadata["annotations"].(map[string]any); ok {
 			annotations = maps.Clone(annotations)
-			delete(annotations, corev1.LastAppliedConfigAnnotation) // It repeats all, Secrets included.
+			delete(annotations, corev1.LastAppliedConfigAnnotation) // It contains the whole object, including the values of Secrets.
 			if manifest.Understands(u.GroupVersionKind()) {
-				delete(annotations, manifest.LocalConfig) // The hub acts on it all the same.
+				delete(annotations, manifest.LocalConfig) // The hub acts on the object despite this annotation.
 			}
 			metadata["annotations"] = annotations
 		}
@@ -123,11 +123,11 @@ func kept(u *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// standIn is what a snapshot has in the place of a value.
+// standIn replaces a value in a snapshot.
 const standIn = "left out of the snapshot"
 
-// withoutValues returns a Secret with stand-ins for its values, and for those of
-// annotations: tools keep copies of the whole object there. It stays valid.
+// withoutValues returns a Secret with stand-ins for its values, and for the values of annotations, because tools store
+// copies of the whole object there. The Secret remains valid.
 func withoutValues(secret map[string]any) map[string]any {
 	none := func(string) bool { return false }
 	secret = maps.Clone(secret)
@@ -141,8 +141,8 @@ func withoutValues(secret map[string]any) map[string]any {
 	return secret
 }
 
-// mask replaces the values of a map that is in a field of object, but for those of
-// the keys to keep. It modifies object, and not the map.
+// mask replaces the values of the map in a field of object, except those of the keys to keep. It modifies object, but
+// not the map.
 func mask(object map[string]any, field, with string, keep func(key string) bool) {
 	values, ok := object[field].(map[string]any)
 	if !ok {
@@ -157,7 +157,7 @@ func mask(object map[string]any, field, with string, keep func(key string) bool)
 	object[field] = values
 }
 
-// refractReads reports whether the key of an annotation is in a domain of ours.
+// refractReads reports whether the key of an annotation is in a domain of Refract or KubeAdmiral.
 func refractReads(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	for _, prefix := range []string{corev1alpha1.Prefix, refractv1alpha1.Prefix} {

@@ -15,25 +15,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// grace is how long a command may go on after the end of its context, to end by itself.
+// grace is the time that a command has after the end of its context to end by itself.
 const grace = 500 * time.Millisecond
 
-// streams are where a command reads and writes.
+// streams are the input and the outputs of a command.
 type streams struct {
 	*attendance
 
 	in  io.Reader
-	out io.Writer // Data, and nothing else.
+	out io.Writer // Only data.
 	err io.Writer // Narration.
 }
 
-// attendance is whether somebody waits for a command, and how far the command has come.
+// attendance tracks whether a command was abandoned, and its progress.
 type attendance struct {
 	mu     sync.Mutex
-	left   bool   // Nobody waits for the command any more.
-	held   int    // How many things are being done that must not be left half done.
-	state  string // What is done so far, for who ends the command in the middle; empty if it changes nothing that lasts.
-	remedy string // What to do then.
+	left   bool   // The command was abandoned.
+	held   int    // The number of running operations that must be completed.
+	state  string // The progress, for the error after an interrupt; empty for a command without lasting changes.
+	remedy string // The advice for that error.
 }
 
 func newStreams(in io.Reader, out, err io.Writer) *streams {
@@ -41,12 +41,12 @@ func newStreams(in io.Reader, out, err io.Writer) *streams {
 	return &streams{attendance: a, in: in, out: &attended{a, out}, err: &attended{a, err}}
 }
 
-// narrating returns the streams of a part of the command, whose narration goes elsewhere.
+// narrating returns the streams of a part of the command that narrates to w.
 func (s *streams) narrating(w io.Writer) *streams {
 	return &streams{attendance: s.attendance, in: s.in, out: s.out, err: &attended{s.attendance, w}}
 }
 
-// attended is a stream that nothing is written to after the command was left.
+// attended is a stream that rejects writes after the command was abandoned.
 type attended struct {
 	*attendance
 
@@ -66,52 +66,52 @@ func (a *attendance) isLeft() bool {
 	return a.left
 }
 
-// at says what is done so far, and what to do if the command ends here, by a signal or by its --timeout. It is said before
-// something is begun, and tells what may have been done of that.
+// at records the progress, and the advice for a command that ends here by a signal or its --timeout. A command calls at
+// before it begins an operation, so the progress includes possible effects of this operation.
 func (a *attendance) at(state, remedy string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state, a.remedy = state, remedy
 }
 
-// standing returns what [attendance.at] was told last.
+// standing returns the last arguments of [attendance.at].
 func (a *attendance) standing() (state, remedy string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state, a.remedy
 }
 
-// again is what to do if a command ends before it has changed anything, or if it goes on from where it has ended.
-const again = "the same command can be given again"
+// again is the advice for a command that has changed nothing, or that continues when it is repeated.
+const again = "the command can be repeated"
 
-// limited does something, and ends it after the --timeout of the command: what waits for an API server, or for a program that the
-// kubeconfig names. Without a timeout nothing is ended. The error says how far the command has come; before anything was told by
-// [attendance.at], nothing was changed.
+// limited calls do, and abandons it after the --timeout of the command, even if it waits for an API server or for the
+// credential plugin of the kubeconfig. A timeout of 0 is no limit. The error describes the progress; before the first
+// call of [attendance.at], nothing was changed.
 func (s *streams) limited(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	s.at("nothing was changed", again)
 	if timeout <= 0 {
 		return do(ctx)
 	}
-	limit, cancel := context.WithTimeout(ctx, timeout+grace) // A cluster may be looked at once, however short the timeout is.
+	limit, cancel := context.WithTimeout(ctx, timeout+grace) // With any timeout, a cluster can be checked once.
 	defer cancel()
 	err := s.within(limit, grace/2, func() error { return do(limit) })
 	if err == nil || ctx.Err() != nil || limit.Err() == nil || !wait.Interrupted(err) {
 		return err
 	}
 	state, remedy := s.standing()
-	said := fmt.Sprintf("the --timeout of %s was over, and %s", timeout, state)
+	said := fmt.Sprintf("the --timeout of %s expired, and %s", timeout, state)
 	switch {
 	case s.isLeft():
-		said += ": there was no answer, of an API server or of the program that the kubeconfig names for credentials"
+		said += ": no answer from an API server, or from the credential plugin of the kubeconfig"
 	case err != limit.Err(): //nolint:errorlint // What wraps it says more.
-		said += ": " + err.Error() // As text: what was canceled at the end was not interrupted.
+		said += ": " + err.Error() // As text, so that a cancellation at the end does not count as an interrupt.
 	}
-	return withHint(errors.New(said), remedy+"; --timeout gives it more time")
+	return withHint(errors.New(said), remedy+"; --timeout sets another limit")
 }
 
-// within does something, and leaves it if it does not return in time after the end of ctx: it may
-// wait for input or for another program, or compute without a look at the end. The error is that of ctx then. What
-// [streams.whole] does it waits for.
+// within calls do, and abandons it if it does not return in time after the end of ctx: it may wait for input or for
+// another program, or compute without checking ctx. The error is then that of ctx. within always waits for operations
+// of [streams.whole].
 func (s *streams) within(ctx context.Context, patience time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -132,8 +132,7 @@ func (s *streams) within(ctx context.Context, patience time.Duration, do func() 
 	}
 }
 
-// leave reports whether the command may be left now. If so it begins nothing more that must be
-// finished.
+// leave reports whether the command may be abandoned now. After that, no operation of [streams.whole] can start.
 func (a *attendance) leave() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,8 +140,7 @@ func (a *attendance) leave() bool {
 	return a.left
 }
 
-// whole does something that must not be left half done, such as to write files or to take away
-// again what was made.
+// whole runs an operation that must be completed, such as writing files or deleting objects of a failed command.
 func (s *streams) whole(do func() error) error {
 	if !s.hold() {
 		return context.Canceled
@@ -151,7 +149,7 @@ func (s *streams) whole(do func() error) error {
 	return do()
 }
 
-// finishing has a command waited for, that ends in order by itself: it ends what it has started.
+// finishing makes a command uninterruptible, because it stops the processes that it started and then ends by itself.
 func (s *streams) finishing(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -160,14 +158,14 @@ func (s *streams) finishing(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// cleanTimeout is how long a cluster may take to answer when an account or a Secret is taken away.
+// cleanTimeout bounds the time that a cluster has to answer the deletion of an account or a Secret.
 const cleanTimeout = 15 * time.Second
 
-// cleanGrace is how long it may take after the end of the command, which has a second in all.
+// cleanGrace bounds this time after the end of the command's context. In total, the command has a second to end.
 const cleanGrace = 3 * grace / 4
 
-// clean takes away what was made, and is waited for, but no longer than these. What does not look at the end of its context, as a
-// program that gives credentials, is left then.
+// clean runs an operation that deletes created objects, and waits for it within these bounds. It abandons an operation
+// that ignores the end of its context, such as a credential plugin.
 func (s *streams) clean(ctx context.Context, do func(context.Context) error) error {
 	return s.whole(func() error {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
@@ -179,7 +177,7 @@ func (s *streams) clean(ctx context.Context, do func(context.Context) error) err
 		case err := <-done:
 			return err
 		case <-lasting.Done():
-			return errors.New("there was no answer in time")
+			return errors.New("no answer in time")
 		}
 	})
 }
@@ -199,8 +197,8 @@ func (a *attendance) release() {
 	a.held--
 }
 
-// Interruptible returns a context that ends when the program is interrupted or told to terminate.
-// A second signal ends a program that does not end by itself.
+// Interruptible returns a context that ends when the program receives SIGINT or SIGTERM. A second signal ends the
+// program itself.
 func Interruptible(ctx context.Context) context.Context {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/policytest"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/policytest"
 )
 
 // testOptions are the flags of test.
@@ -25,9 +25,9 @@ func newTestCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test DIR...",
 		Short: "Run the unit tests of policies",
-		Long: `Run the unit tests of policies: YAML documents of kind PolicyTest, in the files
-and folders named, that say what an object is to be on a cluster. No API server
-is asked.
+		Long: `Run the unit tests of policies: YAML documents of kind PolicyTest, in the given
+files and folders, with the expected content of objects on clusters. The command
+sends no requests to an API server.
 
   apiVersion: refract.dev/v1alpha1
   kind: PolicyTest
@@ -42,13 +42,13 @@ is asked.
         fields: {/spec/replicas: 1}
         cel: [object.spec.replicas < hub.spec.replicas]
 
-What failed goes to stdout, with the policy and rule that made it so. Rules of
-override policies that no test and no object exercises are warnings. With
---update, values that are not as expected are written into the tests; what only
-a person can decide still fails.
+Failures go to stdout, with the policy and rule that set the value. Rules of
+override policies that no test and no object exercises are warnings. --update
+replaces failed expectations in the tests by the current values; failures that
+need a human decision remain.
 
 The exit code is 1 if a case failed or too few rules are tested, and 2 if the
-tests or their inputs have mistakes: then nothing is run.`,
+tests or their inputs have mistakes: then no test runs.`,
 		Example: `  refract test tests/
   refract test tests/replicas.yaml --verbose
   refract test tests/ -o junit > report.xml
@@ -63,13 +63,12 @@ tests or their inputs have mistakes: then nothing is run.`,
 	f := cmd.Flags()
 	testOutputs(false).addFlag(cmd, &o.output)
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the cases that passed too")
-	f.BoolVar(&o.update, "update", false, "write into the tests what is now, in the place of values that are not as expected")
+	f.BoolVar(&o.update, "update", false, "replace failed expectations in the tests by the current values")
 	f.Var(&o.minCoverage, "min-coverage", "fail if the tests exercise less than this `percentage` of the rules")
 	return cmd
 }
 
-// percentage is the text of a flag. It is any text until it is parsed: of an error
-// of Set, pflag would make words that are not those of this program.
+// percentage is the text of a flag. It is parsed later, because pflag would add its own words to an error of Set.
 type percentage string
 
 func (p *percentage) Set(text string) error {
@@ -89,7 +88,7 @@ func (p *percentage) parse() (int, error) {
 	return n, nil
 }
 
-// someTests refuses no arguments.
+// someTests requires at least one argument.
 func someTests(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return nil
@@ -133,13 +132,12 @@ func (o *testOptions) run(s *streams, paths []string) error {
 	return judge(s, result, least)
 }
 
-// judge decides whether something was found. At least so many percent of the rules
-// are to be tested.
+// judge returns errFound if a case failed, or if the tests exercise less than the given percentage of the rules.
 func judge(s *streams, result *policytest.Result, least int) error {
 	c := &result.Coverage
 	low := c.Percent() < least
 	if low {
-		report(s.err, fmt.Errorf("the tests exercise %d of %d rules, %d%%; --min-coverage asks for %d%%", c.Tested, c.Rules, c.Percent(), least))
+		report(s.err, fmt.Errorf("the tests exercise %d of %d rules, %d%%; --min-coverage requires %d%%", c.Tested, c.Rules, c.Percent(), least))
 	}
 	if low || !result.Passed() {
 		return errFound
@@ -161,7 +159,7 @@ func runTests(paths []string) (*policytest.Result, error) {
 	return result, problemsAsError(problems)
 }
 
-// updateTests writes into the tests what is now, and runs those.
+// updateTests writes the present values into the tests, and runs them again.
 func updateTests(s *streams, paths []string, result *policytest.Result) (*policytest.Result, error) {
 	var updated []policytest.Updated
 	var refused []policytest.Refused

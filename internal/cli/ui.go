@@ -15,8 +15,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/hub"
-	"refract.dev/internal/offline/manifest"
+	"refract.dev/fleet/hub"
+	"refract.dev/fleet/offline/manifest"
 	"refract.dev/internal/ui"
 )
 
@@ -25,23 +25,22 @@ type uiOptions struct {
 	inputs inputs
 	port   int
 	noOpen bool
-	warned bool // What is wrong with the input was told.
+	warned bool // Whether the warnings about the input were written.
 }
 
 func newUICommand(s *streams) *cobra.Command {
 	o := &uiOptions{}
 	cmd := &cobra.Command{
 		Use:   "ui [-f FILE] [--hub]",
-		Short: "Look at the fleet in a browser",
-		Long: `Show the fleet in a browser: which object has which content on which cluster, and
-who made each line of it what it is; what a policy does, and what would become
-different if it were another; rollouts, clusters, what services give to pods, and
-the versions of custom resources. The pages are those of files, or of a hub, which
-they follow as it changes.
+		Short: "Show the fleet in a browser",
+		Long: `Show the fleet in a browser: the content of each object on each cluster, and the
+source of each line; the effects of a policy, and of changes to it; rollouts,
+clusters, injected services, and the versions of custom resources. The pages show
+files, or a hub and its current changes.
 
-It listens on 127.0.0.1 alone, and answers only who has the address that it
-prints, which holds a token. It reads with your own rights, and writes nothing. It
-runs until interrupted.`,
+The server listens on 127.0.0.1 only, and requires the printed address, which
+contains a token. It reads with your own rights, writes nothing, and runs until
+interrupted.`,
 		Example: `  refract ui --hub
   refract ui -f shop/ -f clusters.yaml
   refract ui --context hub --no-open`,
@@ -50,8 +49,8 @@ runs until interrupted.`,
 	}
 	o.inputs.addFlags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.port, "port", 0, "`number` of the port to listen on; 0 for one that is free")
-	f.BoolVar(&o.noOpen, "no-open", false, "print the address, and open no browser")
+	f.IntVar(&o.port, "port", 0, "`number` of the port to listen on; 0 for a free port")
+	f.BoolVar(&o.noOpen, "no-open", false, "print the address, but open no browser")
 	return s.finishing(cmd)
 }
 
@@ -63,7 +62,7 @@ func (o *uiOptions) run(ctx context.Context, s *streams) (err error) {
 		return fmt.Errorf("--port: want a number up to 65535, got %d", o.port)
 	}
 	if slices.Contains(o.inputs.files, manifest.Stdin) {
-		return errors.New("-f: stdin can be read once only, and the pages are made of it again and again; name a file")
+		return errors.New("-f: stdin can be read only once, but the pages need their input repeatedly; name a file")
 	}
 	log := funcr.New(func(_, args string) { fmt.Fprintln(s.err, args) }, funcr.Options{})
 	server, err := ui.Listen(o.port, log)
@@ -87,7 +86,7 @@ func (o *uiOptions) run(ctx context.Context, s *streams) (err error) {
 	return o.serve(ctx, s, server, ready)
 }
 
-// serve shows what there is until ctx ends.
+// serve shows the input until ctx ends.
 func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -133,7 +132,7 @@ func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, re
 	}
 }
 
-// read reads what the pages show.
+// read reads the input of the pages.
 func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
 	r, err := o.inputs.open(ctx, s)
 	if err != nil {
@@ -142,7 +141,7 @@ func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
 	o.warn(s, r)
 	in := &ui.Input{Origin: o.origin(), Set: r.set, Problems: slices.Concat(r.problems, r.left(r.set)), Live: o.inputs.live(), Now: time.Now()}
 	if len(o.inputs.files) > 0 {
-		in.Documents, _ = manifest.Documents(o.inputs.files, s.in) // Problems with files are among those.
+		in.Documents, _ = manifest.Documents(o.inputs.files, s.in) // The problems with files are already in Problems.
 	}
 	if o.inputs.live() {
 		cfg, _, err := hubConfig(ctx, &o.inputs.cluster)
@@ -160,7 +159,7 @@ func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
 	return in, nil
 }
 
-// warn tells once what is wrong with what was read: the pages are made of the rest.
+// warn writes the problems with the input once. The pages show the rest of the input.
 func (o *uiOptions) warn(s *streams, r *input) {
 	if o.warned {
 		return
@@ -172,7 +171,7 @@ func (o *uiOptions) warn(s *streams, r *input) {
 	r.warn(s, r.set)
 }
 
-// origin says where the pages come from.
+// origin describes the source of the pages.
 func (o *uiOptions) origin() string {
 	text := ""
 	if o.inputs.live() {
@@ -193,8 +192,8 @@ func (o *uiOptions) origin() string {
 	return text
 }
 
-// open opens an address in the browser. It is in a file in a folder that nobody else can read, as arguments of programs are
-// seen by all users of a machine.
+// open opens an address in the browser. The address is passed in a file in a folder that only this user can read,
+// because all users of a machine can see the arguments of programs.
 func open(ctx context.Context, dir, address string) error {
 	program, args := "xdg-open", []string{}
 	switch runtime.GOOS {

@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"refract.dev/fleet/status"
 	"refract.dev/internal/installation"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
 )
 
 // uninstallOptions are the flags of uninstall.
@@ -32,20 +32,20 @@ func newUninstallCommand(s *streams) *cobra.Command {
 	o := &uninstallOptions{}
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take Refract out of a cluster",
-		Long: `Take Refract out of a cluster: first what has the API server ask it, so that no write
-waits for somebody who is gone; then what runs; then its accounts and roles. What is
-left of an installation whose manifests somebody has deleted is taken away, too.
+		Short: "Remove Refract from a cluster",
+		Long: `Remove Refract from a cluster: first the webhook configurations, so that no write waits
+for a deleted webhook; then the workloads; then the accounts and roles. The command also
+removes the remains of an installation whose manifests were deleted.
 
-Policies, FederatedClusters and whatever else users wrote stay, and so do the
-CustomResourceDefinitions, unless --purge says otherwise: that lists them and asks.
-Copies on members stay in any case, and are named. refract unjoin takes copies away
-while Refract runs.
+Policies, FederatedClusters and other objects of users stay, and so do the
+CustomResourceDefinitions, unless --purge is set, which lists them and asks for
+confirmation. Copies on members always stay, and are listed. While Refract runs,
+refract unjoin removes copies.
 
-A CustomResourceDefinition with several versions in use is named, and what converts its
-objects goes on to run: without that they would be read as they are stored. --unwire has
-the API server convert nothing any more where all objects are stored in one version.
-The exit code is 1 if something had to stay.`,
+A CustomResourceDefinition with several versions in use is listed, and its conversion
+webhook continues to run: without it, objects would be read in their stored version.
+--unwire ends the conversion where all objects are stored in one version. The exit code
+is 1 if something had to stay.`,
 		Example: `  refract uninstall
   refract uninstall --context hub --purge
   refract uninstall --unwire`,
@@ -55,10 +55,10 @@ The exit code is 1 if something had to stay.`,
 	f := cmd.Flags()
 	o.cluster.addClusterFlags(cmd, "cluster")
 	addSystemNamespace(cmd, &o.namespace)
-	f.BoolVar(&o.unwire, "unwire", false, "convert nothing any more where no stored object needs it")
-	f.BoolVar(&o.purge, "purge", false, "delete what users wrote, too: policies, clusters and their credentials, reports")
-	f.BoolVar(&o.yes, "yes", false, "do not ask")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; the same command goes on")
+	f.BoolVar(&o.unwire, "unwire", false, "end conversions that no stored object needs")
+	f.BoolVar(&o.purge, "purge", false, "delete objects of users, too: policies, clusters and their credentials, reports")
+	f.BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; repeat the command to continue")
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }
@@ -70,7 +70,7 @@ func (o *uninstallOptions) run(ctx context.Context, s *streams) error {
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s) })
 }
 
-// runIn takes Refract out of the cluster, after a question if there is one.
+// runIn removes Refract from the cluster, after a question if --purge deletes objects.
 func (o *uninstallOptions) runIn(ctx context.Context, s *streams) error {
 	cfg, disco, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
@@ -95,7 +95,7 @@ func (o *uninstallOptions) runIn(ctx context.Context, s *streams) error {
 	return o.remove(ctx, s, c, disco)
 }
 
-// confirmed shows what goes with --purge, and asks.
+// confirmed lists the objects that --purge deletes, and asks for confirmation.
 func (o *uninstallOptions) confirmed(ctx context.Context, s *streams, c client.Client) (bool, error) {
 	stocks, err := installation.Stocks(ctx, c)
 	if err != nil {
@@ -115,10 +115,10 @@ func (o *uninstallOptions) confirmed(ctx context.Context, s *streams, c client.C
 	if o.yes {
 		return true, nil
 	}
-	return confirm(s, "Delete them, and take Refract out of the cluster?")
+	return confirm(s, "Delete them, and remove Refract from the cluster?")
 }
 
-// mostNamed is how many objects of a type are named.
+// mostNamed bounds the named objects of a type.
 const mostNamed = 5
 
 func writeStock(w io.Writer, stock *installation.Stock) {
@@ -135,13 +135,13 @@ func (o *uninstallOptions) remove(ctx context.Context, s *streams, c client.With
 	if err != nil {
 		return err
 	}
-	s.at("Refract is not out of the cluster yet: what is listed above as deleted is gone", "the same command goes on from there")
+	s.at("Refract is only partly removed: the objects listed above are deleted", "repeat the command to continue")
 	r := &installation.Removal{
 		Client: c, Discovery: disco, Namespace: o.namespace, Unwire: o.unwire, Tell: func(line string) { fmt.Fprintln(s.err, line) },
 	}
 	kept, err := r.Run(ctx)
 	if errors.Is(err, installation.ErrKeptByHelm) {
-		return withHint(err, "helm uninstall takes it away")
+		return withHint(err, "remove it with helm uninstall")
 	}
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (o *uninstallOptions) remove(ctx context.Context, s *streams, c client.With
 	}
 	switch {
 	case o.purge && len(kept) > 0:
-		fmt.Fprintln(s.err, "nothing that users wrote was deleted: what converts objects goes by it")
+		fmt.Fprintln(s.err, "no objects of users were deleted: the conversion needs them")
 	case o.purge:
 		if err := r.Purge(ctx); err != nil {
 			return err
@@ -163,11 +163,11 @@ func (o *uninstallOptions) remove(ctx context.Context, s *streams, c client.With
 	if len(kept) > 0 {
 		return errFound
 	}
-	fmt.Fprintln(s.err, "Refract is out of the cluster")
+	fmt.Fprintln(s.err, "Refract is removed from the cluster")
 	return nil
 }
 
-// copiesByMember says of each member how many copies stay there.
+// copiesByMember describes for each member how many copies remain there.
 func copiesByMember(ctx context.Context, c client.Client) ([]string, error) {
 	objects, err := reported(ctx, c, "")
 	if errors.Is(err, status.ErrNoHub) {

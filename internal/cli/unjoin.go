@@ -17,18 +17,18 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/policy/placement"
+	"refract.dev/fleet/status"
 	"refract.dev/internal/installation"
-	"refract.dev/internal/member"
 	"refract.dev/internal/output"
-	"refract.dev/internal/status"
-	"refract.dev/placement"
 )
 
 // unjoinOptions are the flags of unjoin.
 type unjoinOptions struct {
 	cluster   clusterFlags
-	namespace string // Of Refract on the hub.
-	// Of the member, and the context in it: who is to take the account away there.
+	namespace string // The namespace of Refract on the hub.
+	// The kubeconfig of the member and its context, for the user who deletes the account there.
 	kubeconfig, context string
 
 	force         bool
@@ -41,25 +41,25 @@ func newUnjoinCommand(s *streams) *cobra.Command {
 	o := &unjoinOptions{}
 	cmd := &cobra.Command{
 		Use:   "unjoin NAME",
-		Short: "Take a cluster out of the fleet",
-		Long: `Take a cluster out of the fleet: the copies on it are removed, and then its
-FederatedCluster and its Secret are deleted from the hub. The account that refract join
-has made for Refract on the cluster is taken away, too, by that account itself, or by
-you if --member-context or --member-kubeconfig says how. If there are copies the
-command lists them and asks first, and where there is no terminal it needs --yes.
-It tells how many are left until all are gone. If it is interrupted, or its time is
-over, the cluster goes on to leave, and the same command takes the wait up again.
+		Short: "Remove a cluster from the fleet",
+		Long: `Remove a cluster from the fleet: the copies on it are deleted, and then its
+FederatedCluster and its Secret on the hub. The account that refract join created on the
+cluster is deleted, too, by that account itself, or with your rights by --member-context
+or --member-kubeconfig. If there are copies, the command lists them and asks for
+confirmation; without a terminal it needs --yes. It shows the number of remaining copies
+until all are gone. After an interrupt or a timeout the cluster continues to leave; repeat
+the command to wait longer.
 
-Copies that hold data are left to the cluster and are no copies any more: those of
-volumes (PersistentVolumeClaims and PersistentVolumes), and those that the annotation
+Copies that hold data are left to the cluster and are no longer copies: volumes
+(PersistentVolumeClaims and PersistentVolumes), and copies that the annotation
 refract.dev/keep or refract run --keep-kinds protects. They are deleted only after a
-question of their own, or with --delete-volumes.
-The Secret is deleted if refract join has created it for this cluster, and no other refers to it.
+separate question, or with --delete-volumes.
+The Secret is deleted if refract join created it for this cluster, and no other uses it.
 
-With --force nothing is removed from the cluster, and nothing is waited for: it is
-for a cluster that will not come back, or that is to keep what it has. Copies that
-stay are taken up again if the cluster joins the same hub once more. Of a cluster with two
-names only --force removes one: the copies belong to the cluster.`,
+With --force the command deletes nothing on the cluster and does not wait, for a cluster
+that will not come back or keeps its copies. If the cluster joins the same hub again,
+Refract takes over the remaining copies. For a cluster with two names, only --force
+removes one: the copies belong to the cluster.`,
 		Example: `  refract unjoin eu-1
   refract unjoin eu-1 --yes --timeout 1h
   refract unjoin eu-1 --yes --delete-volumes
@@ -73,10 +73,10 @@ names only --force removes one: the copies belong to the cluster.`,
 	o.cluster.addClusterFlags(cmd, "hub")
 	addMemberFlags(cmd, &o.cluster, &o.kubeconfig, &o.context)
 	addSystemNamespace(cmd, &o.namespace)
-	f.BoolVar(&o.force, "force", false, "leave the copies where they are")
-	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	f.BoolVar(&o.force, "force", false, "leave the copies on the cluster")
+	f.BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
 	addDeleteVolumes(cmd, &o.deleteVolumes)
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; the cluster goes on to leave, and the same command waits on")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up; the cluster continues to leave, and a repeated command waits longer")
 	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
@@ -89,7 +89,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.unjoin(ctx, s, name) })
 }
 
-// unjoin takes the cluster out of the fleet, after a question if there is one.
+// unjoin removes the cluster from the fleet, after a question if it has copies.
 func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) error {
 	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) err
 	if len(copies) > 0 && !o.yes && fc.DeletionTimestamp == nil {
 		fmt.Fprintf(s.out, "%s on %s:\n", output.Count(len(copies), "copy", "copies"), name)
 		writeGrouped(s.out, copies)
-		switch yes, err := confirm(s, "Delete them, and take the cluster out of the fleet?"); {
+		switch yes, err := confirm(s, "Delete them, and remove the cluster from the fleet?"); {
 		case err != nil:
 			return err
 		case !yes:
@@ -134,7 +134,7 @@ func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) err
 	if len(volumes) > 0 && !o.deleteVolumes {
 		fmt.Fprintf(s.err, "%s left to the cluster; --delete-volumes deletes volumes with their data\n", output.Count(len(volumes), "volume is", "volumes are"))
 	}
-	s.at(fmt.Sprintf("cluster %s may have begun to leave", name), "the same command goes on from there")
+	s.at(fmt.Sprintf("cluster %s may have begun to leave", name), "repeat the command to continue")
 	if err := member.ReleaseKept(ctx, c, fc, !o.deleteVolumes); err != nil {
 		return err
 	}
@@ -153,15 +153,15 @@ func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) err
 	return nil
 }
 
-// leftovers says what may stay of a cluster that has left, and how it is taken away by hand.
+// leftovers describes the objects that may remain of a cluster that has left, and how to delete them by hand.
 func (o *unjoinOptions) leftovers(fc *corev1alpha1.FederatedCluster) (state, remedy string) {
 	key := types.NamespacedName{Namespace: o.namespace, Name: fc.Spec.SecretRef.Name}
-	return fmt.Sprintf("cluster %s has left; its secret %s may stay on the hub, and clusterrole %s with the account of Refract on the cluster",
+	return fmt.Sprintf("cluster %s has left; its secret %s may remain on the hub, and clusterrole %s with the account of Refract on the cluster",
 			fc.Name, key, installation.MemberAccount),
 		fmt.Sprintf("%s; on the cluster: kubectl delete clusterrole %s", deleteSecret(key), installation.MemberAccount)
 }
 
-// deleteSecret is how a Secret is deleted by hand.
+// deleteSecret returns the command that deletes a Secret.
 func deleteSecret(key types.NamespacedName) string {
 	return fmt.Sprintf("kubectl delete secret -n %s %s", key.Namespace, key.Name)
 }
@@ -176,36 +176,36 @@ func volumesAmong(objects []*status.Object) (volumes []*status.Object) {
 	return volumes
 }
 
-// askAboutVolumes asks whether the volumes are to be deleted, too.
+// askAboutVolumes asks whether to delete the volumes too.
 func (o *unjoinOptions) askAboutVolumes(s *streams, volumes int) error {
 	if volumes == 0 || o.deleteVolumes {
 		return nil
 	}
-	question := fmt.Sprintf("Delete %s with their data, too? They are left to the cluster otherwise.", output.Count(volumes, "volume", "volumes"))
+	question := fmt.Sprintf("Delete %s with their data, too? Otherwise they stay on the cluster.", output.Count(volumes, "volume", "volumes"))
 	yes, err := confirm(s, question)
 	o.deleteVolumes = yes
 	return err
 }
 
-// onlyName returns an error for one of several names of a cluster: its copies are not to be deleted as one name goes.
+// onlyName returns an error if the cluster has several names: the removal of one name must not delete its copies.
 func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCluster) error {
 	servedAs, second, err := member.OtherName(ctx, c, fc)
 	switch {
 	case err != nil:
 		return err
 	case servedAs != "":
-		return withHint(fmt.Errorf("cluster %q is another name of %q: nothing is deleted from the cluster through it", fc.Name, servedAs),
+		return withHint(fmt.Errorf("cluster %q is another name of %q: its copies cannot be deleted by this name", fc.Name, servedAs),
 			fmt.Sprintf("refract unjoin %s --force removes the name only; refract join %s --replaces %s keeps it in place of the other",
 				fc.Name, fc.Name, servedAs))
 	case second != "":
 		return withHint(fmt.Errorf("cluster %q has another name, or may have one, %q: its copies would be deleted", fc.Name, second),
-			fmt.Sprintf("refract join %s --replaces %s gives it that name; refract unjoin %s --force removes that name first", second, fc.Name, second))
+			fmt.Sprintf("refract join %s --replaces %s renames it; refract unjoin %s --force removes that name first", second, fc.Name, second))
 	default:
 		return nil
 	}
 }
 
-// forget deletes the Secret of a cluster that has left, or says why it stays.
+// forget deletes the Secret of a cluster that has left, or writes the reason why it remains.
 func forget(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
 	err := s.clean(ctx, func(ctx context.Context) error {
 		stays, err := member.Forget(ctx, c, namespace, fc)
@@ -218,10 +218,10 @@ func forget(ctx context.Context, s *streams, c client.Client, namespace string, 
 		return nil
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: fc.Spec.SecretRef.Name}
-	return withHint(fmt.Errorf("secret %s of cluster %q may stay: %w", key, fc.Name, err), deleteSecret(key))
+	return withHint(fmt.Errorf("secret %s of cluster %q may remain: %w", key, fc.Name, err), deleteSecret(key))
 }
 
-// listed returns an error for a cluster that an inventory lists: it would join again.
+// listed returns an error for a cluster that is in an inventory: it would join again.
 func listed(fc *corev1alpha1.FederatedCluster) error {
 	from := fc.Annotations[refractv1alpha1.InventoryAnnotation]
 	gone := slices.ContainsFunc(fc.Status.Conditions, func(c corev1alpha1.ClusterCondition) bool {
@@ -231,12 +231,11 @@ func listed(fc *corev1alpha1.FederatedCluster) error {
 		return nil
 	}
 	return withHint(fmt.Errorf("cluster %q is a member because %s lists it: it would join again", fc.Name, from),
-		fmt.Sprintf("delete that first or, if refract run does not read it any more: kubectl annotate federatedcluster %s %s-",
+		fmt.Sprintf("delete that first or, if refract run no longer reads it: kubectl annotate federatedcluster %s %s-",
 			fc.Name, refractv1alpha1.InventoryAnnotation))
 }
 
-// dismiss takes away the account that was made on the member. What keeps it from that is said, and
-// keeps nothing else from being done: the cluster has left.
+// dismiss deletes the account on the member. It only writes an error, because the cluster has already left.
 func (o *unjoinOptions) dismiss(ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster) {
 	var gone bool
 	err := s.clean(ctx, func(ctx context.Context) (err error) {
@@ -246,9 +245,9 @@ func (o *unjoinOptions) dismiss(ctx context.Context, s *streams, hub client.Clie
 	switch {
 	case err != nil:
 		fmt.Fprintf(s.err, "the account of Refract stays on cluster %s: %v\n", fc.Name, err)
-		fmt.Fprintf(s.err, "  as somebody who may: kubectl delete clusterrole %s\n", installation.MemberAccount)
+		fmt.Fprintf(s.err, "  with sufficient rights: kubectl delete clusterrole %s\n", installation.MemberAccount)
 	case gone:
-		fmt.Fprintf(s.err, "clusterrole %s deleted on cluster %s, with the account that belongs to it\n", installation.MemberAccount, fc.Name)
+		fmt.Fprintf(s.err, "clusterrole %s deleted on cluster %s, with its account\n", installation.MemberAccount, fc.Name)
 	}
 }
 
@@ -268,8 +267,8 @@ func (o *unjoinOptions) dismissed(ctx context.Context, hub client.Client, fc *co
 	return installation.Dismiss(ctx, c, installation.Membership{Hub: uid, Name: fc.Name})
 }
 
-// memberConfig returns how to reach the member: as the flags say, or else as the account that was
-// made there; nil if the credentials are others, for which nothing was made.
+// memberConfig returns the configuration for the member: that of the flags, or else that of Refract's account. It
+// returns nil if the stored credentials are not those of Refract's account, because then there is no account to delete.
 func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (*rest.Config, error) {
 	if o.kubeconfig != "" || o.context != "" {
 		return fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), o.context)
@@ -286,10 +285,10 @@ func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc 
 	return cfg, nil
 }
 
-// release takes a cluster out of the fleet with its copies.
+// release removes a cluster from the fleet, and leaves its copies there.
 func (o *unjoinOptions) release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster, copies int) error {
 	state, remedy := o.leftovers(fc)
-	s.at("it is not known whether "+state, "the same command can be given again; if it says that the cluster is not joined: "+remedy)
+	s.at("it is not known whether "+state, "repeat the command; if it reports that the cluster is not joined: "+remedy)
 	if err := member.Release(ctx, c, fc); err != nil {
 		return err
 	}
@@ -307,8 +306,7 @@ func (o *unjoinOptions) release(ctx context.Context, s *streams, c client.Client
 	return nil
 }
 
-// untilLeft waits until the cluster has lost its copies and is gone, and approves
-// that they are removed, however many they are.
+// untilLeft waits until the cluster has no copies and is gone. It approves the deletion of any number of copies.
 func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.WithWatch, fc *corev1alpha1.FederatedCluster) error {
 	d := &departure{ctx: ctx, s: s, client: c, cluster: fc, all: o.deleteVolumes, holders: map[types.UID]bool{}}
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
@@ -316,36 +314,38 @@ func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.With
 	sources := append([]status.Source{status.Member(fc.Name)}, reports("")...)
 	err := status.Follow(limited, c, d.see, sources...)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return withHint(fmt.Errorf("cluster %q has not left after %s: %s left", fc.Name, o.timeout, output.Count(len(d.holders), "copy is", "copies are")),
-			"the same command waits on; --force leaves the copies where they are")
+		return withHint(fmt.Errorf("cluster %q has not left after %s: %s", fc.Name, o.timeout, d.remaining()),
+			"repeat the command to wait longer; --force leaves the copies on the cluster")
 	}
 	return err
 }
 
-// departure follows how a cluster leaves.
+// departure tracks the departure of a cluster.
 type departure struct {
 	ctx     context.Context //nolint:containedctx // That of the command, for what is called back.
 	s       *streams
 	client  client.Client
 	cluster *corev1alpha1.FederatedCluster
-	all     bool // Whether volumes, and what is kept, are deleted as well.
+	all     bool // Whether volumes and other copies that hold data are deleted too.
 
-	holders  map[types.UID]bool // Of Propagations of objects that the cluster has copies of.
+	holders  map[types.UID]bool // UIDs of the Propagations of objects with copies on the cluster.
 	begun    bool
 	there    bool
 	total    int
 	left     int
+	waits    string // The message of the cluster's condition Joined about the wait.
 	approved string
 }
 
-// see takes in what has changed, and reports whether the cluster has left.
+// see stores the changes, and reports whether the cluster has left.
 func (d *departure) see(events []status.Event) (bool, error) {
 	for _, e := range events {
 		if fc, ok := e.Object.(*corev1alpha1.FederatedCluster); ok {
 			if fc.UID != d.cluster.UID {
-				continue // Another one that has joined under the name.
+				continue // Another cluster has joined under the name.
 			}
 			if d.there = !e.Gone; d.there {
+				d.waits = waitsFor(fc)
 				if err := d.approve(fc); err != nil {
 					return false, err
 				}
@@ -365,7 +365,24 @@ func (d *departure) see(events []status.Event) (bool, error) {
 	return !d.there, nil
 }
 
-// tell says how many copies are left, if that has changed.
+// waitsFor returns the reason why a leaving cluster waits; empty without one.
+func waitsFor(fc *corev1alpha1.FederatedCluster) string {
+	at := slices.IndexFunc(fc.Status.Conditions, func(c corev1alpha1.ClusterCondition) bool {
+		return c.Type == corev1alpha1.ClusterJoined && c.Reason == "Leaving"
+	})
+	if at < 0 {
+		return ""
+	}
+	return fc.Status.Conditions[at].Message
+}
+
+// remaining describes what delays the departure. The condition of the cluster also covers copies of objects that the
+// hub no longer has, and finalizers that keep copies.
+func (d *departure) remaining() string {
+	return cmp.Or(d.waits, output.Count(len(d.holders), "copy is left", "copies are left"))
+}
+
+// tell writes the number of remaining copies if it has changed.
 func (d *departure) tell() {
 	left := len(d.holders)
 	d.total = max(d.total, left)
@@ -375,7 +392,7 @@ func (d *departure) tell() {
 	d.begun, d.left = true, left
 }
 
-// approve lets the guard pass what it holds back.
+// approve approves the deletions that the guard holds.
 func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
 	held := fc.Status.DeletionsHeld
 	if held == nil {
@@ -390,7 +407,7 @@ func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
 	}
 	err := member.Approve(d.ctx, d.client, fc.Name, token)
 	if errors.Is(err, member.ErrNotPending) || errors.Is(err, member.ErrPendingChanged) || errors.Is(err, member.ErrNotJoined) {
-		return nil // What there is to approve now is about to be seen.
+		return nil // A later event has the new token.
 	}
 	d.approved = token
 	return err

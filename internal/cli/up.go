@@ -18,12 +18,12 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/hub"
-	"refract.dev/internal/member"
+	"refract.dev/fleet/hub"
+	"refract.dev/fleet/member"
 	"refract.dev/internal/playground"
 )
 
-// defaultDir is the folder of a playground unless another is named.
+// defaultDir is the default folder of a playground.
 const defaultDir = ".refract"
 
 // upOptions are the flags of up.
@@ -31,10 +31,10 @@ type upOptions struct {
 	dir          string
 	members      int
 	bare, detach bool
-	alike        bool // The clusters do not differ.
-	ordinaryHub  bool // The hub has all controllers, a scheduler and Nodes.
-	// detached is how up --detach starts the process that stays: it narrates on
-	// file descriptor 3 until everything runs, and is silent from then on.
+	alike        bool // Whether the clusters are equal.
+	ordinaryHub  bool // Whether the hub has all controllers, a scheduler and Nodes.
+	// detached is set for the process that up --detach starts: it narrates on file descriptor 3 until all components
+	// run, and is silent from then on.
 	detached bool
 }
 
@@ -47,27 +47,27 @@ func newUpCommand(s *streams) *cobra.Command {
 no container runtime, and join the members to the hub. They run until
 interrupted, or with --detach until refract down, and then leave nothing behind.
 
-The clusters differ, as those of a company do: in the addresses of Services, the node
+The clusters differ, like those of a company, in the addresses of Services, the node
 ports and the StorageClass. member-1 does not serve RuntimeClasses, on member-2 a
 webhook adds a label and a sidecar, and member-3 admits only pods of the security level
-restricted. With --alike they do not differ.
+restricted. With --alike the clusters are equal.
 
 The kubeconfigs are DIR/kubeconfigs/hub.yaml, member-1.yaml and so on. The
-members carry the labels region and provider. For services to be injected into the
-pods of a member, refract run --injection runs against its kubeconfig, with a
---webhook-url of this machine.`,
+members have the labels region and provider. To inject services into the pods of a
+member, start refract run --injection with its kubeconfig and a --webhook-url of this
+machine.`,
 		Example: `  refract up --detach
   refract run --kubeconfig .refract/kubeconfigs/hub.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "dir", defaultDir, "`folder` for everything that is written")
+	f.StringVar(&o.dir, "dir", defaultDir, "`folder` for all files")
 	f.IntVar(&o.members, "members", 3, "`number` of member clusters")
-	f.BoolVar(&o.bare, "bare", false, "members are API servers with an etcd and nothing else, for load tests")
-	f.BoolVar(&o.alike, "alike", false, "the clusters do not differ")
-	f.BoolVar(&o.ordinaryHub, "ordinary-hub", false, "the hub is an ordinary cluster, with all controllers and nodes that run pods")
-	f.BoolVar(&o.detach, "detach", false, "return when everything runs; refract down ends it")
+	f.BoolVar(&o.bare, "bare", false, "run members as only an API server and an etcd, for load tests")
+	f.BoolVar(&o.alike, "alike", false, "start equal clusters")
+	f.BoolVar(&o.ordinaryHub, "ordinary-hub", false, "run the hub as an ordinary cluster, with all controllers and with nodes for pods")
+	f.BoolVar(&o.detach, "detach", false, "return when all clusters run; refract down stops them")
 	f.BoolVar(&o.detached, "detached", false, "")
 	must(f.MarkHidden("detached"))
 	return s.finishing(cmd)
@@ -86,35 +86,34 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 	}
 	switch {
 	case o.detached:
-		syscall.CloseOnExec(3) // The components must not hold it open.
+		syscall.CloseOnExec(3) // The components must not inherit the open file.
 		narration := os.NewFile(3, "narration")
 		err := o.serve(ctx, narration, func(*playground.Playground) error { return narration.Close() })
 		if err != nil {
-			report(narration, err) // Whoever waits has not gone on yet, or has closed it.
+			report(narration, err) // The waiting process still reads, or has closed the pipe.
 		}
 		return err
 	case o.detach:
 		return o.detachAndWait(ctx, s)
 	}
 	return o.serve(ctx, s.err, func(pg *playground.Playground) error {
-		fmt.Fprintf(s.err, "running; Ctrl-C ends it. In another terminal:\n  refract run --kubeconfig %s\n", pg.Hub().Kubeconfig)
+		fmt.Fprintf(s.err, "running; Ctrl-C stops it. In another terminal:\n  refract run --kubeconfig %s\n", pg.Hub().Kubeconfig)
 		return printClusters(s, pg.Hub(), pg.Members())
 	})
 }
 
-// found is for when a playground runs in the folder already.
+// found handles a playground that already runs in the folder.
 func (o *upOptions) found(s *streams, running *playground.State) error {
 	if len(running.Members) != o.members || running.Bare != o.bare || running.Alike != o.alike || running.OrdinaryHub != o.ordinaryHub {
 		return withHint((&playground.RunningError{State: *running}),
-			fmt.Sprintf("it has %d members, bare=%t, alike=%t and ordinary-hub=%t; refract down --dir %s ends it",
+			fmt.Sprintf("it has %d members, bare=%t, alike=%t and ordinary-hub=%t; refract down --dir %s stops it",
 				len(running.Members), running.Bare, running.Alike, running.OrdinaryHub, o.dir))
 	}
 	fmt.Fprintf(s.err, "already running in %s (process %d)\n", running.Dir, running.PID)
 	return printClusters(s, running.Hub, running.Members)
 }
 
-// serve runs a playground until ctx ends or one of its components does. Ready is
-// called once when everything runs.
+// serve runs a playground until ctx ends or a component ends. It calls ready once, when all components run.
 func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground) error) (err error) {
 	ctrllog.SetLogger(logr.Discard()) // As in watchingClient.
 	pg, err := startPlayground(ctx, playground.Options{Dir: o.dir, Members: o.members, Bare: o.bare, Alike: o.alike, OrdinaryHub: o.ordinaryHub}, narration)
@@ -138,8 +137,8 @@ func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*
 	}
 }
 
-// detachAndWait starts this program once more, apart from this terminal, and
-// returns when everything runs or has failed.
+// detachAndWait starts this program in a session of its own, and returns when all components run or the start has
+// failed.
 func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -147,9 +146,9 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("making a pipe: %w", err)
+		return fmt.Errorf("creating a pipe: %w", err)
 	}
-	defer func() { _ = r.Close() }() // It was only read from.
+	defer func() { _ = r.Close() }() // Close errors of a read pipe do not matter.
 	args := []string{"up", "--detached", "--dir", o.dir, "--members", strconv.Itoa(o.members)}
 	for flag, set := range map[string]bool{"--bare": o.bare, "--alike": o.alike, "--ordinary-hub": o.ordinaryHub} {
 		if set {
@@ -159,11 +158,11 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	child := exec.Command(exe, args...) //nolint:noctx,gosec // It outlives this command, and is this program.
 	child.ExtraFiles = []*os.File{w}
 	child.SysProcAttr = ownSession()
-	// The pipe ends when the child closes its end, so this process must not hold it.
+	// The pipe ends when the child closes its end, so this process must not keep it open.
 	if err := errors.Join(child.Start(), w.Close()); err != nil {
 		return fmt.Errorf("starting the supervisor: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(os.Interrupt) }) // It may have ended by itself.
+	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(os.Interrupt) }) // The child may already have ended.
 	defer stop()
 	if _, err := io.Copy(s.err, r); err != nil { // Ends when the child closes its end.
 		return fmt.Errorf("waiting for the playground: %w", err)
@@ -173,10 +172,10 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 		return err
 	}
 	if running == nil {
-		_ = child.Wait() // What it failed with it has said.
+		_ = child.Wait() // The child has written its error.
 		return errors.New("the playground did not start")
 	}
-	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s ends it\n", running.PID, o.dir)
+	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s stops it\n", running.PID, o.dir)
 	return printClusters(s, running.Hub, running.Members)
 }
 
@@ -184,7 +183,7 @@ func newDownCommand(s *streams) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:     "down",
-		Short:   "End what refract up started",
+		Short:   "Stop the clusters of refract up",
 		Example: "  refract down --dir .refract",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -196,7 +195,7 @@ func newDownCommand(s *streams) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			fmt.Fprintf(s.err, "stopped what was running in %s\n", dir)
+			fmt.Fprintf(s.err, "stopped the clusters in %s\n", dir)
 			return nil
 		},
 	}
@@ -217,7 +216,7 @@ func startPlayground(ctx context.Context, o playground.Options, narration io.Wri
 	return playground.Start(ctx, o)
 }
 
-// joinMembers makes a hub of the playground's hub and its clusters members of it.
+// joinMembers installs Refract's types on the playground's hub, and joins its clusters as members.
 func joinMembers(ctx context.Context, pg *playground.Playground) error {
 	cfg, err := fileConfig(pg.Hub().Kubeconfig, "")
 	if err != nil {
@@ -246,14 +245,14 @@ func joinMembers(ctx context.Context, pg *playground.Playground) error {
 	return errors.Join(errs...)
 }
 
-// memberLabels are those of the i-th member of a playground, counted from 0. The
-// first three are as in examples/override/clusters.yaml.
+// memberLabels returns the labels of the i-th member of a playground, counted from 0. Those of the first three are
+// equal to those in examples/override/clusters.yaml.
 func memberLabels(i int) map[string]string {
 	regions, providers := []string{"eu", "us", "ap"}, []string{"alpha", "beta", "gamma"}
 	return map[string]string{"region": regions[i%len(regions)], "provider": providers[i%len(providers)]}
 }
 
-// printClusters prints how to reach the clusters, and for people the properties of each.
+// printClusters prints the address and kubeconfig of the clusters to stdout, and their traits to stderr.
 func printClusters(s *streams, hub playground.Cluster, members []playground.Cluster) error {
 	all := append([]playground.Cluster{hub}, members...)
 	for _, c := range all {
@@ -261,7 +260,7 @@ func printClusters(s *streams, hub playground.Cluster, members []playground.Clus
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CLUSTER\tENDPOINT\tKUBECONFIG")
-	here, _ := os.Getwd() // Without it paths are printed whole.
+	here, _ := os.Getwd() // Without the folder, whole paths are printed.
 	for _, c := range all {
 		path := c.Kubeconfig
 		if rel, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rel) {

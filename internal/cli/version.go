@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set when the program is linked.
+// version is set by the linker.
 var version string
 
-// versionInfo is what version prints.
+// versionInfo is the output of version.
 type versionInfo struct {
 	Version string `json:"version"`
-	Commit  string `json:"commit"` // With -dirty when files were changed.
+	Commit  string `json:"commit"` // Ends in -dirty if files were changed.
 	Go      string `json:"go"`
 }
 
@@ -49,8 +49,7 @@ func newVersionCommand(s *streams) *cobra.Command {
 	return cmd
 }
 
-// versionOf completes what was linked in with what Go recorded about the build,
-// if it did.
+// versionOf combines the linked version with Go's build information, if it exists.
 func versionOf(linked string, info *debug.BuildInfo) versionInfo {
 	v := versionInfo{Version: linked, Commit: "unknown", Go: runtime.Version()}
 	if info == nil {
@@ -60,7 +59,7 @@ func versionOf(linked string, info *debug.BuildInfo) versionInfo {
 		v.Version = info.Main.Version
 	}
 	if v.Version == "" {
-		v.Version = "(devel)" // As Go calls it.
+		v.Version = "(devel)" // Go uses this name too.
 	}
 	dirty := ""
 	for _, s := range info.Settings {

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/offline/manifest/nearest"
-	"refract.dev/internal/offline/render"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/offline/manifest/nearest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/status"
 )
 
 // waitOptions are the flags of wait.
@@ -33,7 +33,7 @@ type waitOptions struct {
 	timeout   time.Duration
 }
 
-// goals are what --for knows.
+// goals are the values of --for.
 var goals = []string{string(status.Synced), string(status.Ready), string(status.Deleted)}
 
 func newWaitCommand(s *streams) *cobra.Command {
@@ -41,20 +41,20 @@ func newWaitCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KIND/NAME... | KIND NAME...",
 		Short: "Wait until objects have arrived on their clusters",
-		Long: `Wait until every object that is named is as it should be on all of its clusters,
-in the generation that it has on the hub when the wait begins:
+		Long: `Wait until each named object has a state on all of its clusters, for the generation
+that it has on the hub at the start of the wait:
 
-  synced   every cluster holds what belongs there
-  ready    and it is ready on every one of them
-  deleted  no cluster holds a copy any more, and nothing is reported on it
+  synced   every cluster has the expected content
+  ready    and it is ready on every cluster
+  deleted  no cluster has a copy any more, and there is no report on the object
 
-An object whose kind has no generations, as a ConfigMap or a Secret, is what is
-reported on it when it is asked.
+For a kind without generations, such as ConfigMap or Secret, the command uses the current
+report.
 
-A rollout that was halted or reverted ends the wait at once, with what failed.
-When the time of --timeout is over, what is still in the way on which cluster is
-printed and the exit code is 1; with --timeout 0 it is looked once. An object that is not there, or that no policy places, is an error,
-except with --for deleted.`,
+A halted or reverted rollout ends the wait at once, with the failures. When --timeout
+expires, the command prints the remaining obstacles on each cluster, and the exit code
+is 1; with --timeout 0 it checks once. A missing object, or an object without a placement,
+is an error, except with --for deleted.`,
 		Example: `  refract wait deployment/shop/web
   refract wait deployment/web configmap/web -n shop --for ready --timeout 10m
   refract wait deployments -n shop -l app=web`,
@@ -68,10 +68,10 @@ except with --for deleted.`,
 	}
 	f := cmd.Flags()
 	o.cluster.addClusterFlags(cmd, "hub")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace that the objects are in")
-	f.StringVarP(&o.selector, "selector", "l", "", "label `selector`, for all objects of a KIND that it matches")
-	f.BoolVar(&o.all, "all", false, "for all objects of a KIND that are propagated")
-	f.StringVar(&o.until, "for", goals[0], "`what` to wait for: "+strings.Join(goals, ", "))
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace of the objects")
+	f.StringVarP(&o.selector, "selector", "l", "", "label `selector` for objects of a KIND")
+	f.BoolVar(&o.all, "all", false, "all propagated objects of a KIND")
+	f.StringVar(&o.until, "for", goals[0], "`state` to wait for: "+strings.Join(goals, ", "))
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up")
 	cmd.MarkFlagsMutuallyExclusive("all", "selector")
 	cmd.ValidArgsFunction = completeObjects(&o.cluster, &o.namespace)
@@ -90,9 +90,9 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.waitFor(ctx, s, texts, asked, selector) })
 }
 
-// waitFor waits for what is asked for.
+// waitFor waits for the requested objects.
 func (o *waitOptions) waitFor(ctx context.Context, s *streams, texts []string, asked []reference, selector labels.Selector) error {
-	s.at("nothing is known of what is waited for", again)
+	s.at("the state of the objects is unknown", again)
 	cfg, disco, err := hubConfig(ctx, &o.cluster)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (o *waitOptions) waitFor(ctx context.Context, s *streams, texts []string, a
 	return explainHub(w.wait(ctx, c, o.timeout))
 }
 
-// parse reads what is asked for.
+// parse parses and checks the arguments and flags.
 func (o *waitOptions) parse(args []string) ([]string, []reference, labels.Selector, error) {
 	if !slices.Contains(goals, o.until) {
 		hint := "it is one of " + strings.Join(goals, ", ")
@@ -137,9 +137,9 @@ func (o *waitOptions) parse(args []string) ([]string, []reference, labels.Select
 		several := o.all || o.selector != ""
 		switch r := &asked[i]; {
 		case r.name == "" && !several:
-			return nil, nil, nil, withHint(fmt.Errorf("%q names no object", text), "--all is for all objects of the kind, --selector for those with a label")
+			return nil, nil, nil, withHint(fmt.Errorf("%q names no object", text), "--all selects all objects of the kind, --selector those with a label")
 		case r.name != "" && several:
-			return nil, nil, nil, fmt.Errorf("--all and --selector are for a KIND, and %q is one object", text)
+			return nil, nil, nil, fmt.Errorf("--all and --selector are for a KIND, but %q is one object", text)
 		case r.namespace != "" && o.namespace != "" && r.namespace != o.namespace:
 			return nil, nil, nil, fmt.Errorf("%q is not in the namespace %q", text, o.namespace)
 		case r.namespace == "":
@@ -149,7 +149,7 @@ func (o *waitOptions) parse(args []string) ([]string, []reference, labels.Select
 	return texts, asked, selector, nil
 }
 
-// awaitedKey names an object.
+// awaitedKey identifies an object.
 type awaitedKey struct {
 	kind schema.GroupKind
 	types.NamespacedName
@@ -159,14 +159,14 @@ func keyOf(o *status.Object) awaitedKey {
 	return awaitedKey{o.GroupKind(), types.NamespacedName{Namespace: o.Namespace, Name: o.Name}}
 }
 
-// awaited is an object that is waited for.
+// awaited is an object to wait for.
 type awaited struct {
 	key  awaitedKey
-	name string // As it is written on the command line.
+	name string // Its name as an argument.
 	want status.Want
 }
 
-// awaitedFinder finds the objects that are meant on the hub.
+// awaitedFinder finds the requested objects on the hub.
 type awaitedFinder struct {
 	o        *waitOptions
 	client   client.Client
@@ -174,7 +174,7 @@ type awaitedFinder struct {
 	selector labels.Selector
 }
 
-// find returns what a reference means: one object, or all of a kind.
+// find returns the objects that a reference refers to: one object, or all of a kind.
 func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]awaited, error) {
 	kinds, err := typesOf(f.disco, r)
 	if err != nil {
@@ -212,7 +212,7 @@ func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]
 	case len(found) > 0:
 		return found, nil
 	case r.name == "":
-		return nil, fmt.Errorf("no object of kind %q is chosen that is propagated", text)
+		return nil, fmt.Errorf("no propagated object of kind %q is selected", text)
 	case len(unplaced) > 0:
 		return nil, withHint(fmt.Errorf("%s is not propagated", unplaced[0]),
 			fmt.Sprintf("the label %s names the policy that places it", corev1alpha1.PropagationPolicyLabel))
@@ -224,7 +224,7 @@ func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]
 	return nil, withHint(fmt.Errorf("object %q is not on the hub", text), hint)
 }
 
-// list reads what is known of the objects of a type, but for what is in them.
+// list reads the metadata of the objects of a type.
 func (f *awaitedFinder) list(ctx context.Context, kind hubType, r *reference) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.kind.GroupVersion().WithKind(kind.kind.Kind + "List"))
@@ -235,11 +235,10 @@ func (f *awaitedFinder) list(ctx context.Context, kind hubType, r *reference) ([
 	return list.Items, nil
 }
 
-// withReported adds the objects on which something is reported: those that are gone
-// from the hub may still be on clusters.
+// withReported adds the objects with reports: an object that is gone from the hub may still have copies on clusters.
 func (f *awaitedFinder) withReported(ctx context.Context, r *reference, found []awaited) ([]awaited, error) {
 	if !f.selector.Empty() {
-		return found, nil // The labels of what is gone are not known.
+		return found, nil // The labels of deleted objects are unknown.
 	}
 	objects, err := reported(ctx, f.client, r.namespace)
 	if err != nil {
@@ -258,7 +257,7 @@ func newAwaited(kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata) a
 	return awaited{key: keyOf(named), name: named.String(), want: status.Want{UID: o.UID, Generation: o.Generation}}
 }
 
-// placed reports whether an object asks to be propagated.
+// placed reports whether an object has a label that requests propagation.
 func placed(o *metav1.PartialObjectMetadata) bool {
 	return o.Labels[corev1alpha1.PropagationPolicyLabel] != "" || o.Labels[corev1alpha1.ClusterPropagationPolicyLabel] != ""
 }
@@ -280,8 +279,7 @@ func (w *waiter) add(more []awaited) {
 	}
 }
 
-// sources are what must be followed: not more than what may be read by those who
-// can only see a namespace.
+// sources returns the reports to follow. For objects of one namespace, this requires only rights in that namespace.
 func (w *waiter) sources() []status.Source {
 	namespaces := map[string]bool{}
 	for _, a := range w.awaited {
@@ -302,10 +300,10 @@ func (w *waiter) sources() []status.Source {
 	}
 }
 
-// wait waits until the timeout, or the deadline of ctx; that ctx is canceled is an error.
+// wait waits until the timeout or the deadline of ctx. A canceled ctx is an error.
 func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Duration) error {
 	if len(w.awaited) == 0 {
-		fmt.Fprintln(w.s.err, "nothing is left of it")
+		fmt.Fprintln(w.s.err, "no copies are left")
 		return nil
 	}
 	once := timeout == 0
@@ -324,7 +322,7 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 	case reached:
 		return nil
 	case hopeless:
-		return errFound // It was told.
+		return errFound // The reason has already been written.
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
@@ -332,8 +330,8 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 	return errFound
 }
 
-// see takes in what has changed, tells it, and reports whether all is reached, and whether something
-// will not be by itself.
+// see stores and writes the changes. It reports whether all objects have reached the goal, and whether one of them
+// cannot reach it by itself.
 func (w *waiter) see(events []status.Event) (all, hopeless bool) {
 	for _, e := range events {
 		o, ok := status.ObjectOf(e.Object)
@@ -364,7 +362,7 @@ func (w *waiter) see(events []status.Event) (all, hopeless bool) {
 	return all, hopeless
 }
 
-// explain prints what is in the way.
+// explain prints the obstacles.
 func (w *waiter) explain(timeout time.Duration) {
 	after := ""
 	if timeout > 0 {

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// forgiven is of how much time that passes as much is forgiven: a namespace may take a
-// quarter of a processor for as long as it likes.
+// forgiven is the divisor of the decay: a debt decreases by a quarter of the time that passes, so that a namespace may
+// use a quarter of a processor for an unlimited time.
 const forgiven = 4
 
-// mostCharged is how many namespaces are remembered: whoever reaches a webhook may name as
-// many as they like.
+// mostCharged bounds the namespaces that are remembered, as a client of a webhook may name any number of them.
 const mostCharged = 10_000
 
-// Charges are how long work has taken lately, by the namespace that it was for. Who owes too
-// much lets others go first, or gets what has to be and nothing else. The zero value has no
-// charges, and lets nobody owe anything. They may be used by many goroutines.
+// Charges are the recent durations of work, by the namespace of the work. A namespace that owes too much lets others go
+// first, or gets only necessary work. The zero value has no charges, and permits no debt. It is safe for concurrent
+// use.
 type Charges struct {
-	Most time.Duration // That a namespace may owe; of every second that passes a quarter is forgiven.
+	Most time.Duration // The debt that a namespace may have. A debt decreases by a quarter of each second that passes.
 
 	mu   sync.Mutex
 	owed map[string]charge
@@ -25,10 +24,10 @@ type Charges struct {
 
 type charge struct {
 	time time.Duration
-	at   time.Time // When it was that.
+	at   time.Time // When the debt was that long.
 }
 
-// Add charges a namespace for work that ended now. What has none is nobody's, and free.
+// Add charges a namespace for work that ended now. Work without a namespace is free.
 func (c *Charges) Add(namespace string, took time.Duration, now time.Time) {
 	if namespace == "" {
 		return
@@ -44,7 +43,7 @@ func (c *Charges) Add(namespace string, took time.Duration, now time.Time) {
 		}
 	}
 	if len(c.owed) >= mostCharged {
-		clear(c.owed) // All are forgiven, rather than some who asked later.
+		clear(c.owed) // Dropping all debts is better than charging no new namespace.
 	}
 	c.owed[namespace] = charge{time: c.left(namespace, now) + took, at: now}
 }
@@ -56,7 +55,7 @@ func (c *Charges) Over(namespace string, now time.Time) bool {
 	return c.left(namespace, now) > c.Most
 }
 
-// left returns what is not forgiven yet, and forgets who owes nothing.
+// left returns the remaining debt of a namespace, and forgets a namespace without debt.
 func (c *Charges) left(namespace string, now time.Time) time.Duration {
 	of, ok := c.owed[namespace]
 	if !ok {

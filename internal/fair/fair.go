@@ -1,6 +1,6 @@
-// Package fair shares out a few places to work among many who want one, by whom they
-// work for: one namespace may have all places that are free, but where others wait each
-// gets its turn, however many of its own wait.
+// Package fair gives a few places to work to many callers in turn. Each caller works for a key, such as a namespace.
+// One key may have all free places. When callers for several keys wait, each key gets its turn, however many of its
+// callers wait.
 package fair
 
 import (
@@ -12,68 +12,67 @@ import (
 	"time"
 )
 
-// ErrFull is wrapped by the error for who finds no room to wait.
+// ErrFull is wrapped by the error for a caller that finds no room to wait.
 var ErrFull = errors.New("too many wait already")
 
-// Options say what there is to share out. All are required.
+// Options are the number of places and the room to wait. Places, Each and All are required.
 type Options struct {
-	// Places are how many work at the same time.
+	// Places bounds the callers that work at the same time.
 	Places int
-	// Each is how much may wait for one key, and All for all keys together, by the weights
-	// that [Places.Take] is given. One who is alone may be heavier. Where all wait that may,
-	// whoever came last of the key with the most makes room for one of a key with less.
+	// Each bounds the weight of the callers that wait for one key, and All that of all waiting callers. The callers
+	// give their weights to [Places.Take]. A caller that waits alone may be heavier. When All is reached, the last
+	// caller for the key with the largest weight makes room for a caller for a key with less.
 	Each, All int
-	// Apart are places that are left to keys which have none, be others free or not; less
-	// than Places. It is for work that takes so long that nobody can wait for it to end.
+	// Apart is how many places are left to keys that have no place, even while no such key waits. It is less than
+	// Places. It is for work that takes too long for a new key to wait for.
 	Apart int
 }
 
-// Places are shared out. A place that becomes free goes to a key of those that have the
-// fewest places now; among them to one for which the least time has been worked. So where
-// all work takes as long, nobody waits for more than one piece of each other key's that
-// waits, be there as many of them as may; and who has little to do does not wait for those
-// with much. A key that had nothing to do has saved nothing up: it begins like the one
-// that was served last. Of one key whoever came first goes first.
+// Places are places to work. A free place goes to a key that has the fewest places, and among these to the key with the
+// least time worked. So if all work takes equally long, a key waits for at most one piece of work of each other waiting
+// key, however many callers these have, and a key with little work does not wait for keys with much. A key without work
+// saves nothing up: it begins with the time of the key that was last served. The callers for one key are served in
+// their order of arrival.
 //
-// It may be used by many goroutines.
+// It is safe for concurrent use.
 type Places struct {
 	options Options
 
 	mu      sync.Mutex
 	free    int
-	waiting int             // Their weights.
-	floor   time.Duration   // How much had been worked for the key that was served last.
-	keys    map[string]*key // Those that work, wait, or have had more than floor.
-	came    int             // How many have ever waited.
-	served  int             // How many have ever had a place.
+	waiting int             // The weight of all waiting callers.
+	floor   time.Duration   // The time that was worked for the key that was last served.
+	keys    map[string]*key // Keys that work or wait, or have worked longer than floor.
+	came    int             // How many callers have ever waited.
+	served  int             // How many places were ever given.
 }
 
-// key is one of those that places are shared out among.
+// key is one of the keys that share the places.
 type key struct {
-	worked  time.Duration // With what it was given when it came.
+	worked  time.Duration // Including the time that it was given when it came.
 	running int
-	served  int // When it had a place last, as a number; 0 for never.
-	weight  int // Of those that wait.
+	served  int // The number of its last place; 0 if it never had one.
+	weight  int // Of its waiting callers.
 	queue   []*waiter
 }
 
-// waiter is somebody who waits for a place.
+// waiter is a caller that waits for a place.
 type waiter struct {
 	weight int
 	came   int
-	turn   chan struct{} // Closed when it has a place, or has to go.
-	gone   error         // Why it has to go.
+	turn   chan struct{} // Closed when the caller gets a place, or must go.
+	gone   error         // Why the caller must go.
 }
 
-// New returns places that are free.
+// New returns Places that are all free.
 func New(o Options) *Places {
 	return &Places{options: o, free: o.Places, keys: map[string]*key{}}
 }
 
-// Take waits for a place for a key. It must be given back, once, by what Take returns.
+// Take waits for a place for a key. The caller must give the place back, once, by calling done.
 //
-// Take returns an error that wraps [ErrFull] if there is no room to wait, or none any more,
-// and the cause if ctx ends first: nobody has a place or waits then.
+// Take returns an error that wraps [ErrFull] if there is no room to wait, or if the caller had to make room for another
+// one. It returns the cause if ctx ends first. After an error, the caller has no place and does not wait.
 func (p *Places) Take(ctx context.Context, name string, weight int) (done func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -96,7 +95,7 @@ func (p *Places) Take(ctx context.Context, name string, weight int) (done func()
 	return func() { p.giveBack(name, time.Since(begun)) }, nil
 }
 
-// join has somebody wait, and have a place at once if there is one.
+// join adds a waiting caller, which gets a place at once if one is free.
 func (p *Places) join(name string, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +122,7 @@ func (p *Places) join(name string, w *waiter) error {
 	return nil
 }
 
-// makeRoom has somebody go of the key for which the most waits, if that is more than this.
+// makeRoom removes the last caller for the key with the largest weight of waiting callers, if that weight exceeds than.
 func (p *Places) makeRoom(than int) bool {
 	var most *key
 	for _, k := range p.keys {
@@ -144,7 +143,7 @@ func (p *Places) makeRoom(than int) bool {
 
 func (k *key) last() *waiter { return k.queue[len(k.queue)-1] }
 
-// leave has somebody wait no longer. It returns false for who has a place by now.
+// leave removes a waiting caller. It returns false if the caller has a place by now.
 func (p *Places) leave(name string, w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,13 +159,13 @@ func (p *Places) leave(name string, w *waiter) bool {
 	return true
 }
 
-// pass counts somebody no longer among those who wait.
+// pass subtracts the weight of a caller that does not wait any more.
 func (p *Places) pass(k *key, w *waiter) {
 	k.weight -= w.weight
 	p.waiting -= w.weight
 }
 
-// giveBack takes a place back that was had for so long.
+// giveBack takes a place back, which was in use for the time worked.
 func (p *Places) giveBack(name string, worked time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +177,7 @@ func (p *Places) giveBack(name string, worked time.Duration) {
 	p.tidy()
 }
 
-// serve gives places to those whose turn it is.
+// serve gives free places to the keys whose turn it is.
 func (p *Places) serve() {
 	for p.free > 0 {
 		k := p.next()
@@ -197,7 +196,7 @@ func (p *Places) serve() {
 	}
 }
 
-// next returns the key whose turn it is; nil if none waits that may have a place.
+// next returns the key whose turn it is; nil if no waiting key may have a place.
 func (p *Places) next() *key {
 	var best *key
 	for _, k := range p.keys {
@@ -208,7 +207,7 @@ func (p *Places) next() *key {
 	return best
 }
 
-// before reports whether it is rather the turn of k than of another that waits, too.
+// before reports whether k is served before another waiting key.
 func (k *key) before(other *key) bool {
 	switch {
 	case k.running != other.running:
@@ -222,7 +221,7 @@ func (k *key) before(other *key) bool {
 	}
 }
 
-// tidy forgets keys that would begin anew as they are.
+// tidy forgets keys that would begin in the same state.
 func (p *Places) tidy() {
 	if p.free == p.options.Places && p.waiting == 0 {
 		clear(p.keys)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// shift is a test's places, and who had one, in the order in which they had it.
+// shift has the places of a test, and records which keys had a place, in order, and how long they waited.
 type shift struct {
 	*Places
 
@@ -23,7 +23,7 @@ type shift struct {
 
 func begin(o Options) *shift { return &shift{Places: New(o), waits: map[string][]time.Duration{}} }
 
-// work has somebody work for a key for as long, and returns when he waits or works.
+// work has a caller work for a key for this time, and returns when the caller waits or works.
 func (s *shift) work(ctx context.Context, t *testing.T, key string, takes time.Duration) {
 	t.Helper()
 	go func() {
@@ -43,21 +43,21 @@ func (s *shift) work(ctx context.Context, t *testing.T, key string, takes time.D
 	synctest.Wait()
 }
 
-// order returns who had a place.
+// order returns the keys that had a place, in order.
 func (s *shift) order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.served)
 }
 
-// pass has time go by, and all that it brings.
+// pass lets time pass, and waits for its effects.
 func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // The time is that of the test.
 	synctest.Wait()
 }
 
-// TestLaw: where all work takes as long, nobody waits for more than one piece of work of
-// each other key and place, however much of it there is.
+// TestLaw: if all work takes equally long, a key waits for at most one piece of work of each other key and place,
+// however much work there is.
 func TestLaw(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,10 +66,10 @@ func TestLaw(t *testing.T) {
 			s := begin(Options{Places: places, Each: 1000, All: 1000})
 			waiting, others := map[string]int{}, map[string]int{}
 			for range 20 + r.IntN(100) {
-				key := fmt.Sprint(r.IntN(keys) * r.IntN(2)) // Half of it is for one key.
+				key := fmt.Sprint(r.IntN(keys) * r.IntN(2)) // Half of the work is for one key.
 				waiting[key]++
 				s.work(t.Context(), t, key, time.Second)
-				// No two have their turns in the same moment, when nobody could say whose was first.
+				// No two callers come at the same moment, as their order would be undefined.
 				pass(time.Duration(r.IntN(3))*100*time.Millisecond + time.Nanosecond)
 			}
 			arrived := len(s.order())
@@ -77,7 +77,7 @@ func TestLaw(t *testing.T) {
 			for key := range waiting {
 				waiting[key] -= count(s.order()[:arrived], key)
 			}
-			for _, key := range s.order()[arrived:] { // All wait that will.
+			for _, key := range s.order()[arrived:] { // All callers have come by now.
 				for other := range waiting {
 					if other != key && waiting[other] > 0 {
 						others[other]++
@@ -97,7 +97,7 @@ func count(served []string, key string) int {
 	return len(served) - len(slices.DeleteFunc(slices.Clone(served), func(s string) bool { return s == key }))
 }
 
-// TestTurns is the law in one picture.
+// TestTurns shows the law by one example.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 1, Each: 10, All: 30})
@@ -111,8 +111,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestLight: who has little to do waits for what is under way, and not for all the others
-// of somebody with much.
+// TestLight: a key with little work waits for the work under way, and not for all waiting work of a key with much.
 func TestLight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const heavy, light = 20 * time.Millisecond, 100 * time.Microsecond
@@ -136,7 +135,7 @@ func TestLight(t *testing.T) {
 	})
 }
 
-// TestAlone: one has all places that are free, and none is kept idle.
+// TestAlone: a single key gets all free places, and none stays idle.
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 3, Each: 10, All: 10})
@@ -153,7 +152,7 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// TestApart: places are left to those who have none.
+// TestApart: some places are left to keys without a place.
 func TestApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 2, Each: 10, All: 10, Apart: 1})
@@ -170,7 +169,7 @@ func TestApart(t *testing.T) {
 	})
 }
 
-// TestBounds: of what waits there is an end, for a key and for all.
+// TestBounds: the waiting work is bounded, for each key and for all keys together.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{Places: 1, Each: 4, All: 6})
@@ -223,7 +222,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestCancelled: who does not want a place any more takes none, nor the room to wait.
+// TestCancelled: a caller that gives up takes no place, and no room to wait.
 func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{Places: 1, Each: 1, All: 1})

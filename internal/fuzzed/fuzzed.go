@@ -1,5 +1,4 @@
-// Package fuzzed holds what fuzz targets of what others write have in common: the most
-// memory that one input may take. It is for tests only.
+// Package fuzzed has the common bounds on memory for fuzz tests with untrusted input. It is for tests only.
 package fuzzed
 
 import (
@@ -12,38 +11,35 @@ import (
 )
 
 const (
-	// Most is how many bytes an input of MiB bytes may take, whatever is in it.
+	// Most is the maximum allocation for an input of MiB bytes, in bytes.
 	Most = 64 << 20
-	// MiB is how long an input may be that is looked at.
+	// MiB is the maximum size of a tested input, in bytes.
 	MiB = 1 << 20
 
-	// always is what any input may take, be it empty: caches that are filled, and buffers.
+	// always is the base allocation for any input, even an empty one: filled caches and buffers.
 	always = 8 << 20
-	// perByte is what each byte of it may take besides, so that one of a MiB sums to Most.
+	// perByte is the allocation for each byte of input, in addition. An input of one MiB may thus allocate Most.
 	perByte = (Most - always) / MiB
 )
 
-// For returns how many bytes an input of a size may take: as much less than [Most] as it
-// is smaller, so that what is small and takes much is found, too, by a fuzzer that hardly
-// ever makes what is large.
+// For returns the maximum allocation for an input of a size, in bytes. It shrinks with the input below [Most], because
+// fuzzers rarely generate large inputs. So a small input with a large allocation fails, too.
 func For(size int) uint64 { return always + perByte*uint64(size) }
 
-// Filled returns a text of a MiB: as many repetitions of a text as there is room for between
-// what is before and behind them, but so many at most; and spaces. The last of them is without
-// its last byte, which separates it from the next.
+// Filled returns a text of one MiB: before, then repeated as often as it fits (up to most times), then spaces, then
+// behind. The last repetition lacks its last byte, which is a separator.
 func Filled(most int, before, repeated, behind string) []byte {
 	n := min((MiB-len(before)-len(behind))/len(repeated), most)
 	text := before + strings.Repeat(repeated, n)[:n*len(repeated)-1]
 	return []byte(text + strings.Repeat(" ", MiB-len(text)-len(behind)) + behind)
 }
 
-// Run does what is done with an input, and returns its size; it fails if that allocates
-// more than it may, or if one of the counts has changed afterwards. They are of what must not
-// happen, such as [refract.dev/internal/rescue.Count]: a panic that was rescued is a panic.
+// Run calls do, which processes an input and returns its size. Run fails if do allocates more than [For] of that size,
+// or if one of the counts changes. Counts are for forbidden events, such as [refract.dev/internal/rescue.Count]: a
+// rescued panic is a panic.
 //
-// It is all that is allocated which counts, and not what is held at the same time: there is
-// less of that, and how much depends on when the garbage is collected. What other
-// goroutines allocate meanwhile counts as well.
+// The sum of all allocations counts, not the memory in use at one time, which is less and depends on the garbage
+// collector. Allocations of other goroutines at the same time count as well.
 func Run(tb testing.TB, do func() (size int), counts ...func() int) {
 	tb.Helper()
 	was := make([]int, len(counts))
@@ -64,8 +60,7 @@ func Run(tb testing.TB, do func() (size int), counts ...func() int) {
 	}
 }
 
-// Review is [Run] for what a handler does with a review of a size, and returns what it
-// answers.
+// Review is [Run] for a handler and a review. It returns the answer.
 func Review(tb testing.TB, h http.Handler, body []byte, counts ...func() int) *httptest.ResponseRecorder {
 	tb.Helper()
 	w := httptest.NewRecorder()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// failures is a test that notes what it fails with.
+// failures is a test that records its errors.
 type failures struct {
 	testing.TB
 
@@ -18,7 +18,7 @@ func (f *failures) Errorf(format string, args ...any) {
 	f.texts = append(f.texts, fmt.Sprintf(format, args...))
 }
 
-// kept has what tests allocate not be left out.
+// kept prevents the compiler from removing the allocations of the tests.
 var kept []byte
 
 func TestRun(t *testing.T) {

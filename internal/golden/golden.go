@@ -1,6 +1,5 @@
-// Package golden holds what tests make against the archives in their testdata, which are
-// meant to be read: each begins with what it shows, has the inputs, and then the files that
-// are wanted. It is for tests only.
+// Package golden compares results of tests with txtar archives in testdata. The archives are meant to be read: each
+// begins with an explanation, followed by the inputs and the wanted files. It is for tests only.
 package golden
 
 import (
@@ -16,13 +15,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// Update says that what is made now is to be written to testdata: go test -update.
+// Update is whether the current results are written to testdata: go test -update.
 var Update = flag.Bool("update", false, "write what is made now to testdata, as what is wanted")
 
-// Run runs a subtest for each archive that the pattern matches; it fails if there is none.
-// Made returns the files that are made of an archive. They are to be those of its files
-// that are wanted, in this order, and one with the name of an input is to be as the input.
-// It must not change the archive.
+// Run runs a subtest for each archive that matches the pattern; it fails if none matches. made returns the resulting
+// files of an archive. They must equal the wanted files of the archive, in this order. A result with the name of an
+// input must equal that input. made must not change the archive.
 func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Archive) []txtar.File) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -30,7 +28,7 @@ func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Ar
 		t.Fatalf("no archives are %s: %v", pattern, err)
 	}
 	for _, file := range files {
-		path, err := filepath.Abs(file) // The test may go elsewhere.
+		path, err := filepath.Abs(file) // The test may change its directory.
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +42,7 @@ func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Ar
 	}
 }
 
-// compare holds what was made against an archive, or writes it there.
+// compare compares the result with the archive, or writes the result to the archive.
 func compare(t *testing.T, path string, archive *txtar.Archive, made []txtar.File) {
 	t.Helper()
 	now := merge(archive, made)
@@ -60,7 +58,7 @@ func compare(t *testing.T, path string, archive *txtar.Archive, made []txtar.Fil
 	}
 }
 
-// merge returns the text of an archive with its inputs, and what was made of them.
+// merge returns the text of an archive with its inputs and the results.
 func merge(archive *txtar.Archive, made []txtar.File) []byte {
 	now := &txtar.Archive{Comment: archive.Comment, Files: Inputs(archive)}
 	for _, f := range made {
@@ -73,15 +71,14 @@ func merge(archive *txtar.Archive, made []txtar.File) []byte {
 	return txtar.Format(now)
 }
 
-// Inputs are the files of an archive that are not wanted: those not named want, want.* or
-// want/*.
+// Inputs returns the files of an archive that are not named want, want.* or want/*.
 func Inputs(archive *txtar.Archive) []txtar.File {
 	return slices.DeleteFunc(slices.Clone(archive.Files), func(f txtar.File) bool {
 		return f.Name == "want" || strings.HasPrefix(f.Name, "want.") || strings.HasPrefix(f.Name, "want/")
 	})
 }
 
-// FS has the files.
+// FS returns a file system with the files.
 func FS(files []txtar.File) fstest.MapFS {
 	fs := fstest.MapFS{}
 	for _, f := range files {
@@ -90,7 +87,7 @@ func FS(files []txtar.File) fstest.MapFS {
 	return fs
 }
 
-// Texts are files by their names.
+// Texts returns the contents of the files by their names.
 func Texts(files []txtar.File) map[string]string {
 	texts := map[string]string{}
 	for _, f := range files {

@@ -23,30 +23,29 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// MemberAccount is the name of the account that Refract has on a member, and of its roles.
+// MemberAccount is the name of Refract's account on a member, and of its roles.
 const MemberAccount = "refract-member"
 
-// TokenLife is how long a token is asked for; the API server may give it less. Refract renews it
-// when two thirds of its life are over.
+// TokenLife is the requested lifetime of a token; the API server may grant less. Refract renews a token after two
+// thirds of its lifetime.
 const TokenLife = 90 * 24 * time.Hour
 
-// Membership is that of a cluster in the fleet of a hub.
+// Membership is the membership of a cluster in the fleet of a hub.
 type Membership struct {
 	Hub  types.UID
-	Name string // Of the FederatedCluster.
+	Name string // Name of the FederatedCluster.
 }
 
 func (m Membership) String() string { return string(m.Hub) + "/" + m.Name }
 
-// hubsAnnotation has the memberships that an account was made for, joined by commas. An
-// account that somebody has made by hand has none, and is left to them.
+// hubsAnnotation has the memberships of an account, joined by commas. An account that a user created does not have the
+// annotation, and Refract does not delete it.
 const hubsAnnotation = refractv1alpha1.Prefix + "hubs"
 
-// ErrRoleShared is returned for a role that is to be another, and that the account has for other
-// hubs, or other names, as well.
+// ErrRoleShared is returned if a role should get other rules, but other memberships use it.
 var ErrRoleShared = errors.New("is in use by other memberships")
 
-// roleThere returns the role that the account has already; nil if there is none.
+// roleThere returns the existing role of the account; nil if it does not exist.
 func roleThere(ctx context.Context, c client.Reader) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: MemberAccount}, role); {
@@ -58,8 +57,8 @@ func roleThere(ctx context.Context, c client.Reader) (*rbacv1.ClusterRole, error
 	return role, nil
 }
 
-// roleToKeep is roleThere, but for a role that somebody is about to delete, see [dismissed]: it would take an account that is made now along
-// with it. Such a role is deleted here.
+// roleToKeep returns the existing role of the account. It deletes a role that another process is about to delete, see
+// [dismissed], and returns nil: the garbage collector would delete a new account together with such a role.
 func roleToKeep(ctx context.Context, c client.Client, account *corev1.ServiceAccount) (*rbacv1.ClusterRole, error) {
 	role, err := roleThere(ctx, c)
 	if role == nil || err != nil || !dismissed(account) {
@@ -71,11 +70,10 @@ func roleToKeep(ctx context.Context, c client.Client, account *corev1.ServiceAcc
 	return nil, nil //nolint:nilnil // There is none any more, which is no error.
 }
 
-// Admit makes the account that Refract has on a member, with what it may do there, and returns a
-// token for it. What it may do are the rules of the role that is there, or else of the documented
-// one, if none are given, and else those given, with what Refract cannot do without. The client has the rights of
-// whoever admits it: who may not do something himself cannot allow it. All of it belongs to the
-// role: with that it goes. It calls writes before it writes anything.
+// Admit creates Refract's account on a member with its rights, and returns a token for it. With nil rules, the account
+// has the rights of the existing role, or those of the documented role; otherwise it has these rules and those in
+// needed. The client has the rights of the user, because RBAC lets users grant only rights of their own. The role owns
+// all other objects, so that its deletion deletes them. Admit calls writes before the first write.
 func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.PolicyRule, writes func()) (token string, err error) {
 	text, err := MemberManifest()
 	if err != nil {
@@ -102,11 +100,11 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 		all = append(all, of.String())
 	}
 	if there != nil && rules != nil && (len(all) > 1 || all[0] != of.String()) {
-		return "", fmt.Errorf("clusterrole %s %w: another role would be theirs, too", MemberAccount, ErrRoleShared)
+		return "", fmt.Errorf("clusterrole %s %w: another role would change their rights, too", MemberAccount, ErrRoleShared)
 	}
 	writes()
 	var owner []metav1.OwnerReference
-	// The role comes first, as all else belongs to it, but for the namespace.
+	// The namespace and the role come first, because the role owns all other objects.
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 	for _, o := range objects {
 		switch o.GetKind() {
@@ -118,7 +116,7 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 			o.SetAnnotations(map[string]string{hubsAnnotation: strings.Join(all, ",")})
 		}
 		if o.GetKind() == "ClusterRole" && there != nil && rules == nil {
-			o.SetUID(there.UID) // What somebody has added to it, or taken out, stays so.
+			o.SetUID(there.UID) // Changes of the rules by users stay.
 		} else if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 			return "", fmt.Errorf("applying %s: %w", Describe(o), err)
 		}
@@ -134,7 +132,7 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 	return request.Status.Token, nil
 }
 
-// narrow gives the role other rules.
+// narrow replaces the rules of the role among the objects.
 func narrow(objects []*unstructured.Unstructured, rules []rbacv1.PolicyRule) error {
 	for _, o := range objects {
 		if o.GetKind() != "ClusterRole" {
@@ -150,7 +148,7 @@ func narrow(objects []*unstructured.Unstructured, rules []rbacv1.PolicyRule) err
 	return nil
 }
 
-// rank is the order in which the objects of a member are written.
+// rank returns the position of an object in the order of writes.
 func rank(o *unstructured.Unstructured) int {
 	switch o.GetKind() {
 	case "Namespace":
@@ -162,8 +160,8 @@ func rank(o *unstructured.Unstructured) int {
 	}
 }
 
-// needed are the rules without which Refract can do nothing on a member: to look whether it is
-// ready, and which cluster it is; to make namespaces for copies; and to take its own account away.
+// needed has the rights that Refract always needs on a member: to check the readiness and identity of the cluster, to
+// create namespaces for copies, and to delete its own account.
 var needed = []rbacv1.PolicyRule{
 	{NonResourceURLs: []string{"/readyz"}, Verbs: []string{"get"}},
 	{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch", "create"}},
@@ -171,7 +169,7 @@ var needed = []rbacv1.PolicyRule{
 	{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, ResourceNames: []string{MemberAccount}, Verbs: []string{"get", "patch"}},
 }
 
-// RulesOf returns the rules of a ClusterRole as it stands in a file.
+// RulesOf returns the rules of a ClusterRole from a file.
 func RulesOf(object map[string]any) ([]rbacv1.PolicyRule, error) {
 	role := &rbacv1.ClusterRole{}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, role, true)
@@ -186,7 +184,7 @@ func RulesOf(object map[string]any) ([]rbacv1.PolicyRule, error) {
 	return role.Rules, nil
 }
 
-// membershipsOf returns the account, nil if there is none, and the memberships that it was made for.
+// membershipsOf returns the account, nil if it does not exist, and its memberships.
 func membershipsOf(ctx context.Context, c client.Reader) (*corev1.ServiceAccount, []string, error) {
 	account := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}
@@ -199,7 +197,7 @@ func membershipsOf(ctx context.Context, c client.Reader) (*corev1.ServiceAccount
 	return account, slices.DeleteFunc(strings.Split(account.Annotations[hubsAnnotation], ","), func(s string) bool { return s == "" }), nil
 }
 
-// dismissed reports whether [Dismiss] has taken the last membership of the account away, and is about to delete its role.
+// dismissed reports whether [Dismiss] has removed the last membership of the account and is about to delete its role.
 func dismissed(account *corev1.ServiceAccount) bool {
 	if account == nil {
 		return false
@@ -208,8 +206,8 @@ func dismissed(account *corev1.ServiceAccount) bool {
 	return made && memberships == ""
 }
 
-// Rename has the account on a member be for another membership in the place of one that it was made for. The client may be that of the
-// account itself.
+// Rename replaces a membership of the account on a member. The client may use the account itself. Without the old
+// membership, Rename does nothing.
 func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 	_, all, err := membershipsOf(ctx, c)
 	at := slices.Index(all, from.String())
@@ -227,29 +225,28 @@ func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 	return nil
 }
 
-// Undo is Dismiss after an [Admit] that need not have come to its end. The error says what stays of it.
+// Undo is Dismiss after an [Admit] that may have failed halfway. The error names an object that remains.
 func Undo(ctx context.Context, c client.Client, of Membership) error {
 	if gone, err := Dismiss(ctx, c, of); gone || err != nil {
 		return err
 	}
 	account, _, err := membershipsOf(ctx, c)
 	if err != nil || account != nil {
-		return err // What there is belongs to others.
+		return err // The account belongs to others.
 	}
-	// Somebody else may be about to make an account that belongs to this role: it is not deleted.
+	// The role is not deleted: another process may be about to create an account that belongs to it.
 	role, err := roleThere(ctx, c)
 	if err != nil || role == nil {
 		return err
 	}
-	return fmt.Errorf("there is clusterrole %s without an account", role.Name)
+	return fmt.Errorf("clusterrole %s exists without an account", role.Name)
 }
 
-// Dismiss takes away what [Admit] has made on a member, and reports whether it did. It stays if
-// somebody has made it by hand, or if it is needed for another membership. The client may be that
-// of the account itself.
+// Dismiss deletes the objects that [Admit] has created on a member, and reports whether it did. They stay if a user
+// created the account, or if another membership needs it. The client may use the account itself.
 //
-// The membership is given up first, by a write that fails if another membership has come since the account was
-// read. [Admit] makes a new role once no membership is left. So the role that is deleted, by its UID, is nobody's.
+// Dismiss first removes the membership, with a write that fails if another membership has been added since the read.
+// [Admit] creates a new role once no membership is left. So the role that Dismiss deletes, by UID, is not in use.
 func Dismiss(ctx context.Context, c client.Client, of Membership) (gone bool, err error) {
 	var account *corev1.ServiceAccount
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
@@ -267,14 +264,14 @@ func Dismiss(ctx context.Context, c client.Client, of Membership) (gone bool, er
 	}
 	at := slices.IndexFunc(account.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "ClusterRole" && o.Name == MemberAccount })
 	if at < 0 {
-		return false, fmt.Errorf("serviceaccount %s/%s does not say which clusterrole it belongs to: delete clusterrole %s on the cluster by hand",
+		return false, fmt.Errorf("serviceaccount %s/%s has no clusterrole as owner: delete clusterrole %s on the cluster by hand",
 			account.Namespace, account.Name, MemberAccount)
 	}
-	// All else belongs to it, and goes with it.
+	// The role owns all other objects, and the garbage collector deletes them.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount}}
 	switch err := c.Delete(ctx, role, client.Preconditions{UID: &account.OwnerReferences[at].UID}); {
 	case apierrors.IsConflict(err):
-		return false, nil // Another membership has made a new one.
+		return false, nil // Another membership has created a new role.
 	case err != nil:
 		return false, client.IgnoreNotFound(err)
 	}

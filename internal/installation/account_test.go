@@ -17,7 +17,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// TestDismissBesideAdmit: one hub leaves a member while another joins it. The other keeps the account.
+// TestDismissBesideAdmit checks that an account stays if another hub joins the member while the first one leaves it.
 func TestDismissBesideAdmit(t *testing.T) {
 	ours, theirs := Membership{Hub: "a", Name: "m"}, Membership{Hub: "b", Name: "m"}
 	joins := func(t *testing.T, c client.Client) {
@@ -36,9 +36,9 @@ func TestDismissBesideAdmit(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// read is done after the account was read first, and given up after the membership was.
+		// read is called after the first read of the account, givenUp after the removal of the membership.
 		read, givenUp func(t *testing.T, c client.Client)
-		gone, other   bool // Whether the account is gone, and whether its role is another one in the end.
+		gone, other   bool // Whether the account is gone, and whether it has a new role at the end.
 		hubs          string
 	}{
 		"Alone":     {reason: "Nobody needs the account any more.", gone: true},
@@ -87,7 +87,7 @@ func TestDismissBesideAdmit(t *testing.T) {
 	}
 }
 
-// TestDismissOnceMore: what ended between the two writes is done when it is tried again.
+// TestDismissOnceMore checks that a Dismiss that was interrupted between its two writes can be repeated.
 func TestDismissOnceMore(t *testing.T) {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount, UID: "1"}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
@@ -100,7 +100,7 @@ func TestDismissOnceMore(t *testing.T) {
 	}
 }
 
-// deleteExact deletes as an API server does: only the object with the UID that is asked for.
+// deleteExact deletes like an API server: only the object with the UID in the preconditions.
 func deleteExact(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 	only := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
 	is, _ := o.DeepCopyObject().(client.Object)

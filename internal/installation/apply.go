@@ -16,19 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// FieldManager is whom the fields of what is installed belong to.
+// FieldManager is the field manager of all installed objects.
 const FieldManager = "refract-install"
 
-// Facts that callers may branch on.
+// Errors for errors.Is.
 var (
-	// ErrKeptByHelm is returned for an installation that a release of Helm keeps.
-	ErrKeptByHelm = errors.New("is kept by Helm")
-	// ErrNotReady is returned when the time is over in which an installation should have
-	// become ready.
+	// ErrKeptByHelm is returned for an installation that Helm manages.
+	ErrKeptByHelm = errors.New("is managed by Helm")
+	// ErrNotReady is returned if an installation does not become ready in time.
 	ErrNotReady = errors.New("is not ready")
 )
 
-// Installed returns the parts that a cluster has in the system namespace.
+// Installed returns the parts with a Deployment in the system namespace.
 func Installed(ctx context.Context, c client.Reader, namespace string) ([]Part, error) {
 	var found []Part
 	for _, part := range Parts() {
@@ -43,8 +42,7 @@ func Installed(ctx context.Context, c client.Reader, namespace string) ([]Part, 
 	return found, nil
 }
 
-// KeptByHelm returns the release of Helm that keeps an object, as NAMESPACE/NAME; empty if
-// none does.
+// KeptByHelm returns the Helm release that manages an object, as NAMESPACE/NAME; empty without a release.
 func KeptByHelm(o client.Object) string {
 	release := o.GetAnnotations()["meta.helm.sh/release-name"]
 	if release == "" || o.GetLabels()["app.kubernetes.io/managed-by"] != "Helm" {
@@ -53,9 +51,8 @@ func KeptByHelm(o client.Object) string {
 	return o.GetAnnotations()["meta.helm.sh/release-namespace"] + "/" + release
 }
 
-// Apply writes the objects by server-side apply, each field that they name whoever had it
-// before, and tells of each whether it was made, changed or left as it was. What Helm keeps
-// is not touched: the error is then [ErrKeptByHelm].
+// Apply writes the objects by server-side apply, with conflicts forced, and tells for each whether it was created,
+// configured or unchanged. It does not touch an object that Helm manages: the error is then [ErrKeptByHelm].
 func Apply(ctx context.Context, c client.Client, objects []*unstructured.Unstructured, tell func(o client.Object, did string)) error {
 	for _, o := range objects {
 		before := &unstructured.Unstructured{}
@@ -83,7 +80,7 @@ func Apply(ctx context.Context, c client.Client, objects []*unstructured.Unstruc
 	return nil
 }
 
-// Describe names an object as people do: its kind, and its name with its namespace.
+// Describe returns the kind of an object in lower case, and its name with its namespace.
 func Describe(o client.Object) string {
 	name := o.GetName()
 	if ns := o.GetNamespace(); ns != "" {
@@ -92,12 +89,11 @@ func Describe(o client.Object) string {
 	return strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind) + " " + name
 }
 
-// every is how often it is looked whether a Deployment is ready.
+// every is the interval between two checks of a Deployment.
 const every = 500 * time.Millisecond
 
-// Wait returns when the Deployments of the parts run what they should, and tells how each
-// stands whenever that changes. When the time of ctx is over before, the error is [ErrNotReady] and says
-// what keeps the first of them, if the API server tells that at once.
+// Wait returns when the Deployments of the parts are ready, and tells the state of each after every change. If ctx ends
+// first, the error is [ErrNotReady], with the reason for the first Deployment if the API server reports it at once.
 func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, tell func(line string)) error {
 	for _, part := range parts {
 		last := ""
@@ -131,15 +127,15 @@ func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, 
 	return nil
 }
 
-// stuckAtOnce is Stuck at the end of ctx, which is waited for only for a moment.
+// stuckAtOnce calls Stuck after the end of ctx, with a short time limit.
 func stuckAtOnce(ctx context.Context, c client.Reader, namespace string, part Part) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), every)
 	defer cancel()
 	return Stuck(ctx, c, namespace, part)
 }
 
-// Standing reports whether all replicas of a Deployment are there, run what its template
-// says now, and are ready, and says so in a line.
+// Standing reports whether all replicas of a Deployment run its current template and are ready, and describes the state
+// in a line.
 func Standing(d *appsv1.Deployment) (ready bool, line string) {
 	want := int32(1)
 	if d.Spec.Replicas != nil {
@@ -156,8 +152,7 @@ func Standing(d *appsv1.Deployment) (ready bool, line string) {
 	return ready, fmt.Sprintf("deployment %s/%s: %d of %d replicas are ready", d.Namespace, d.Name, available, want)
 }
 
-// Stuck says what keeps the pods of a part from becoming ready, as far as pods and the
-// Deployment tell; empty if they do not.
+// Stuck returns why the pods of a part are not ready, according to pods and Deployment; empty if these do not show it.
 func Stuck(ctx context.Context, c client.Reader, namespace string, part Part) string {
 	pods := &corev1.PodList{}
 	selector := client.MatchingLabels{"app.kubernetes.io/name": part.Deployment}
@@ -176,7 +171,7 @@ func Stuck(ctx context.Context, c client.Reader, namespace string, part Part) st
 	return ""
 }
 
-// notCreated says why a Deployment has no pods.
+// notCreated returns why a Deployment has no pods.
 func notCreated(ctx context.Context, c client.Reader, namespace string, part Part) string {
 	d := &appsv1.Deployment{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: part.Deployment}, d); err != nil {
@@ -187,10 +182,10 @@ func notCreated(ctx context.Context, c client.Reader, namespace string, part Par
 			return condition.Message
 		}
 	}
-	return "it has no pods: a controller manager has to run in the cluster"
+	return "it has no pods: the cluster needs a controller manager"
 }
 
-// waits says what a pod waits for; empty if it is ready, or does not tell.
+// waits returns why a pod is not ready; empty if the pod is ready, or does not show it.
 func waits(pod *corev1.Pod) string {
 	for _, s := range pod.Status.ContainerStatuses {
 		switch {
@@ -207,7 +202,7 @@ func waits(pod *corev1.Pod) string {
 		case s.State.Terminated != nil:
 			return fmt.Sprintf("%s, exit code %d: %s", s.State.Terminated.Reason, s.State.Terminated.ExitCode, s.State.Terminated.Message)
 		case s.State.Running != nil:
-			return "it runs and is not ready yet: `kubectl logs` of the pod says why"
+			return "it runs and is not ready yet: `kubectl logs` of the pod shows the reason"
 		}
 	}
 	for _, condition := range pod.Status.Conditions {
@@ -216,7 +211,7 @@ func waits(pod *corev1.Pod) string {
 		}
 	}
 	if pod.Spec.NodeName == "" {
-		return "it has no node yet: a scheduler and a node have to be in the cluster"
+		return "it has no node yet: the cluster needs a scheduler and a node"
 	}
 	return ""
 }

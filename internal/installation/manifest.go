@@ -1,5 +1,4 @@
-// Package installation is Refract in a cluster: the objects that it runs by, how they get
-// there, and how everything of Refract leaves again.
+// Package installation installs Refract in a cluster, and removes it completely.
 package installation
 
 import (
@@ -25,17 +24,17 @@ import (
 	"refract.dev/internal/owner"
 )
 
-// Part is one of the things that Refract does in a cluster, by a Deployment of its own.
+// Part is a part of Refract in a cluster, with its own Deployment.
 type Part struct {
-	// Name is that of the flag of `refract run`.
+	// Name is the name of the flag of `refract run` for this part.
 	Name string
-	// Deployment is the name of the Deployment, its Service, its ServiceAccount and whatever
-	// else there is one of.
+	// Deployment is the name of the Deployment, of its Service and ServiceAccount, and of the other objects that exist
+	// once for each part.
 	Deployment string
 	// Role is the name of its ClusterRole.
 	Role string
 
-	folder string // With its kustomization, in [config.Manifests].
+	folder string // Folder of its kustomization in [config.Manifests].
 }
 
 // The parts.
@@ -45,26 +44,25 @@ var (
 	Conversion  = Part{"conversion", "refract-conversion", owner.ConversionRole, "install/conversion"}
 )
 
-// Parts are all of them.
+// Parts returns all parts.
 func Parts() []Part { return []Part{Propagation, Injection, Conversion} }
 
-// Options say what is installed, and where.
+// Options configure an installation.
 type Options struct {
-	// Parts are those that the cluster is to have; at least one.
+	// Parts are the parts to install; at least one.
 	Parts []Part
 	// Namespace is the system namespace; [corev1alpha1.SystemNamespace] if empty.
 	Namespace string
-	// Image is what the pods run, as a registry has it.
+	// Image is the image of the pods, with its registry.
 	Image string
-	// Types are those whose objects are propagated; every type if there is none.
+	// Types are the types to propagate; every type if empty.
 	Types []schema.GroupResource
 }
 
-// imageLine is where a Deployment names its image. There is one container in each.
+// imageLine matches the image of a Deployment. Each Deployment has one container.
 var imageLine = regexp.MustCompile(`(?m)^(\s+image: ).*$`)
 
-// Manifest returns the objects as YAML, with the comments that say what each is for, in an
-// order in which they can be applied.
+// Manifest returns the objects as YAML, with comments about their purpose. They can be applied in this order.
 func Manifest(o *Options) ([]byte, error) {
 	namespace := o.Namespace
 	if namespace == "" {
@@ -93,7 +91,7 @@ func Manifest(o *Options) ([]byte, error) {
 	return imageLine.ReplaceAll(text, []byte("${1}"+strings.ReplaceAll(o.Image, "$", "$$"))), nil
 }
 
-// filesOf returns the files that the kustomization of a folder names, in its order.
+// filesOf returns the files in the kustomization of a folder, in its order.
 func filesOf(folder string) ([]string, error) {
 	text, err := fs.ReadFile(config.Manifests, path.Join(folder, "kustomization.yaml"))
 	if err != nil {
@@ -119,8 +117,8 @@ func filesOf(folder string) ([]string, error) {
 	return files, nil
 }
 
-// addDocuments appends the objects of a file that are not among those seen. Types, if there are any, take the place of those whose objects
-// are propagated.
+// addDocuments appends the objects of a file that are not in seen. If types is not empty, it replaces the types in the
+// rules of [TypesRole].
 func addDocuments(to *bytes.Buffer, file string, types []schema.GroupResource, seen map[string]bool) error {
 	text, err := fs.ReadFile(config.Manifests, file)
 	if err != nil {
@@ -153,7 +151,7 @@ func addDocuments(to *bytes.Buffer, file string, types []schema.GroupResource, s
 	}
 }
 
-// Objects returns what [Manifest] does, as objects of the caller's own.
+// Objects returns the objects of [Manifest]. The caller may modify them.
 func Objects(o *Options) ([]*unstructured.Unstructured, error) {
 	text, err := Manifest(o)
 	if err != nil {
@@ -162,7 +160,7 @@ func Objects(o *Options) ([]*unstructured.Unstructured, error) {
 	return parse(text)
 }
 
-// parse reads the objects of manifests that are ours.
+// parse reads the objects of an embedded manifest.
 func parse(text []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
@@ -179,11 +177,10 @@ func parse(text []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// PartsNamed returns the parts of these names, in the order of [Parts].
+// PartsNamed returns the parts with these names, in the order of [Parts].
 func PartsNamed(names ...string) []Part {
 	return slices.DeleteFunc(Parts(), func(p Part) bool { return !slices.Contains(names, p.Name) })
 }
 
-// MemberManifest returns what a member needs to let Refract in, as YAML: a ServiceAccount
-// with its role.
+// MemberManifest returns the objects that Refract needs on a member, as YAML: a ServiceAccount with its role.
 func MemberManifest() ([]byte, error) { return fs.ReadFile(config.Manifests, "rbac/member.yaml") }

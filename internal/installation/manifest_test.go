@@ -20,8 +20,8 @@ func objects(t *testing.T, o *Options) []*unstructured.Unstructured {
 	return all
 }
 
-// TestObjects: each part has the Deployment, the account and the role that its description
-// names, no two objects have the same name, and all that has a namespace is in one.
+// TestObjects checks that each part has its Deployment, account and role, that all names are unique, and that all
+// namespaced objects are in the system namespace.
 func TestObjects(t *testing.T) {
 	all := objects(t, &Options{Parts: Parts(), Namespace: "other", Image: "example.com/refract:v1@sha256:0"})
 	names := map[string]bool{}
@@ -55,7 +55,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestManifestNamespace: the namespace is put in wherever it stands, and nothing else is changed.
+// TestManifestNamespace checks that the namespace replaces each occurrence of the default, and that nothing else
+// changes.
 func TestManifestNamespace(t *testing.T) {
 	one, err := Manifest(&Options{Parts: Parts(), Image: "a"})
 	if err != nil {
@@ -93,7 +94,7 @@ func TestManifestRefuses(t *testing.T) {
 	}
 }
 
-// TestWritten: what is said of a part's rights by its role is what is said here that it writes.
+// TestWritten checks that the role of a part permits patches of the objects in written.
 func TestWritten(t *testing.T) {
 	for _, part := range Parts() {
 		var role *unstructured.Unstructured

@@ -16,9 +16,9 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Namespaces returns the namespaces in which a cluster has parts, sorted; none if the cluster does not say. The ClusterRoleBinding of a
-// part and the configuration of its webhook name them. The Deployments of other namespaces are not searched: a user of a namespace could
-// create one, and would get the credentials of members.
+// Namespaces returns the sorted namespaces of the installed parts; nil if the cluster does not name any. It reads the
+// ClusterRoleBinding and the webhook configuration of each part. It does not search other namespaces for Deployments: a
+// user of a namespace could create one, and would get the credentials of members.
 func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, error) {
 	var all []string
 	for _, part := range parts {
@@ -44,7 +44,7 @@ func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, 
 	if len(all) == 0 {
 		return nil, nil
 	}
-	// A second installation has taken both from the one in the default namespace.
+	// A second installation overwrites both objects of an installation in the default namespace.
 	there, err := Installed(ctx, c, corev1alpha1.SystemNamespace)
 	if err != nil {
 		return nil, err
@@ -56,8 +56,9 @@ func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, 
 	return slices.Compact(all), nil
 }
 
-// Leased returns the namespaces with a Lease of one of the parts, sorted: whoever runs Refract outside of the cluster has one, and nothing else that
-// names its namespace. A user of a namespace could create one, too, so that it says what to ask about, and not where credentials go.
+// Leased returns the sorted namespaces with a Lease of one of the parts. A process outside of the cluster has a Lease,
+// and nothing else that names its namespace. A user of a namespace could create a Lease, too. So the result is good for
+// a question to the user, and not as the destination of credentials.
 func Leased(ctx context.Context, c client.Reader, parts ...Part) ([]string, error) {
 	var all []string
 	for _, part := range parts {
@@ -75,7 +76,7 @@ func Leased(ctx context.Context, c client.Reader, parts ...Part) ([]string, erro
 	return slices.Compact(all), nil
 }
 
-// look reads an object, which stays empty if it is not there.
+// look reads an object. The object stays empty if it does not exist.
 func look(ctx context.Context, c client.Reader, key client.ObjectKey, o client.Object) error {
 	err := c.Get(ctx, key, o)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -84,7 +85,7 @@ func look(ctx context.Context, c client.Reader, key client.ObjectKey, o client.O
 	return err
 }
 
-// deployed reports whether a part has the name for its account and its Service.
+// deployed reports whether the account and the Service of a part have this name.
 func deployed(name string) bool {
 	return slices.ContainsFunc(Parts(), func(p Part) bool { return p.Deployment == name })
 }

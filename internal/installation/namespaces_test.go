@@ -79,7 +79,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestNamespacesUnread: a namespace that cannot be found is not the default one.
+// TestNamespacesUnread checks that an error does not lead to the default namespace.
 func TestNamespacesUnread(t *testing.T) {
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {

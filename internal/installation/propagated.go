@@ -17,13 +17,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TypesRole is the name of the ClusterRole that says of which types the account of the hub lists the objects, as they may be propagated.
+// TypesRole is the name of the ClusterRole with the types that the account of the hub may list and watch, for
+// propagation.
 const TypesRole = "refract-hub-types"
 
-// resourceName is the name of a type, or a star for all of a group. Subresources are none: nothing of them is propagated.
+// resourceName matches the name of a type, or a star for all types of a group. It does not match subresources, which
+// are not propagated.
 var resourceName = regexp.MustCompile(`^([*]|[a-z]([a-z0-9-]*[a-z0-9])?)$`)
 
-// ParseTypes reads types as kubectl takes them, RESOURCE.GROUP, and a star for every type.
+// ParseTypes parses types in the format of kubectl, RESOURCE.GROUP, or a star for every type.
 func ParseTypes(texts []string) ([]schema.GroupResource, error) {
 	types := make([]schema.GroupResource, len(texts))
 	for i, text := range texts {
@@ -63,8 +65,8 @@ func withTypes(manifest []byte, types []schema.GroupResource) ([]byte, error) {
 	return slices.Concat(manifest[:at+1], text), nil
 }
 
-// KeepTypes returns the objects without the ClusterRole of the types, if the cluster has it: an upgrade does not change which types the
-// account of the hub lists.
+// KeepTypes returns the objects without the ClusterRole of the types if that role exists in the cluster. So an upgrade
+// does not change the types that the account of the hub lists.
 func KeepTypes(ctx context.Context, c client.Reader, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	err := c.Get(ctx, client.ObjectKey{Name: TypesRole}, &rbacv1.ClusterRole{})
 	switch {

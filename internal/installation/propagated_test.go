@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// typesOf returns the rules of the ClusterRole of the types among objects; none if it is not among them.
+// typesOf returns the rules of the ClusterRole of the types among objects; nil without this role.
 func typesOf(t *testing.T, objects []*unstructured.Unstructured) (rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, o := range objects {
@@ -28,7 +28,7 @@ func typesOf(t *testing.T, objects []*unstructured.Unstructured) (rules []rbacv1
 	return rules
 }
 
-// TestTypes: the account may list the types that are named, or every type if none is.
+// TestTypes checks that the account may list the named types, or every type if no type is named.
 func TestTypes(t *testing.T) {
 	read := []string{"list", "watch"}
 	every := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: read}}
@@ -60,7 +60,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestKeepTypes: an upgrade leaves the types of an installation as they are, and nothing else.
+// TestKeepTypes checks that an upgrade leaves the types of an installation unchanged, and changes all other objects.
 func TestKeepTypes(t *testing.T) {
 	objects, err := Objects(&Options{Parts: []Part{Propagation}, Image: "registry.example.com/refract:v1"})
 	if err != nil {

@@ -22,11 +22,11 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/config"
-	"refract.dev/internal/member"
-	"refract.dev/internal/revision"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/revision"
 )
 
-// Stock is what there is of a type of ours.
+// Stock has the objects of one of Refract's types.
 type Stock struct {
 	CRD     string
 	Objects []string // NAMESPACE/NAME, or NAME.
@@ -34,8 +34,7 @@ type Stock struct {
 	kind schema.GroupVersionKind
 }
 
-// Stocks returns what there is of each type of ours: what users wrote, and what is reported on
-// it.
+// Stocks returns the objects of each of Refract's types: those of users, and the reports about them.
 func Stocks(ctx context.Context, c client.Reader) ([]Stock, error) {
 	files, err := fs.Glob(config.CRDs, "crd/*.yaml")
 	if err != nil {
@@ -90,9 +89,9 @@ func (s *Stock) each(ctx context.Context, c client.Reader, do func(*metav1.Parti
 	}
 }
 
-// Purge deletes the CustomResourceDefinitions with all their objects, what rollouts have kept of others, the
-// credentials of members, and the system namespace if nothing else is in it. Nothing of Refract
-// may run any more: copies on members stay, and nobody takes them away any more.
+// Purge deletes the CustomResourceDefinitions with all their objects, the revisions of rollouts, the credentials of
+// members, and the system namespace if it is otherwise empty. Refract must not run any more. Copies on members stay,
+// and must be deleted by hand.
 func (r *Removal) Purge(ctx context.Context) error {
 	secrets, err := r.credentials(ctx)
 	if err != nil {
@@ -132,7 +131,7 @@ func (r *Removal) Purge(ctx context.Context) error {
 	return r.deleteNamespace(ctx)
 }
 
-// revisions returns what rollouts have kept, and the key that some of it takes to be read.
+// revisions returns the ControllerRevisions of rollouts, and the key that encrypts some of them.
 func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 	list := &appsv1.ControllerRevisionList{}
 	if err := r.Client.List(ctx, list, client.MatchingLabels{refractv1alpha1.RevisionLabel: "true"}); err != nil {
@@ -145,7 +144,7 @@ func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 	return append(all, named("", "Secret", r.Namespace, revision.KeySecret)), nil
 }
 
-// credentials returns the Secrets that were created for FederatedClusters. Others stay.
+// credentials returns the Secrets that were created for FederatedClusters. Other Secrets stay.
 func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	members := &corev1alpha1.FederatedClusterList{}
 	if err := r.Client.List(ctx, members); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
@@ -167,8 +166,8 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	return append(secrets, left...), err
 }
 
-// orphans returns the Secrets that `refract join` has made for clusters that are gone, as after `kubectl delete federatedcluster` while
-// nothing of Refract ran.
+// orphans returns the Secrets of `refract join` for deleted clusters. Such Secrets remain after `kubectl delete
+// federatedcluster` without a running Refract.
 func (r *Removal) orphans(ctx context.Context, members []corev1alpha1.FederatedCluster) ([]client.Object, error) {
 	list := &corev1.SecretList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels{refractv1alpha1.JoinedLabel: "true"}); err != nil {
@@ -186,8 +185,9 @@ func (r *Removal) orphans(ctx context.Context, members []corev1alpha1.FederatedC
 	return orphans, nil
 }
 
-// release takes off our finalizers, which nobody heeds any more, and returns from how many objects: those of others stay. What was being
-// deleted goes by that, and is named.
+// release removes Refract's finalizers, which no controller handles any more, and returns the number of changed
+// objects. Other finalizers stay. The API server then deletes objects with a deletionTimestamp; release names the
+// clusters among these.
 func (r *Removal) release(ctx context.Context, s *Stock) (n int, err error) {
 	ours := []string{refractv1alpha1.Finalizer, refractv1alpha1.ConversionFinalizer}
 	err = s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {

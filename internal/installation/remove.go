@@ -21,33 +21,33 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/member"
+	"refract.dev/fleet/member"
 	"refract.dev/internal/output"
 )
 
-// Removal is an installation that is to be taken away.
+// Removal removes an installation.
 type Removal struct {
 	Client client.Client
-	// Discovery tells the types of the cluster.
+	// Discovery returns the types of the cluster.
 	Discovery discovery.DiscoveryInterface
 	// Namespace is the system namespace.
 	Namespace string
-	// Unwire has the API server convert nothing by a webhook any more where no stored object
-	// needs that, although several versions are in use.
+	// Unwire also removes the conversion webhook of definitions with several versions in use, if no stored object needs
+	// a conversion.
 	Unwire bool
-	// Tell is told what was done, a line each.
+	// Tell receives a line for each action.
 	Tell func(line string)
 }
 
-// Kept is a CustomResourceDefinition that needs a part to stay, and why.
+// Kept is a CustomResourceDefinition that still needs a part, with the reason.
 type Kept struct {
 	WiredCRD
 
 	Why error
 }
 
-// Kept returns the CustomResourceDefinitions without whose conversion objects could not be
-// read, or would lose something.
+// Kept returns the CustomResourceDefinitions that need their conversion: without it, objects would be unreadable or
+// lose values. free has the other definitions with a webhook of this installation.
 func (r *Removal) Kept(ctx context.Context) (kept []Kept, free []WiredCRD, err error) {
 	wired, err := Wired(ctx, r.Client, r.Namespace)
 	if err != nil {
@@ -57,8 +57,8 @@ func (r *Removal) Kept(ctx context.Context) (kept []Kept, free []WiredCRD, err e
 		w := &wired[i]
 		why := w.Unneeded(ctx, r.Client)
 		if why == nil && len(w.InUse) > 1 && !r.Unwire {
-			why = fmt.Errorf("its versions %s are in use, and who asks for another than %s would get objects as they are stored: "+
-				"have it serve %s alone, or say --unwire", strings.Join(w.InUse, ", "), w.Storage, w.Storage)
+			why = fmt.Errorf("its versions %s are in use, and requests for versions other than %s would return objects as stored: "+
+				"serve only %s, or use --unwire", strings.Join(w.InUse, ", "), w.Storage, w.Storage)
 		}
 		if why != nil {
 			kept = append(kept, Kept{*w, why})
@@ -69,10 +69,9 @@ func (r *Removal) Kept(ctx context.Context) (kept []Kept, free []WiredCRD, err e
 	return kept, free, nil
 }
 
-// Run takes the installation away: first what the API server asks, so that no write waits for
-// somebody who is gone, then what runs, and then its rights. It returns what stays, as it is
-// needed: the part that converts those definitions runs on as it is. What users wrote stays
-// in any case, and so do the CustomResourceDefinitions.
+// Run removes the installation: first the webhooks, so that no write waits for a stopped webhook, then the Deployments,
+// then the roles. It returns the definitions that need their conversion; the part that converts them continues to run.
+// Objects of users and the CustomResourceDefinitions always stay.
 func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	kept, free, err := r.Kept(ctx)
 	if err != nil {
@@ -80,7 +79,7 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	}
 	var stays, goes []Part
 	for _, part := range Parts() {
-		// What converts may be done by the program of another part.
+		// The Deployment of another part may do the conversion.
 		if slices.ContainsFunc(kept, func(k Kept) bool { return k.Service == part.Deployment || part == Conversion }) {
 			stays = append(stays, part)
 			continue
@@ -90,13 +89,13 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	if err := r.mayGo(ctx, goes); err != nil {
 		return nil, err
 	}
-	// What keeps others from deleting what converts keeps us, too.
+	// The policy that protects the conversion from deletion would reject this removal, too.
 	if slices.Contains(goes, Conversion) {
 		if err := r.deleteAll(ctx, []client.Object{inUseBinding()}); err != nil {
 			return nil, err
 		}
 	}
-	// Who may not write any more does not write again what is changed and deleted now.
+	// An account without rights does not restore the objects that are changed and deleted next.
 	if err := r.deleteAll(ctx, r.rights(goes, "ClusterRoleBinding", "RoleBinding")); err != nil {
 		return nil, err
 	}
@@ -119,7 +118,7 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	for _, part := range goes {
 		rest = append(rest, part.own(r.Namespace, stays)...)
 	}
-	// A replica may have written something in the moment before it lost its rights.
+	// A replica may have written an object in the moment before it lost its rights.
 	if err := r.unwire(ctx, free); err != nil {
 		return nil, err
 	}
@@ -136,7 +135,7 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	return kept, r.deleteNamespace(ctx)
 }
 
-// unwire has the API server ask nobody about those of these definitions about which it still does.
+// unwire removes the webhook from those of the definitions that still have it.
 func (r *Removal) unwire(ctx context.Context, these []WiredCRD) error {
 	if len(these) == 0 {
 		return nil
@@ -154,13 +153,13 @@ func (r *Removal) unwire(ctx context.Context, these []WiredCRD) error {
 			if err := w.Unwire(ctx, r.Client); err != nil {
 				return err
 			}
-			r.Tell(fmt.Sprintf("customresourcedefinition %s is converted by nobody any more", w.Name))
+			r.Tell(fmt.Sprintf("customresourcedefinition %s is no longer converted", w.Name))
 		}
 		return nil
 	})
 }
 
-// mayGo returns an error if a part is somebody else's to take away.
+// mayGo returns an error if Helm manages a part, or if a part runs outside of the cluster.
 func (r *Removal) mayGo(ctx context.Context, parts []Part) error {
 	for _, part := range parts {
 		d := &appsv1.Deployment{}
@@ -179,17 +178,17 @@ func (r *Removal) mayGo(ctx context.Context, parts []Part) error {
 				return err
 			}
 			if alive {
-				return fmt.Errorf("%w: `refract run` does %s for this cluster from elsewhere: end it first", ErrRuns, part.Name)
+				return fmt.Errorf("%w: `refract run` provides %s from outside of the cluster: stop it first", ErrRuns, part.Name)
 			}
 		}
 	}
 	return nil
 }
 
-// ErrRuns is returned for a Refract that runs, and is no installation.
-var ErrRuns = errors.New("it is no Deployment")
+// ErrRuns is returned for a Refract that runs without an installation.
+var ErrRuns = errors.New("there is no Deployment")
 
-// rights returns what of these kinds the parts have.
+// rights returns the objects of these RBAC kinds that belong to the parts.
 func (r *Removal) rights(parts []Part, kinds ...string) []client.Object {
 	var objects []client.Object
 	for _, part := range parts {
@@ -207,7 +206,7 @@ func (r *Removal) rights(parts []Part, kinds ...string) []client.Object {
 	return objects
 }
 
-// asks returns what has the API server ask, or judge, and goes with the parts.
+// asks returns the webhook configurations and admission policies to delete with the parts.
 func (r *Removal) asks(goes, stays []Part) []client.Object {
 	var objects []client.Object
 	for _, part := range goes {
@@ -217,7 +216,7 @@ func (r *Removal) asks(goes, stays []Part) []client.Object {
 	return objects
 }
 
-// manifest returns the objects of the manifests that go with the parts, the last first.
+// manifest returns the objects of the manifests to delete with the parts, in reverse order.
 func (r *Removal) manifest(goes, stays []Part) ([]client.Object, error) {
 	all, err := Objects(&Options{Parts: goes, Namespace: r.Namespace, Image: "refract"})
 	if err != nil {
@@ -242,8 +241,7 @@ func (r *Removal) manifest(goes, stays []Part) ([]client.Object, error) {
 	return objects, nil
 }
 
-// stop deletes the Deployments, and returns when their pods are gone: what one still does
-// would come after all else.
+// stop deletes the Deployments, and returns after the end of their pods: a running pod might write after the deletions.
 func (r *Removal) stop(ctx context.Context, parts []Part) error {
 	for _, part := range parts {
 		if err := r.deleteAll(ctx, []client.Object{named("apps", "Deployment", r.Namespace, part.Deployment)}); err != nil {
@@ -262,19 +260,19 @@ func (r *Removal) stop(ctx context.Context, parts []Part) error {
 				pods = append(pods, list.Items[i].Name)
 			}
 		}
-		if line := fmt.Sprintf("%d pods are ending", len(pods)); len(pods) > 0 && line != last {
+		if line := fmt.Sprintf("%d pods are terminating", len(pods)); len(pods) > 0 && line != last {
 			r.Tell(line)
 			last = line
 		}
 		return len(pods) == 0, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("waiting for the pods to end: %s: %w", last, err)
+		return fmt.Errorf("waiting for the pods to terminate: %s: %w", last, err)
 	}
 	return err
 }
 
-// held are the types whose objects a part gives finalizers, or earlier versions did.
+// held returns the types whose objects have finalizers of a part, in this version or in earlier ones.
 func held(p Part) []schema.GroupVersionKind {
 	switch p {
 	case Propagation:
@@ -290,8 +288,8 @@ func held(p Part) []schema.GroupVersionKind {
 	}
 }
 
-// releaseAll takes our finalizers off what stays: nobody is there to do what they wait for, and it, its namespace or its definition could
-// not be deleted. Who installs Refract again has it put them there again.
+// releaseAll removes Refract's finalizers from the remaining objects. Without Refract these objects, their namespaces
+// and their definitions could not be deleted. A later installation sets the finalizers again.
 func (r *Removal) releaseAll(ctx context.Context, parts []Part) error {
 	for _, part := range parts {
 		for _, kind := range held(part) {
@@ -300,14 +298,14 @@ func (r *Removal) releaseAll(ctx context.Context, parts []Part) error {
 				return err
 			}
 			if n > 0 {
-				r.Tell(fmt.Sprintf("%s of %s released", output.Count(n, "finalizer", "finalizers"), strings.ToLower(kind.Kind)))
+				r.Tell(fmt.Sprintf("%s of %s removed", output.Count(n, "finalizer", "finalizers"), strings.ToLower(kind.Kind)))
 			}
 		}
 	}
 	return nil
 }
 
-// deleteAll deletes objects as far as they are there, and tells of each.
+// deleteAll deletes the existing ones of these objects, and tells of each.
 func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error {
 	for _, o := range objects {
 		err := r.delete(ctx, o)
@@ -321,13 +319,13 @@ func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error 
 	return nil
 }
 
-// inUseBinding is what has the API server refuse to delete what converts.
+// inUseBinding returns the binding of the admission policy that protects the conversion from deletion.
 func inUseBinding() client.Object {
 	return named("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "", inUse)
 }
 
-// delete deletes an object. API servers hear a moment later that the binding of refract-conversion-in-use is gone, and a replica
-// that started in this moment has written it again: what is refused for it is tried again.
+// delete deletes an object. It retries a rejection by refract-conversion-in-use, because API servers learn a moment
+// later that its binding is gone, and a replica that started in this moment may have written the binding again.
 func (r *Removal) delete(ctx context.Context, o client.Object) error {
 	var refused error
 	err := wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
@@ -343,7 +341,7 @@ func (r *Removal) delete(ctx context.Context, o client.Object) error {
 	return err
 }
 
-// deleteExactly deletes the object with this UID. An object without a UID stands for the one that has its name now.
+// deleteExactly deletes the object with this UID, or, without a UID, the current object of this name.
 func (r *Removal) deleteExactly(ctx context.Context, o client.Object) error {
 	uid := o.GetUID()
 	if uid == "" {
@@ -357,7 +355,7 @@ func (r *Removal) deleteExactly(ctx context.Context, o client.Object) error {
 	return r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
 }
 
-// deleteLeases deletes those of replicas that ran.
+// deleteLeases deletes the Leases of replicas.
 func (r *Removal) deleteLeases(ctx context.Context) error {
 	leases := &coordinationv1.LeaseList{}
 	if err := r.Client.List(ctx, leases, client.InNamespace(r.Namespace)); err != nil {
@@ -374,8 +372,8 @@ func (r *Removal) deleteLeases(ctx context.Context) error {
 	return nil
 }
 
-// deleteNamespace deletes the system namespace if nothing is in it but what Kubernetes puts
-// there: the credentials of members and whatever else somebody keeps there are theirs.
+// deleteNamespace deletes the system namespace if it contains only objects that Kubernetes creates itself. Credentials
+// of members and other objects belong to the user.
 func (r *Removal) deleteNamespace(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, ns); err != nil {
@@ -392,8 +390,8 @@ func (r *Removal) deleteNamespace(ctx context.Context) error {
 	return r.deleteAll(ctx, []client.Object{exactly("", "Namespace", ns)})
 }
 
-// holds names something in the system namespace that is not of Kubernetes or of the
-// installation; empty if there is nothing.
+// holds returns an object in the system namespace that neither Kubernetes nor the installation created; empty without
+// such an object.
 func (r *Removal) holds(ctx context.Context) (string, error) {
 	lists, err := discovery.ServerPreferredNamespacedResources(r.Discovery)
 	if err != nil {
@@ -424,8 +422,7 @@ func (r *Removal) holds(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// madeByCluster reports whether Kubernetes puts an object into every namespace, or takes it
-// away by itself.
+// madeByCluster reports whether Kubernetes creates the object in every namespace, or deletes it without a request.
 func madeByCluster(kind string, o *metav1.PartialObjectMetadata) bool {
 	switch {
 	case kind == "ConfigMap" && o.Name == "kube-root-ca.crt", kind == "ServiceAccount" && o.Name == "default":

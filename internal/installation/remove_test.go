@@ -17,11 +17,11 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
 )
 
-// TestUninstallHoldsNothing: what stays of an installation can be deleted, as nobody is there to do what our finalizers wait for. Those of others
-// stay, and so do ours on policies by which objects are converted yet.
+// TestUninstallHoldsNothing checks that the remaining objects can be deleted: Refract's finalizers are gone. Other
+// finalizers stay, as do those of Refract on policies that still convert objects.
 func TestUninstallHoldsNothing(t *testing.T) {
 	const others = "example.com/hold"
 	cluster := func(name string, finalizers ...string) *corev1alpha1.FederatedCluster {
@@ -32,7 +32,7 @@ func TestUninstallHoldsNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		converted bool
-		policy    []string // Its finalizers afterwards.
+		policy    []string // The finalizers of the policy afterwards.
 	}{
 		"All":       {"Nothing needs to be converted.", false, nil},
 		"Converted": {"What converts runs on.", true, []string{refractv1alpha1.ConversionFinalizer}},
@@ -83,7 +83,7 @@ func TestUninstallHoldsNothing(t *testing.T) {
 	}
 }
 
-// convertedBy is a definition with two versions in use, which a Service is asked to convert.
+// convertedBy returns a definition with two versions in use and a Service as the conversion webhook.
 func convertedBy(namespace, service string) client.Object {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
@@ -101,8 +101,8 @@ func convertedBy(namespace, service string) client.Object {
 	}
 }
 
-// TestCredentialsOfThoseWhoLeft: a purge deletes the Secrets that join made for clusters that are there and for those that are gone, and no
-// Secret that somebody else made or that another cluster refers to.
+// TestCredentialsOfThoseWhoLeft checks that a purge deletes the Secrets of join for existing and deleted clusters, and
+// keeps Secrets that a user created or that another cluster refers to.
 func TestCredentialsOfThoseWhoLeft(t *testing.T) {
 	scheme, err := hub.Scheme()
 	if err != nil {

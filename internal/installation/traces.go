@@ -16,19 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/member"
+	"refract.dev/fleet/member"
 )
 
-// What a part writes for itself when it runs, by names.
+// traces has the names of the objects that a running part writes.
 type traces struct {
 	mutating, validating []string // Webhook configurations.
-	policies             []string // ValidatingAdmissionPolicies,
-	bindings             []string // and their bindings.
-	secret               string   // With the webhook's certificate.
-	lease                string   // Of who leads.
+	policies             []string // Names of ValidatingAdmissionPolicies,
+	bindings             []string // and of their bindings.
+	secret               string   // Secret with the certificate of the webhook.
+	lease                string   // Lease of the leader.
 }
 
-// The names of what several parts write.
+// Names of objects that parts write.
 const (
 	servicesPolicy   = "refract-services"
 	webhookSecret    = "refract-webhook"            //nolint:gosec // It is a name.
@@ -62,20 +62,20 @@ var written = map[string]traces{
 	},
 }
 
-// Admission returns the ValidatingAdmissionPolicies that a part keeps, and their bindings, each
-// with its name alone.
+// Admission returns the ValidatingAdmissionPolicies that a part maintains, and their bindings. The objects have only a
+// name.
 func (p Part) Admission() []client.Object { return p.judged(nil) }
 
-// Configuration returns the name of the ValidatingWebhookConfiguration that a part keeps.
+// Configuration returns the name of the ValidatingWebhookConfiguration that a part maintains.
 func (p Part) Configuration() string { return written[p.Name].validating[0] }
 
 // Secret returns the name of the Secret with the certificate of a part's webhook.
 func (p Part) Secret() string { return written[p.Name].secret }
 
-// Lease returns the name of the Lease of the replica that leads.
+// Lease returns the name of the Lease of the leader.
 func (p Part) Lease() string { return written[p.Name].lease }
 
-// asked returns what has the API server ask a part.
+// asked returns the webhook configurations of a part.
 func (p Part) asked() []client.Object {
 	var objects []client.Object
 	for _, name := range written[p.Name].mutating {
@@ -87,8 +87,8 @@ func (p Part) asked() []client.Object {
 	return objects
 }
 
-// judged returns the admission policies of a part that none of the others has, bindings
-// first: without its binding a policy judges nothing.
+// judged returns the admission policies of a part that no other part has, after their bindings: a policy without a
+// binding has no effect.
 func (p Part) judged(others []Part) []client.Object {
 	var objects []client.Object
 	shared := func(name string) bool {
@@ -107,7 +107,7 @@ func (p Part) judged(others []Part) []client.Object {
 	return objects
 }
 
-// own returns what else a part writes that none of the others has.
+// own returns the other objects of a part that no other part has.
 func (p Part) own(namespace string, others []Part) []client.Object {
 	objects := []client.Object{named("coordination.k8s.io", "Lease", namespace, written[p.Name].lease)}
 	if !slices.ContainsFunc(others, func(o Part) bool { return o != p && written[o.Name].secret == written[p.Name].secret }) {
@@ -120,7 +120,7 @@ func (p Part) own(namespace string, others []Part) []client.Object {
 	return objects
 }
 
-// named returns an object with its name alone, of version v1 of its group.
+// named returns an object of version v1 of its group that has only a name.
 func named(group, kind, namespace, name string) client.Object {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
@@ -129,15 +129,15 @@ func named(group, kind, namespace, name string) client.Object {
 	return u
 }
 
-// exactly is [named] for the object that was read, and for no other of its name.
+// exactly is [named] for an object that was read, with its UID.
 func exactly(group, kind string, read client.Object) client.Object {
 	o := named(group, kind, read.GetNamespace(), read.GetName())
 	o.SetUID(read.GetUID())
 	return o
 }
 
-// Left describes what parts have left that are not among those that there are, and do not run
-// elsewhere either: nobody has renewed their Lease.
+// Left describes the webhook configurations and admission policies of parts that neither are installed nor run
+// elsewhere.
 func Left(ctx context.Context, c client.Reader, namespace string, there []Part) ([]string, error) {
 	var left []string
 	elsewhere, err := Elsewhere(ctx, c, namespace, there)
@@ -162,8 +162,8 @@ func Left(ctx context.Context, c client.Reader, namespace string, there []Part) 
 	return left, nil
 }
 
-// Elsewhere returns the parts that are not among those that there are, and run all the same:
-// outside of the cluster, as somebody renews their Lease.
+// Elsewhere returns the parts that run outside of the cluster: they are not installed, but their Lease is being
+// renewed.
 func Elsewhere(ctx context.Context, c client.Reader, namespace string, there []Part) ([]Part, error) {
 	var running []Part
 	for _, part := range Parts() {
@@ -181,11 +181,11 @@ func Elsewhere(ctx context.Context, c client.Reader, namespace string, there []P
 	return running, nil
 }
 
-// clocksDiffer is how much the clocks of two machines differ at most.
+// clocksDiffer is the maximum difference between the clocks of two machines.
 const clocksDiffer = time.Hour
 
-// renewed reports whether somebody renews the Lease of a part: it may run outside of the cluster. By our clock a replica with another time
-// has not done so of late: such a Lease is looked at for as long as it lasts.
+// renewed reports whether the Lease of a part is being renewed, perhaps by a process outside of the cluster. The holder
+// may have a different clock, so a renewal may look old. In this case renewed watches the Lease for its duration.
 func renewed(ctx context.Context, c client.Reader, namespace string, part Part) (bool, error) {
 	first, err := leaseOf(ctx, c, namespace, part)
 	if err != nil || first == nil {
@@ -210,7 +210,7 @@ func renewed(ctx context.Context, c client.Reader, namespace string, part Part) 
 	return alive, err
 }
 
-// leaseOf returns the Lease of a part; nil if nobody has it.
+// leaseOf returns the Lease of a part; nil without a holder.
 func leaseOf(ctx context.Context, c client.Reader, namespace string, part Part) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	if err := look(ctx, c, client.ObjectKey{Namespace: namespace, Name: part.Lease()}, lease); err != nil {
@@ -223,24 +223,23 @@ func leaseOf(ctx context.Context, c client.Reader, namespace string, part Part) 
 	return lease, nil
 }
 
-// WiredCRD is a CustomResourceDefinition whose objects the API server has converted by a part.
+// WiredCRD is a CustomResourceDefinition with a conversion webhook of a part.
 type WiredCRD struct {
-	// Name of the CustomResourceDefinition, and Service that is asked.
+	// Name of the CustomResourceDefinition, and Service of the webhook.
 	Name, Service string
-	// InUse are the versions that are served, or that objects may be stored in.
+	// InUse has the versions that are served, or that objects may be stored in.
 	InUse []string
-	// Stored are those that objects may be stored in; Storage is the one they are written in.
+	// Stored has the versions that objects may be stored in. Storage is the storage version.
 	Stored  []string
 	Storage string
 
 	definition *apiextensionsv1.CustomResourceDefinition
 }
 
-// pageSize is how many objects a list is asked for at once.
+// pageSize is the maximum number of objects in a page of a list.
 const pageSize = 100
 
-// Wired returns the CustomResourceDefinitions that are converted by a Service of the system
-// namespace which is one of ours.
+// Wired returns the CustomResourceDefinitions that are converted by one of Refract's Services in the system namespace.
 func Wired(ctx context.Context, c client.Reader, namespace string) ([]WiredCRD, error) {
 	var wired []WiredCRD
 	page := &apiextensionsv1.CustomResourceDefinitionList{}
@@ -283,9 +282,8 @@ func wiredTo(crd *apiextensionsv1.CustomResourceDefinition, namespace string) *W
 	return w
 }
 
-// Unneeded returns nil if no stored object needs to be converted: one version is in use, or
-// all are stored in the version that they are written in, or there is none. Else the error
-// says what speaks against it.
+// Unneeded returns nil if no stored object needs a conversion: one version is in use, or all objects are stored in the
+// storage version, or no object exists. Otherwise the error is the reason.
 func (w *WiredCRD) Unneeded(ctx context.Context, c client.Reader) error {
 	if len(w.InUse) < 2 || (len(w.Stored) == 1 && w.Stored[0] == w.Storage) {
 		return nil
@@ -293,23 +291,22 @@ func (w *WiredCRD) Unneeded(ctx context.Context, c client.Reader) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: w.definition.Spec.Group, Version: w.Storage, Kind: w.definition.Spec.Names.ListKind})
 	if err := c.List(ctx, list, client.Limit(1)); err != nil {
-		return fmt.Errorf("objects may be stored in %s, and whether there are any cannot be found out: %w", strings.Join(w.Stored, ", "), err)
+		return fmt.Errorf("objects may be stored in %s, and cannot be listed: %w", strings.Join(w.Stored, ", "), err)
 	}
 	if len(list.Items) == 0 && list.Continue == "" {
 		return nil
 	}
-	return fmt.Errorf("objects may be stored in %s: refract crd migrate %s has all of them stored in %s", strings.Join(w.Stored, ", "), w.Name, w.Storage)
+	return fmt.Errorf("objects may be stored in %s: refract crd migrate %s stores all of them in %s", strings.Join(w.Stored, ", "), w.Name, w.Storage)
 }
 
-// Unwire has the API server ask nobody any more to convert the objects of a definition, if
-// nothing has changed it since it was read.
+// Unwire removes the conversion webhook of a definition, if the definition has not changed since it was read.
 func (w *WiredCRD) Unwire(ctx context.Context, c client.Client) error {
 	before := w.definition.DeepCopy()
 	after := before.DeepCopy()
 	after.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := c.Patch(ctx, after, patch, client.FieldOwner(FieldManager)); err != nil {
-		return fmt.Errorf("having the API server convert CustomResourceDefinition %s without a webhook: %w", w.Name, err)
+		return fmt.Errorf("removing the conversion webhook of CustomResourceDefinition %s: %w", w.Name, err)
 	}
 	return nil
 }

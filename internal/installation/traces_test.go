@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestElsewhere: whoever renews a Lease runs, whatever time the machine there has.
+// TestElsewhere checks that a part with a renewed Lease counts as running, even if the clock of its machine is wrong.
 func TestElsewhere(t *testing.T) {
 	holder := "host"
 	for name, tc := range map[string]struct {
 		reason string
 		holder *string
-		behind time.Duration // The clock there.
+		behind time.Duration // By how much the clock of the holder is slow.
 		renews bool
 		want   bool
 	}{

@@ -1,4 +1,4 @@
-// Package output has what texts for people have in common, whoever writes them.
+// Package output has the text formats that all commands and pages share.
 package output
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Count writes a number of things: "1 cluster", "1,000 clusters".
+// Count returns a number with its noun: "1 cluster", "1,000 clusters".
 func Count[N int | int32 | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -14,7 +14,7 @@ func Count[N int | int32 | int64](n N, one, many string) string {
 	return grouped(int64(n)) + " " + many
 }
 
-// grouped writes a number with commas between thousands.
+// grouped returns a number with commas between thousands.
 func grouped(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -23,8 +23,8 @@ func grouped(n int64) string {
 	return digits
 }
 
-// Cut returns a text of at most so many bytes, and behind one that had more an ellipsis. What
-// is cut in the middle of a character ends before it.
+// Cut returns the text if it has at most so many bytes. Otherwise it returns the first bytes and an ellipsis, without
+// the character that the bound would split.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -1,9 +1,9 @@
-// Package owner has what Refract writes for itself into a cluster collected with its
-// installation: webhook configurations that ask a Service which is gone refuse every
-// write that they ask about, and who deletes manifests by hand does not know of them.
+// Package owner lets the garbage collector delete the objects that Refract writes for itself, together with its
+// installation. A webhook configuration whose Service is gone would reject every matching write, and a user who deletes
+// the manifests does not know about it.
 //
-// The owner is a ClusterRole of the manifests. It has no namespace, so that it may own
-// what has none, and it goes with the installation, however that is deleted.
+// The owner is a ClusterRole of the manifests. A ClusterRole has no namespace, so it may own cluster-scoped objects,
+// and every kind of removal deletes it.
 package owner
 
 import (
@@ -18,33 +18,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The ClusterRoles of the manifests that Refract runs by: one for each of its parts. What it
-// keeps up to date itself belongs to them, and goes with them.
+// The ClusterRoles of the manifests, one for each part of Refract. They own the objects that Refract maintains, which
+// are deleted with them.
 const (
 	HubRole        = "refract-hub"
 	InjectionRole  = "refract-injection"
 	ConversionRole = "refract-conversion"
 )
 
-// Owners knows the ClusterRoles of an installation. It is for several goroutines.
+// Owners knows the ClusterRoles of an installation. It is safe for concurrent use.
 type Owners struct {
 	client client.Reader
 
 	mu   sync.Mutex
-	seen map[string]bool // By the name of a role.
+	seen map[string]bool // Roles that existed once, by name.
 }
 
-// New returns the owners in the cluster that the client reads: what is there now, not what
-// a cache remembers. Its scheme has the kinds of Kubernetes.
+// New returns the owners in the cluster of a client. The client must read live objects, and not a cache. Its scheme
+// must have the types of Kubernetes.
 func New(c client.Reader) *Owners { return &Owners{client: c, seen: map[string]bool{}} }
 
-// References returns the references of what belongs to the installations that have these
-// roles, of those that are there: none if a program runs without an installation, as that
-// of a person with rights of their own.
+// References returns owner references to those of the roles that exist. A program that runs without an installation,
+// with the rights of a user, gets none.
 //
-// It returns an error if a role has been there before and is no more, or may not be read
-// any more: the installation is being deleted, and what was written now would outlive it.
-// A nil Owners knows no role.
+// References returns an error if a role existed before, and is now gone, being deleted or no longer readable: the
+// installation is being deleted, and an object that is written now would outlive it. A nil Owners returns no
+// references.
 func (o *Owners) References(ctx context.Context, roles ...string) ([]metav1.OwnerReference, error) {
 	if o == nil {
 		return nil, nil
@@ -68,10 +67,10 @@ func (o *Owners) References(ctx context.Context, roles ...string) ([]metav1.Owne
 	return references, nil
 }
 
-// Apply writes an object that belongs to them, by server-side apply. Where an API server lets
-// only those set an owner who may delete the object (OwnerReferencesPermissionEnforcement), which
-// Refract may not, it is written without: it stays then when the installation goes, and `refract
-// uninstall` takes it away.
+// Apply writes an object with owner references by server-side apply. With OwnerReferencesPermissionEnforcement, an API
+// server accepts an owner only from an account that may delete the object, and Refract has no such right. Apply then
+// writes the object without an owner. Such an object remains after the installation, and `refract uninstall` deletes
+// it.
 func Apply(ctx context.Context, c client.Writer, object *unstructured.Unstructured, references []metav1.OwnerReference, manager string) error {
 	write := func() error {
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner(manager), client.ForceOwnership)
@@ -83,7 +82,7 @@ func Apply(ctx context.Context, c client.Writer, object *unstructured.Unstructur
 	}
 	object.SetOwnerReferences(nil)
 	if without := write(); without != nil {
-		return err // It is another right that is missing.
+		return err // Another right is missing.
 	}
 	return nil
 }

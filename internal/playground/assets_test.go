@@ -24,7 +24,7 @@ func TestAssets(t *testing.T) {
 		env    string
 		exe    string
 		want   string
-		err    []string // What the error must tell.
+		err    []string // Texts that the error must contain.
 	}{
 		"BesideExecutable": {
 			reason: "make puts everything in one folder.",
@@ -68,7 +68,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// fill makes empty files, and the folders that they are in.
+// fill creates empty files and their folders.
 func fill(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {

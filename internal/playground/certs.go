@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// lifetime is longer than anybody keeps a playground running.
+// lifetime is longer than any playground runs.
 const lifetime = 366 * 24 * time.Hour
 
-// pair is a certificate and its key, or the two halves of a key, in PEM.
+// pair is a certificate with its key, or a public and a private key, in PEM.
 type pair struct {
 	cert, key []byte
 }
 
-// authority issues certificates. Each cluster has its own: an administrator of
-// one is nobody to another.
+// authority issues certificates. Each cluster has its own authority, so an administrator of one cluster has no access
+// to another.
 type authority struct {
 	pair
 	parsed *x509.Certificate
 	signer *ecdsa.PrivateKey
 }
 
-// subject is whom a certificate is for.
+// subject is the subject of a certificate.
 type subject struct {
 	name   string
 	groups []string
-	hosts  []string  // Names and addresses at which it serves; none for clients.
-	until  time.Time // Its end; if zero, longer than anybody keeps a playground running.
+	hosts  []string  // Names and addresses of a server; empty for clients.
+	until  time.Time // The end of the validity; lifetime from now if zero.
 }
 
-// newAuthority returns an authority with a key of its own.
+// newAuthority returns an authority with a new key.
 func newAuthority(name string) (*authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -82,14 +82,14 @@ func (a *authority) issue(s subject) (pair, error) {
 	return p, nil
 }
 
-// pool returns what a client trusts that trusts this authority alone.
+// pool returns the certificate pool of a client that trusts only this authority.
 func (a *authority) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.parsed)
 	return pool
 }
 
-// newSigningKey returns a public and a private key to sign tokens with.
+// newSigningKey returns a public and a private key for signing tokens.
 func newSigningKey() (pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -106,13 +106,13 @@ func newSigningKey() (pair, error) {
 	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), key: private}, nil
 }
 
-// certificate returns what a certificate says. One for a server is for a client
-// too: the members of an etcd are both to each other.
+// certificate returns the template of a certificate. A server certificate is also a client certificate, because the
+// members of an etcd are clients of each other.
 func certificate(s subject) *x509.Certificate {
 	now := time.Now()
 	c := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: s.name, Organization: s.groups},
-		NotBefore:   now.Add(-time.Hour), // Clocks differ.
+		NotBefore:   now.Add(-time.Hour), // Clocks differ between machines.
 		NotAfter:    now.Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

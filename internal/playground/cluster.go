@@ -11,17 +11,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// role is what a cluster consists of beside its etcd and its API server.
+// role decides which components a cluster has in addition to etcd and the API server.
 type role int
 
 const (
-	full role = iota // All controllers, a scheduler, and fake Nodes.
-	bare             // Nothing.
-	hub              // The controllers that keep it clean.
+	full role = iota // All controllers, a scheduler and fake Nodes.
+	bare             // No other components.
+	hub              // The controllers that clean up; see hubControllers.
 )
 
-// Files of a cluster, relative to its folder, which is the working directory of
-// its processes: so nothing in the path of the playground can upset a flag.
+// Files of a cluster, relative to its folder. The folder is the working directory of the processes, so that no
+// character in the path of the playground can break a flag.
 const (
 	certsDir          = "certs"
 	caFile            = certsDir + "/ca"
@@ -46,14 +46,14 @@ type cluster struct {
 	Cluster
 	role  role
 	dir   string // Absolute.
-	audit bool   // Whether the API server writes down who has written what.
-	large bool   // Whether etcd takes larger requests than by default.
+	audit bool   // Whether the API server writes an audit log.
+	large bool   // Whether etcd accepts larger requests than by default.
 
-	address string // At which Pods reach the API server; empty if none really runs anywhere.
+	address string // The address where Pods reach the API server; empty if no Pods really run.
 
 	ca, etcdCA *authority
-	pairs      map[string]pair         // By the name of the file, without its ending.
-	servers    map[Component]component // As they were started last, with their ports.
+	pairs      map[string]pair         // By file name, without extension.
+	servers    map[Component]component // As last started, with their ports.
 }
 
 func newCluster(dir, name string, r role) *cluster {
@@ -70,10 +70,9 @@ func (c *cluster) path(name string) string {
 	return filepath.Join(c.dir, filepath.FromSlash(name))
 }
 
-// prepare makes the cluster's folders and certificates.
+// prepare creates the cluster's folders and certificates.
 //
-// etcd trusts an authority of its own, as kubeadm has it: whoever is given a
-// certificate by the cluster must not get at its database with that.
+// etcd trusts its own authority, as with kubeadm: a certificate of the cluster must not give access to its database.
 func (c *cluster) prepare() error {
 	for _, dir := range []string{c.path(certsDir), c.path(logsDir), filepath.Dir(c.Kubeconfig)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -100,7 +99,7 @@ func (c *cluster) prepare() error {
 	return c.write(auditPolicyFile, []byte(policy))
 }
 
-// certify makes the cluster's authorities, certificates and keys.
+// certify creates the cluster's authorities, certificates and keys.
 func (c *cluster) certify() error {
 	var err error
 	if c.ca, err = newAuthority(c.Name + "-ca"); err != nil {
@@ -136,10 +135,10 @@ func (c *cluster) certify() error {
 	return nil
 }
 
-// runsPods reports whether its Pods really run.
+// runsPods reports whether the Pods of the cluster really run.
 func (c *cluster) runsPods() bool { return c.role == hub && c.address != "" }
 
-// hosts are the names that the API server answers to.
+// hosts returns the names and addresses of the API server.
 func (c *cluster) hosts() ([]string, error) {
 	service, err := c.Traits.address()
 	if err != nil {
@@ -152,7 +151,7 @@ func (c *cluster) hosts() ([]string, error) {
 	return out, nil
 }
 
-// write writes a file of the cluster for its owner alone.
+// write writes a file of the cluster that only the owner can read.
 func (c *cluster) write(name string, content []byte) error {
 	if err := os.WriteFile(c.path(name), content, 0o600); err != nil {
 		return fmt.Errorf("writing a file of %s: %w", c.Name, err)
@@ -160,7 +159,7 @@ func (c *cluster) write(name string, content []byte) error {
 	return nil
 }
 
-// writeComponentKubeconfig lets a component in under the name that RBAC knows.
+// writeComponentKubeconfig writes the kubeconfig of a component, with the user name that RBAC knows.
 func (c *cluster) writeComponentKubeconfig(name, user string) error {
 	p, err := c.ca.issue(subject{name: user})
 	if err != nil {
@@ -169,18 +168,18 @@ func (c *cluster) writeComponentKubeconfig(name, user string) error {
 	return writeKubeconfig(c.path(name), c.Cluster, c.ca.cert, p)
 }
 
-// writeAdminKubeconfig writes a file that lets its user do everything.
+// writeAdminKubeconfig writes the kubeconfig of an administrator.
 func (c *cluster) writeAdminKubeconfig(path string) error {
 	return writeKubeconfig(path, c.Cluster, c.ca.cert, c.pairs[adminFile])
 }
 
-// client returns an administrator's client.
+// client returns a client with the rights of an administrator.
 func (c *cluster) client() (*kubernetes.Clientset, error) {
 	admin := c.pairs[adminFile]
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            c.Endpoint,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.cert, CertData: admin.cert, KeyData: admin.key},
-		QPS:             -1, // No limit: there is nobody to be kind to.
+		QPS:             -1, // No limit: the client shares the API server with no other users.
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Name, err)

@@ -5,26 +5,24 @@ import (
 	"strings"
 )
 
-// Processes are stopped by descending rank, so that none has to go without what
-// it depends on.
+// Processes are stopped by descending rank, so that each stops before the processes that it depends on.
 const (
 	rankEtcd = iota
 	rankAPIServer
 	rankClient
 )
 
-// podsCIDR is where Pods have their addresses, which nobody can reach.
+// podsCIDR is the CIDR of the Pods. Their addresses are not reachable.
 const podsCIDR = "10.244.0.0/16"
 
-// apiServerHosts are the names an API server answers to, beside the address of its Service.
+// apiServerHosts are the names of an API server, in addition to the address of its Service.
 var apiServerHosts = []string{
 	"127.0.0.1", "localhost",
 	"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 }
 
-// hubControllers keep a hub clean: what is deleted goes away with all it owns,
-// and service accounts and aggregated roles work. Workloads are left alone: they
-// are templates there, to be run by the members.
+// hubControllers are the controllers of a hub. They delete dependents of deleted objects, and maintain service accounts
+// and aggregated roles. No controller runs workloads: on a hub these are templates, which the members run.
 var hubControllers = []string{
 	"namespace-controller",
 	"garbage-collector-controller",
@@ -32,13 +30,14 @@ var hubControllers = []string{
 	"serviceaccount-token-controller",
 	"root-ca-certificate-publisher-controller",
 	"clusterrole-aggregation-controller",
-	// Without these, the API server would keep what users delete.
+	// Without these, the API server would keep objects that users delete.
 	"persistentvolumeclaim-protection-controller",
 	"persistentvolume-protection-controller",
 	"volumeattributesclass-protection-controller",
 }
 
-// podArgs have an API server be found by Pods that really run, and ask their kubelets for logs.
+// podArgs returns the flags of an API server whose Pods really run: the Pods find the API server, and the API server
+// gets logs from their kubelets.
 func (c *cluster) podArgs() []string {
 	return []string{
 		"--advertise-address=" + c.address,
@@ -49,7 +48,7 @@ func (c *cluster) podArgs() []string {
 	}
 }
 
-// auditPolicy has writes recorded, and not what was written.
+// auditPolicy records the metadata of writes, without their content.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -58,7 +57,7 @@ rules:
   verbs: [create, update, patch, delete, deletecollection]
 `
 
-// component is one of the programs of a cluster.
+// component is a program of a cluster.
 type component struct {
 	name string
 	rank int
@@ -85,10 +84,10 @@ func (c *cluster) etcdComponent(ports []int) component {
 		"--peer-key-file=" + etcdServerFile + ".key",
 		"--peer-client-cert-auth",
 		"--log-level=warn",
-		"--unsafe-no-fsync", // Nothing is kept, so a crash of the machine loses nothing.
+		"--unsafe-no-fsync", // The data is temporary, so a crash of the machine loses nothing of value.
 	}
 	if c.large {
-		args = append(args, "--max-request-bytes=8388608", "--quota-backend-bytes=17179869184") // API servers send 2 MiB at most.
+		args = append(args, "--max-request-bytes=8388608", "--quota-backend-bytes=17179869184") // API servers send requests of at most 2 MiB.
 	}
 	return component{name: string(Etcd), rank: rankEtcd, args: args}
 }
@@ -107,7 +106,7 @@ func (c *cluster) apiServerComponent(ports []int) component {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + signingFile + ".crt",
 		"--service-account-signing-key-file=" + signingFile + ".key",
-		"--allow-privileged", // As kubeadm has it: manifests made for real clusters are welcome.
+		"--allow-privileged", // As with kubeadm, so that manifests for real clusters work.
 		"--profiling=false",
 	}
 	args = append(args, c.Traits.apiServerArgs()...)
@@ -121,19 +120,19 @@ func (c *cluster) apiServerComponent(ports []int) component {
 	} else {
 		args = append(args,
 			"--authorization-mode=RBAC",
-			// Endpoints must not be on a loopback address, and there may be no other: so
-			// the Service "kubernetes" has none. No Pod really runs that could miss it.
+			// Endpoints must not have a loopback address, and the machine may have no other address. So the Service
+			// "kubernetes" has no endpoints. No Pods really run, so none needs them.
 			"--advertise-address=127.0.0.1",
 			"--endpoint-reconciler-type=none")
 	}
 	if c.audit {
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile,
-			"--audit-log-maxsize=0") // One file, however long it becomes.
+			"--audit-log-maxsize=0") // One file of unlimited size.
 	}
 	return component{name: string(APIServer), rank: rankAPIServer, args: args}
 }
 
-// controllersComponent returns the controllers that the cluster's role asks for.
+// controllersComponent returns the controllers of the cluster's role.
 func (c *cluster) controllersComponent() component {
 	controllers := []string{"*"}
 	if c.role == hub && !c.runsPods() {
@@ -142,7 +141,7 @@ func (c *cluster) controllersComponent() component {
 	return component{name: "kube-controller-manager", rank: rankClient, args: []string{
 		"--kubeconfig=" + controllersConfig,
 		"--controllers=" + strings.Join(controllers, ","),
-		"--use-service-account-credentials", // Each acts under its own name, as in a real cluster.
+		"--use-service-account-credentials", // Each has its own account, as in a real cluster.
 		"--root-ca-file=" + caFile + ".crt",
 		"--service-account-private-key-file=" + signingFile + ".key",
 		"--cluster-signing-cert-file=" + caFile + ".crt",
@@ -150,7 +149,7 @@ func (c *cluster) controllersComponent() component {
 		"--leader-elect=false",
 		"--secure-port=0",
 		"--profiling=false",
-		"--kube-api-qps=200", // The API server is idle, so let work be done at once.
+		"--kube-api-qps=200", // The API server is idle, so controllers need not be slowed down.
 		"--kube-api-burst=400",
 	}}
 }
@@ -166,13 +165,13 @@ func (c *cluster) schedulerComponent() component {
 	}}
 }
 
-// kwokComponent returns the kubelets. It serves nothing, so it needs no port.
+// kwokComponent returns kwok, which simulates the kubelets. It serves no requests, so it needs no port.
 func (c *cluster) kwokComponent() component {
 	return component{name: "kwok", rank: rankClient, args: []string{
 		"--kubeconfig=" + kwokConfig,
 		"--config=" + stagesFile,
 		"--manage-all-nodes",
 		"--cidr=" + podsCIDR,
-		"--node-lease-duration-seconds=40", // The kubelet's default: without, Nodes are taken for dead.
+		"--node-lease-duration-seconds=40", // The kubelet's default: without leases, controllers treat Nodes as dead.
 	}}
 }

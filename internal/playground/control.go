@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Component is a program of a cluster that can be taken out of service and put
-// back, to see what becomes of those who depend on it.
+// Component is a program of a cluster that can be stopped and started again, to test its clients.
 type Component string
 
 // The components that can be controlled.
@@ -18,17 +17,16 @@ const (
 	APIServer Component = "kube-apiserver"
 )
 
-// Halt asks a component of the cluster to end, kills it if it does not within
-// seconds, and returns when it has ended: its port refuses connections from then
-// on. That is not a loss that [Playground.Wait] would report. A component that is
-// halted already is left so.
+// Halt sends SIGTERM to a component of the cluster, kills it if it is still running after three seconds, and returns
+// when the process has ended. From then on its port refuses connections. [Playground.Wait] does not report this end.
+// Halt has no effect on a halted component.
 //
-// This method and those below are for one goroutine at a time.
+// This method and those below may be called by only one goroutine at a time.
 func (p *Playground) Halt(cluster string, c Component) error {
 	return p.halt(cluster, c, grace)
 }
 
-// Kill is [Playground.Halt] without asking.
+// Kill is [Playground.Halt] with SIGKILL at once.
 func (p *Playground) Kill(cluster string, c Component) error {
 	return p.halt(cluster, c, 0)
 }
@@ -40,15 +38,14 @@ func (p *Playground) halt(cluster string, c Component, within time.Duration) err
 	}
 	process.halted.Store(true)
 	if within == 0 {
-		_ = process.handle.Kill() // An error means that it has ended already.
+		_ = process.handle.Kill() // An error means that the process has already ended.
 	}
 	process.stop(within)
 	return nil
 }
 
-// Revive starts a component again that was halted, with the ports, the data and
-// the certificates that it had, and returns when it answers. An API server needs
-// its etcd for that.
+// Revive starts a halted component again with its previous ports, data and certificates, and returns when it answers.
+// An API server needs its etcd to be running.
 func (p *Playground) Revive(ctx context.Context, cluster string, c Component) error {
 	at, process, err := p.lookUp(cluster, c)
 	if err != nil {
@@ -82,28 +79,29 @@ func (p *Playground) Revive(ctx context.Context, cluster string, c Component) er
 			process.stop(0)
 			return err
 		}
-		// Somebody else's connection has come from that very port, and will be gone.
+		// A connection of another process temporarily has this port as its local port.
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
-// Program is one that a cluster has beside those of a playground, as the kubelet of a Node.
+// Program is an additional program of a cluster, such as the kubelet of a Node.
 type Program struct {
-	// Name is that of its log, and the component that [Playground.Halt] and [Playground.Kill] take.
+	// Name is the name of the log, and of the component for [Playground.Halt] and [Playground.Kill].
 	Name string
-	// Path is that of the binary.
+	// Path is the path of the binary.
 	Path string
 	Args []string
-	// Env is added to the environment, of which it sees nothing but HOME and PATH otherwise.
+	// Env is added to the environment, which otherwise has only HOME, PATH and GOGC.
 	Env []string
-	// Ready returns nil when it is at work.
+	// Ready returns nil when the program is ready.
 	Ready func(context.Context) error
 }
 
-// Launch starts a program that belongs to the cluster from then on, and returns when it is ready. If it ends, that is a
-// loss as any, and it ends with the playground. One that is halted may be launched again; its log is begun anew then.
+// Launch starts a program that belongs to the cluster from then on, and returns when it is ready. If the program ends
+// by itself, [Playground.Wait] reports it. The program ends with the playground. A halted program may be launched
+// again, with a new log.
 func (p *Playground) Launch(ctx context.Context, cluster string, what Program) error {
 	at, err := p.cluster(cluster)
 	if err != nil {
@@ -124,10 +122,9 @@ func (p *Playground) Launch(ctx context.Context, cluster string, what Program) e
 	return nil
 }
 
-// Wipe removes what the cluster has stored, as if its disk were lost. Its etcd and
-// its API server must be halted, and find an empty cluster when they are revived:
-// another cluster, to those who remember the UID of a namespace. Nodes do not come
-// back.
+// Wipe removes the stored data of the cluster, as a lost disk would. Its etcd and its API server must be halted. When
+// they are revived they have an empty cluster, which is another cluster for clients that compare the UID of a
+// namespace. Nodes are not restored.
 func (p *Playground) Wipe(cluster string) error {
 	at, err := p.halted(cluster, Etcd, APIServer)
 	if err != nil {
@@ -139,8 +136,7 @@ func (p *Playground) Wipe(cluster string) error {
 	return nil
 }
 
-// Save copies what the cluster has stored to a folder that is not there yet: a
-// backup. Its etcd must be halted.
+// Save copies the stored data of the cluster to a new folder, as a backup. Its etcd must be halted.
 func (p *Playground) Save(cluster, to string) error {
 	at, err := p.halted(cluster, Etcd)
 	if err != nil {
@@ -152,8 +148,7 @@ func (p *Playground) Save(cluster, to string) error {
 	return nil
 }
 
-// Restore puts what was saved in the place of what the cluster has stored. Its
-// etcd and its API server must be halted.
+// Restore replaces the stored data of the cluster by saved data. Its etcd and its API server must be halted.
 func (p *Playground) Restore(cluster, from string) error {
 	if err := p.Wipe(cluster); err != nil {
 		return err
@@ -165,7 +160,7 @@ func (p *Playground) Restore(cluster, from string) error {
 	if err := os.CopyFS(at.path(etcdData), os.DirFS(from)); err != nil {
 		return fmt.Errorf("%s: restoring the data of etcd: %w", cluster, err)
 	}
-	if err := os.Chmod(at.path(etcdData), 0o700); err != nil { // Or etcd refuses it.
+	if err := os.Chmod(at.path(etcdData), 0o700); err != nil { // etcd requires this mode.
 		return fmt.Errorf("%s: restoring the data of etcd: %w", cluster, err)
 	}
 	return nil
@@ -184,8 +179,7 @@ func (p *Playground) lookUp(name string, c Component) (*cluster, *process, error
 	return at, process, nil
 }
 
-// halted returns the cluster of this name, or an error unless these of its
-// components are halted.
+// halted returns the cluster with this name, or an error unless these of its components are halted.
 func (p *Playground) halted(name string, components ...Component) (*cluster, error) {
 	var errs []error
 	for _, c := range components {

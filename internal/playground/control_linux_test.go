@@ -20,8 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestControl takes the components of a hub out of service, in all the ways there
-// are, and puts them back.
+// TestControl stops the components of a hub in all possible ways, and starts them again.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	bin, err := Assets("../../bin/refract")
@@ -48,7 +47,7 @@ func TestControl(t *testing.T) {
 
 	t.Run("HaltAndRevive", func(t *testing.T) {
 		must(p.Halt("hub", APIServer))
-		must(p.Halt("hub", APIServer)) // Twice is once.
+		must(p.Halt("hub", APIServer)) // The second call has no effect.
 		if _, err := net.Dial("tcp4", strings.TrimPrefix(p.Hub().Endpoint, "https://")); err == nil {
 			t.Error("The port of a server that is halted must refuse connections.")
 		}
@@ -65,7 +64,7 @@ func TestControl(t *testing.T) {
 
 	t.Run("FreezeAndThaw", func(t *testing.T) {
 		must(p.Freeze("hub", APIServer))
-		must(await(t.Context(), func(ctx context.Context) error { // A process that runs on another processor stops a moment later.
+		must(await(t.Context(), func(ctx context.Context) error { // A process on another processor stops a moment later.
 			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
 			if _, err := c.CoreV1().Namespaces().Get(ctx, "first", metav1.GetOptions{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -110,7 +109,7 @@ func TestControl(t *testing.T) {
 		must(p.Wipe("hub"))
 		must(p.Revive(t.Context(), "hub", Etcd))
 		must(p.Revive(t.Context(), "hub", APIServer))
-		must(await(t.Context(), func(context.Context) error { // The API server makes its namespaces a moment later.
+		must(await(t.Context(), func(context.Context) error { // The API server creates its namespaces a moment later.
 			_, err := c.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
 			return err
 		}))
@@ -169,7 +168,7 @@ func create(t *testing.T, c *kubernetes.Clientset, name string) {
 	}
 }
 
-// uid returns by what the cluster is known.
+// uid returns the UID that identifies the cluster.
 func uid(t *testing.T, c *kubernetes.Clientset) string {
 	t.Helper()
 	ns, err := c.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
@@ -179,7 +178,7 @@ func uid(t *testing.T, c *kubernetes.Clientset) string {
 	return string(ns.UID)
 }
 
-// present asks for something that not everybody may see, and returns the status.
+// present sends a request that requires rights, with a client certificate, and returns the status.
 func present(t *testing.T, c Cluster, cert, key []byte) int {
 	t.Helper()
 	both, err := tls.X509KeyPair(cert, key)

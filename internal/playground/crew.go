@@ -11,22 +11,21 @@ import (
 	"time"
 )
 
-// grace is how long a process may take to end when it is asked to, before it is
-// killed. Most need less than a second, but an API server that has lost its etcd
-// does not end by itself. Nothing is kept, so killing does no harm.
+// grace is the time between SIGTERM and SIGKILL. Most processes need less than a second to end, but an API server that
+// has lost its etcd does not end by itself. All data is temporary, so SIGKILL does no harm.
 const grace = 3 * time.Second
 
-// crew is the processes of a playground. It starts them, sees to it that none
-// outlives the supervisor, and tells when one ends that should not.
+// crew is the processes of a playground. It starts them, ensures that none outlives the supervisor, and reports
+// unexpected ends.
 type crew struct {
-	starts chan func() // Run, one after the other, by the thread that starts processes.
+	starts chan func() // Calls for the thread that starts processes, which runs them one by one.
 
 	mu        sync.Mutex
 	processes []*process
 
 	overOnce sync.Once
-	over     chan struct{} // Closed when the crew is to stop, or has lost a process.
-	err      error         // The loss. Written before over is closed.
+	over     chan struct{} // Closed when the crew is told to stop or has lost a process.
+	err      error         // The loss of a process. Written before over is closed.
 }
 
 func newCrew() *crew {
@@ -35,9 +34,8 @@ func newCrew() *crew {
 	return c
 }
 
-// startLoop starts all processes from one thread, which lives until the last of
-// them has ended: Linux takes a child's parent to be the thread, not the
-// process, when it kills the children of the dead.
+// startLoop starts all processes from one thread, which lives until the last process has ended. Linux treats the thread
+// as the parent that Pdeathsig refers to, not the whole process.
 func (c *crew) startLoop() {
 	runtime.LockOSThread()
 	for start := range c.starts {
@@ -45,13 +43,13 @@ func (c *crew) startLoop() {
 	}
 }
 
-// start starts a process. Its output goes to its log, which is begun anew.
+// start starts a process. Its output replaces its log.
 func (c *crew) start(s spec) (*process, error) {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("%s: opening the log of %s: %w", s.cluster, s.component, err)
 	}
-	defer func() { _ = log.Close() }() // The child has a copy.
+	defer func() { _ = log.Close() }() // The child has its own copy.
 
 	cmd := exec.Command(s.binary, s.args...) //nolint:noctx // It lives until the crew stops it, in order.
 	cmd.Dir = s.dir
@@ -76,8 +74,7 @@ func (c *crew) start(s spec) (*process, error) {
 	return p, nil
 }
 
-// watch makes the end of p, from now on, the end of the crew, unless it was
-// halted.
+// watch ends the crew when p ends, unless p was halted.
 func (c *crew) watch(p *process) {
 	go func() {
 		<-p.done
@@ -87,7 +84,7 @@ func (c *crew) watch(p *process) {
 	}()
 }
 
-// find returns the process of a component that was started last, or nil.
+// find returns the last started process of a component, or nil.
 func (c *crew) find(cluster, component string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +96,7 @@ func (c *crew) find(cluster, component string) *process {
 	return nil
 }
 
-// end makes the crew be over, unless it already is; err is nil if it was told to
-// stop.
+// end marks the crew as over, unless it already is. err is nil if the crew was told to stop.
 func (c *crew) end(err error) {
 	c.overOnce.Do(func() {
 		c.err = err
@@ -114,7 +110,7 @@ func (c *crew) wait() error {
 	return c.err
 }
 
-// failed says whether the crew has lost a process.
+// failed reports whether the crew has lost a process.
 func (c *crew) failed() bool {
 	select {
 	case <-c.over:
@@ -124,7 +120,7 @@ func (c *crew) failed() bool {
 	}
 }
 
-// bind returns a context that ends with the crew too, by the crew's error.
+// bind returns a context that also ends with the crew, with the crew's error as the cause.
 func (c *crew) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -137,8 +133,8 @@ func (c *crew) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// stop ends all processes, those that need others first, and returns when they
-// have ended. It may be called once, and nothing can be started after it.
+// stop ends all processes by descending rank, and returns when they have ended. It may be called once, and no process
+// can be started after it.
 func (c *crew) stop() {
 	c.end(nil)
 	for rank := rankClient; rank >= rankEtcd; rank-- {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// stubSpec returns the process of a stub.
+// stubSpec returns the spec of a stub's process.
 func stubSpec(t *testing.T, bin, dir, name string, rank int, args ...string) spec {
 	t.Helper()
 	return spec{
@@ -23,7 +23,7 @@ func stubSpec(t *testing.T, bin, dir, name string, rank int, args ...string) spe
 	}
 }
 
-// atWork waits until the process has said that it is.
+// atWork waits until the process has logged that it is at work.
 func atWork(t *testing.T, p *process) {
 	t.Helper()
 	err := p.await(t.Context(), func(context.Context) error {
@@ -124,8 +124,8 @@ func TestServeTakesOtherPorts(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		taken  int // How often the port that is found is taken before it can be used.
-		want   int // How often a port is asked for.
+		taken  int // How often the free port is taken before the process uses it.
+		want   int // How often a port is requested.
 		err    bool
 	}{
 		"Free":       {reason: "A free port needs one attempt.", taken: 0, want: 1},

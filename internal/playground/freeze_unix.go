@@ -7,13 +7,12 @@ import (
 	"syscall"
 )
 
-// Freeze pauses a component: it keeps its port and its connections, and does not
-// answer until [Playground.Thaw].
+// Freeze pauses a component until [Playground.Thaw]: it keeps its port and its connections, and does not answer.
 func (p *Playground) Freeze(cluster string, c Component) error {
 	return p.signal(cluster, c, syscall.SIGSTOP, true)
 }
 
-// Thaw has a component go on that was frozen.
+// Thaw continues a frozen component.
 func (p *Playground) Thaw(cluster string, c Component) error {
 	return p.signal(cluster, c, syscall.SIGCONT, false)
 }

@@ -12,27 +12,26 @@ import (
 	"time"
 )
 
-// What a playground keeps in its folder, beside a folder for each cluster.
+// Files in the folder of a playground, in addition to a folder for each cluster.
 const (
 	stateFile      = "playground.json"
 	lockFile       = "playground.lock"
 	kubeconfigsDir = "kubeconfigs"
-	logsDir        = "logs" // In a cluster's folder.
+	logsDir        = "logs" // In the folder of a cluster.
 )
 
 // clusterName matches the names that playgrounds give to their clusters.
 var clusterName = regexp.MustCompile(`^(hub|member-[1-9][0-9]*)$`)
 
-// home is the folder of a playground, held by this process alone.
+// home is the folder of a playground. This process holds its lock.
 type home struct {
 	dir     string // Absolute.
-	created bool   // Made for a playground, and to be removed with it.
+	created bool   // Created for the playground, and removed with it.
 	lock    *lock
 }
 
-// claim makes dir the empty home of a playground: it is made if it is not there,
-// and what an earlier playground left there is removed. No other file is
-// touched. If a playground is running there, claim returns a [*RunningError].
+// claim makes dir the empty home of a playground. It creates dir if it does not exist, and removes the files of an
+// earlier playground. It touches no other files. If a playground is running in dir, claim returns a [*RunningError].
 func claim(ctx context.Context, dir string) (*home, error) {
 	created, err := makeDir(dir)
 	if err != nil {
@@ -55,9 +54,9 @@ func claim(ctx context.Context, dir string) (*home, error) {
 	return h, nil
 }
 
-// makeDir makes the folder, and says whether it was not there.
+// makeDir creates the folder, and reports whether it did.
 func makeDir(dir string) (bool, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { // What lies above the playground is no secret.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { // The parent folders need no protection.
 		return false, fmt.Errorf("making the playground's folder: %w", err)
 	}
 	err := os.Mkdir(dir, 0o700)
@@ -70,8 +69,7 @@ func makeDir(dir string) (bool, error) {
 	return true, nil
 }
 
-// checkOurs returns an error if dir has files and no playground's lock is among
-// them: they belong to somebody else.
+// checkOurs returns an error if dir has files but no playground's lock: the files belong to another program.
 func checkOurs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -81,12 +79,12 @@ func checkOurs(dir string) error {
 	if len(entries) == 0 || slices.ContainsFunc(entries, isLock) {
 		return nil
 	}
-	return fmt.Errorf("%s is not empty, and what is in it is not a playground's: choose another folder", dir)
+	return fmt.Errorf("%s is not empty, and has no playground: choose another folder", dir)
 }
 
 // seize takes the lock of the folder.
 func seize(ctx context.Context, dir string) (*lock, error) {
-	// Whoever looks whether a playground is running holds the lock for an instant.
+	// A process that looks for a running playground holds the lock for a moment.
 	for range 10 {
 		l, err := acquire(filepath.Join(dir, lockFile))
 		if err == nil || !errors.Is(err, errLocked) {
@@ -106,14 +104,13 @@ func seize(ctx context.Context, dir string) (*lock, error) {
 	return nil, &RunningError{State: *s}
 }
 
-// record writes the state for other processes to find.
+// record writes the state for other processes.
 func (h *home) record(s State) error {
 	return writeState(h.dir, s)
 }
 
-// leave removes what the playground has written, and the folder if it was made
-// for it, and lets others have it. Logs that are kept stay where they are, and
-// so does the lock's file, by which the next playground knows the folder.
+// leave removes the files of the playground, and the folder if it was created for the playground. Then it releases the
+// lock. If logs are kept, the lock file stays too, because the next playground recognizes the folder by it.
 func (h *home) leave(keepLogs bool) error {
 	err := h.clean(keepLogs)
 	if keepLogs || err != nil {
@@ -121,13 +118,13 @@ func (h *home) leave(keepLogs bool) error {
 	}
 	err = errors.Join(os.Remove(filepath.Join(h.dir, lockFile)), h.lock.release())
 	if h.created {
-		// Not if somebody has put something there, or taken it over already.
+		// This fails, as it should, if the folder has other files or a new playground has it.
 		_ = os.Remove(h.dir)
 	}
 	return err
 }
 
-// clean removes the files of a playground, other than its lock.
+// clean removes the files of a playground, except its lock.
 func (h *home) clean(keepLogs bool) error {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil {
@@ -142,7 +139,7 @@ func (h *home) clean(keepLogs bool) error {
 	for _, name := range []string{stateFile, stateFile + nextSuffix} {
 		errs = append(errs, ignoreMissing(os.Remove(filepath.Join(h.dir, name))))
 	}
-	// The user may keep files of their own beside ours.
+	// The user may keep other files in this folder.
 	_ = os.Remove(filepath.Join(h.dir, kubeconfigsDir))
 
 	if err := errors.Join(errs...); err != nil {
@@ -172,7 +169,7 @@ func (h *home) cleanCluster(name string, keepLogs bool) error {
 	return errors.Join(errs...)
 }
 
-// ignoreMissing returns err unless it says that a file is not there.
+// ignoreMissing returns err, or nil if err means that a file does not exist.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// list returns the files below dir, or "gone" if that is not there.
+// list returns the files below dir, or "gone" if dir does not exist.
 func list(t *testing.T, dir string) []string {
 	t.Helper()
 	if _, err := os.Stat(dir); err != nil {
@@ -30,7 +30,7 @@ func list(t *testing.T, dir string) []string {
 	return files
 }
 
-// running are files that a playground makes.
+// running are files that a playground creates.
 var running = []string{
 	"hub/certs/ca.key", "hub/etcd/member/wal/0.wal", "hub/logs/etcd.log", "hub/kube-scheduler.yaml",
 	"member-12/logs/kwok.log", "member-12/kwok-stages.yaml",
@@ -40,10 +40,10 @@ var running = []string{
 func TestHome(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		before   []string // Files there at first; nil if the folder is not there.
+		before   []string // The initial files; nil if the folder does not exist.
 		refused  bool
-		claimed  []string // What is there when it has been claimed.
-		foreign  []string // What somebody puts there then, beside what is running.
+		claimed  []string // The files after the claim.
+		foreign  []string // Files of other programs, created after the claim.
 		keepLogs bool
 		after    []string
 	}{

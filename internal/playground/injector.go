@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// TeamLabel is the label that the webhook of a cluster adds to Pods, Services and workloads without it.
+	// TeamLabel is the label that the webhook of a cluster adds to Pods, Services and workloads that lack it.
 	TeamLabel = "playground.refract.dev/team"
-	// SidecarLabel is the label by which a Pod says that it wants no sidecar, with the value "false".
+	// SidecarLabel is the label that prevents the sidecar of a Pod if its value is "false".
 	SidecarLabel = "playground.refract.dev/sidecar"
 	// Sidecar is the name of the container that the webhook adds to Pods.
 	Sidecar = "playground-sidecar"
 
 	webhookName = "playground.refract.dev"
-	reviewLimit = 8 << 20 // More than an API server takes of an object.
+	reviewLimit = 8 << 20 // Bytes; larger than any object that an API server accepts.
 )
 
-// startWebhook starts the mutating webhook of a cluster, which ends with the playground, and registers it. Its failure
-// is ignored, so a cluster whose supervisor is busy or gone still works.
+// startWebhook starts the mutating webhook of a cluster, which ends with the playground, and registers it. Its failures
+// are ignored, so the cluster works even if the supervisor is busy or has ended.
 func (s *starter) startWebhook(ctx context.Context, c *cluster) error {
 	served, err := c.ca.issue(subject{name: "webhook", hosts: []string{"127.0.0.1"}})
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *starter) startWebhook(ctx context.Context, c *cluster) error {
 	return err
 }
 
-// webhookConfiguration registers the webhook that serves at the URL.
+// webhookConfiguration returns the configuration of the webhook that serves at the URL.
 func webhookConfiguration(url string, authority []byte) *admissionregistrationv1.MutatingWebhookConfiguration {
 	ignore, none, seconds := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone, int32(5)
 	rule := func(group, version string, resources ...string) admissionregistrationv1.RuleWithOperations {
@@ -101,7 +101,7 @@ func webhookConfiguration(url string, authority []byte) *admissionregistrationv1
 	}
 }
 
-// serveReview answers a review of the API server.
+// serveReview answers an AdmissionReview of the API server.
 func serveReview(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, reviewLimit))
 	if err != nil {
@@ -121,22 +121,22 @@ func serveReview(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // If that fails, the API server has gone.
+	_, _ = w.Write(answer) // An error means that the API server has closed the connection.
 }
 
-// patchOperation is one operation of a JSON patch.
+// patchOperation is an operation of a JSON patch.
 type patchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// mutate adds the label, and to a new Pod the sidecar.
+// mutate adds the label, and the sidecar to a new Pod.
 func mutate(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	out := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: true}
-	object := &corev1.Pod{} // Of other kinds only the metadata is read.
+	object := &corev1.Pod{} // Only the metadata is used for other kinds.
 	if err := json.Unmarshal(r.Object.Raw, object); r.Kind.Kind == "Pod" && err != nil {
-		out.Warnings = []string{"playground: the Pod stays as it is: " + err.Error()}
+		out.Warnings = []string{"playground: the Pod stays unchanged: " + err.Error()}
 		return out
 	}
 	var patch []patchOperation

@@ -14,10 +14,9 @@ func kubeconfigFile(dir, cluster string) string {
 	return filepath.Join(dir, kubeconfigsDir, cluster+".yaml")
 }
 
-// writeKubeconfig writes a file with which the bearer of the certificate finds
-// the cluster and is trusted there. It needs no other file. Its current context
-// is named after the cluster, and no name in it occurs in that of another
-// cluster, so that the files can be merged.
+// writeKubeconfig writes a kubeconfig for the cluster and the client certificate. The file refers to no other files.
+// Its current context has the name of the cluster. All its names are unique among the clusters, so that the files can
+// be merged.
 func writeKubeconfig(file string, c Cluster, ca []byte, user pair) error {
 	name := c.Name + "-admin"
 	config := clientcmdapi.Config{

@@ -13,7 +13,7 @@ import (
 // defaultClass is the annotation of a cluster's default StorageClass.
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
-// differ gives a cluster whose API server is ready those of its traits that are objects or servers.
+// differ creates the objects and servers of the cluster's traits. The API server must be ready.
 func (s *starter) differ(ctx context.Context, c *cluster) error {
 	if c.Traits.Webhook {
 		if err := s.startWebhook(ctx, c); err != nil {
@@ -31,7 +31,7 @@ func (s *starter) differ(ctx context.Context, c *cluster) error {
 		return fmt.Errorf("%s: creating a StorageClass: %w", c.Name, err)
 	}
 	if c.role != full {
-		return nil // Only controllers bind claims, and only they keep the status of a quota.
+		return nil // Claims are bound, and quotas updated, only by controllers.
 	}
 	if err := s.provision(c, client); err != nil { //nolint:contextcheck // It ends with the playground.
 		return fmt.Errorf("%s: starting the provisioner: %w", c.Name, err)
@@ -58,7 +58,7 @@ func storageClass(t Traits) *storagev1.StorageClass {
 	}
 }
 
-// quota returns a ResourceQuota that counts objects, so that a Pod without requests is still admitted.
+// quota returns a ResourceQuota that counts objects, so that a Pod without resource requests is admitted.
 func quota() *corev1.ResourceQuota {
 	return &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "lab", Namespace: metav1.NamespaceDefault},

@@ -9,22 +9,21 @@ import (
 	"syscall"
 )
 
-// lock is a lock on a file. The kernel gives it back when the process ends,
-// however that comes about; the children do not inherit it.
+// lock is a lock on a file. The kernel releases it when the process ends in any way. Child processes do not inherit it.
 type lock struct {
 	file *os.File
 }
 
-// acquire takes the lock on the file, which it makes if it is not there, or
-// returns [errLocked] at once.
+// acquire locks the file, which it creates if necessary. It returns [errLocked] at once if another process holds the
+// lock.
 func acquire(path string) (*lock, error) {
 	for {
 		l, err := tryLock(path)
 		if err != nil {
 			return nil, err
 		}
-		// Whoever held the lock before may have removed the file, and a third
-		// process may have made a new one: then this is a lock on nothing.
+		// The previous owner of the lock may have removed the file, and a third process may have created a new one.
+		// Then this lock is on a removed file.
 		if l.isOn(path) {
 			return l, nil
 		}
@@ -45,7 +44,7 @@ func tryLock(path string) (*lock, error) {
 	return &lock{file: f}, nil
 }
 
-// isOn says whether path still is the file that is locked.
+// isOn reports whether path still refers to the locked file.
 func (l *lock) isOn(path string) bool {
 	locked, err := l.file.Stat()
 	if err != nil {
@@ -55,7 +54,7 @@ func (l *lock) isOn(path string) bool {
 	return err == nil && os.SameFile(locked, there)
 }
 
-// release gives the lock back.
+// release releases the lock.
 func (l *lock) release() error {
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("releasing the lock: %w", err)
@@ -63,8 +62,7 @@ func (l *lock) release() error {
 	return nil
 }
 
-// lockHeld says whether a process has the lock on the file. To find out it takes
-// a shared lock for an instant.
+// lockHeld reports whether a process holds the lock on the file. It takes a shared lock for a moment to find out.
 func lockHeld(path string) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,7 +80,7 @@ func lockHeld(path string) (bool, error) {
 	return false, err
 }
 
-// flock locks the file or returns [errLocked] at once.
+// flock locks the file, or returns [errLocked] at once.
 func flock(f *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)

@@ -8,16 +8,15 @@ import (
 	"runtime"
 )
 
-// lock is not to be had: see [acquire].
+// lock is not available on this system: see [acquire].
 type lock struct{}
 
-// acquire returns an error: without a lock that ends with its process nobody
-// could tell whether a playground is running.
+// acquire returns an error: without a lock that ends with its process, a running playground cannot be detected.
 func acquire(string) (*lock, error) {
 	return nil, fmt.Errorf("playgrounds on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func (l *lock) release() error { return nil }
 
-// lockHeld returns false: there can be no playground.
+// lockHeld returns false: a playground cannot run on this system.
 func lockHeld(string) (bool, error) { return false, nil }

@@ -14,7 +14,7 @@ import (
 // nodes are the names of a member's fake Nodes.
 var nodes = []string{"node-1", "node-2"}
 
-// addNodes creates the Nodes, which become ready when kwok sees them.
+// addNodes creates the Nodes. kwok makes them ready.
 func addNodes(ctx context.Context, client kubernetes.Interface) error {
 	for _, name := range nodes {
 		if _, err := client.CoreV1().Nodes().Create(ctx, fakeNode(name), metav1.CreateOptions{}); err != nil {
@@ -24,7 +24,7 @@ func addNodes(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// fakeNode returns a Node with room for everything but a mistake.
+// fakeNode returns a Node with more resources than any reasonable workload requests.
 func fakeNode(name string) *corev1.Node {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("64"),
@@ -62,7 +62,7 @@ func awaitNodes(ctx context.Context, client kubernetes.Interface) error {
 	})
 }
 
-// schedulable says whether the Node is ready, and the controllers know that.
+// schedulable reports whether the Node is ready and the controllers have removed its taints.
 func schedulable(n *corev1.Node) bool {
 	ready := func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -70,8 +70,7 @@ func schedulable(n *corev1.Node) bool {
 	return len(n.Spec.Taints) == 0 && slices.ContainsFunc(n.Status.Conditions, ready)
 }
 
-// awaitServiceAccount returns when Pods can be created: in its first moments a
-// cluster has no service account for them.
+// awaitServiceAccount waits until Pods can be created: a new cluster has no default service account at first.
 func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error {
 	return await(ctx, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})

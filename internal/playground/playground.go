@@ -1,19 +1,16 @@
-// Package playground runs a hub and member clusters on this machine, for a demo,
-// an end-to-end test, or an afternoon of trying things out.
+// Package playground runs a hub and member clusters on this machine, for a demo, an end-to-end test or experiments.
 //
-// The API servers, their etcds and their controllers are the real ones, built by
-// `make controlplane`; only the kubelets are played, by kwok: a Pod on a fake
-// Node is running as soon as it is scheduled. No container runtime, no root and
-// no network is needed. Everything listens on 127.0.0.1 alone, behind TLS, with
-// certificates made for this one playground.
+// The API servers, their etcds and their controllers are the real ones, built by `make controlplane`. Only the kubelets
+// are simulated, by kwok: a scheduled Pod on a fake Node is running at once. No container runtime, root rights or
+// network are needed. All servers listen only on 127.0.0.1, behind TLS, with certificates of this playground.
 //
-// A playground lives as long as the process that started it, its supervisor:
-// when that ends, however it ends, the components end too (on Linux; elsewhere
-// only if it ends in order). Nothing is kept. It owns one folder:
+// A playground lives as long as the process that started it, its supervisor. When the supervisor ends in any way, the
+// components end too (on Linux; on other systems only if the supervisor stops them). All data is temporary. A
+// playground owns one folder:
 //
-//	playground.json      what is running, for other processes: see [State]
-//	playground.lock      held by the supervisor
-//	kubeconfigs/         hub.yaml, member-1.yaml, …: an administrator's way in
+//	playground.json      the state of the playground for other processes: see [State]
+//	playground.lock      locked by the supervisor
+//	kubeconfigs/         hub.yaml, member-1.yaml, …: kubeconfigs of administrators
 //	hub/, member-1/, …   data, certificates and logs of a cluster
 package playground
 
@@ -27,37 +24,32 @@ import (
 	"time"
 )
 
-// Options say what to start.
+// Options are the options of [Start].
 type Options struct {
-	// Dir is the folder of the playground. It must be empty, left over from an
-	// earlier playground, or not there. Required.
+	// Dir is the folder of the playground. It must be empty, left from an earlier playground, or missing. Required.
 	Dir string
 	// Assets is the folder with the components' binaries. Required; see [Assets].
 	Assets string
-	// Members is how many member clusters there are beside the hub; 0 or more.
+	// Members is the number of member clusters; 0 or more.
 	Members int
-	// Bare makes the members API servers with an etcd and nothing else: they store
-	// objects, and nobody acts on them.
+	// Bare reduces the members to an API server and etcd: they store objects, and no controllers run.
 	Bare bool
-	// Alike makes the clusters alike. Otherwise they differ as [Cluster] says.
+	// Alike makes all clusters equal. Otherwise they differ in their [Traits].
 	Alike bool
-	// OrdinaryHub makes the hub an ordinary cluster: it has all controllers, a scheduler and Nodes, so it runs what
-	// users write to it. Otherwise it has only the controllers that keep it clean.
+	// OrdinaryHub makes the hub an ordinary cluster with all controllers, a scheduler and Nodes, so it runs the
+	// workloads that users create there. Otherwise it has only the controllers that clean up.
 	OrdinaryHub bool
-	// LargeHub has the hub store objects of more than 1.5 MiB, which the members do not.
+	// LargeHub lets the hub store objects of more than 1.5 MiB. The members do not.
 	LargeHub bool
-	// Audit has every API server write down who has written what: one JSON object a
-	// line, an Event of audit.k8s.io/v1 at the level Metadata for each request that
-	// was answered. See [Playground.AuditLog].
+	// Audit lets every API server write an audit log: one JSON object per line, which is an Event of audit.k8s.io/v1 at
+	// the level Metadata for each answered write. See [Playground.AuditLog].
 	Audit bool
-	// Address, if set, is one of this machine, no loopback one, at which API servers can be reached from Pods, as
-	// well as where their kubeconfigs say. The hub then is what a cluster is that runs Pods, but for its Nodes, and
-	// the programs of those are the caller's to start, with [Playground.Launch]. It has all controllers and a
-	// scheduler; its API server tells kubelets apart, has Pods find it by its Service, and if it is audited writes
-	// down who has read what, too.
+	// Address, if set, is an address of this machine, other than a loopback address, where Pods reach the API servers.
+	// The addresses in the kubeconfigs remain valid. The hub then runs Pods: it has all controllers and a scheduler,
+	// and Pods find its API server by its Service. The caller starts the programs of its Nodes with
+	// [Playground.Launch]. The API server of the hub authorizes kubelets by Node, and with Audit it also logs reads.
 	Address string
-	// Progress, if set, is told what happens while the playground starts: short
-	// sentences for a person to read. It is called by one goroutine at a time.
+	// Progress, if set, receives short sentences for the user about the progress of the start. Calls do not overlap.
 	Progress func(msg string)
 }
 
@@ -65,13 +57,13 @@ type Options struct {
 type Cluster struct {
 	// Name is "hub", "member-1", "member-2", and so on.
 	Name string `json:"name"`
-	// Kubeconfig is the absolute path of a file that makes its user an administrator.
+	// Kubeconfig is the absolute path of the kubeconfig of an administrator.
 	Kubeconfig string `json:"kubeconfig"`
-	// Endpoint is the URL of the API server; empty until that is ready.
+	// Endpoint is the URL of the API server; empty until the API server is ready.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Etcd is the URL of the cluster's etcd; empty until that is ready.
+	// Etcd is the URL of the cluster's etcd; empty until etcd is ready.
 	Etcd string `json:"etcd,omitempty"`
-	// Traits are the properties in which it differs from the other clusters, unless these are alike.
+	// Traits are the properties that differ between clusters, unless the clusters are alike.
 	Traits Traits `json:"traits"`
 }
 
@@ -83,23 +75,20 @@ type Playground struct {
 	crew    *crew
 	starter *starter
 
-	background sync.WaitGroup // What runs in this process beside the crew.
+	background sync.WaitGroup // Goroutines of this process that serve the playground.
 	leave      context.CancelFunc
 
 	stopOnce sync.Once
 	stopErr  error
 }
 
-// Start starts a playground and returns when every API server is ready and the
-// other components run: Deployments on members that are not bare become ready
-// within seconds. The caller has to [Playground.Stop] it.
+// Start starts a playground, and returns when every API server is ready and the other components run: Deployments on
+// members that are not bare become ready within seconds. The caller must call [Playground.Stop].
 //
-// If ctx ends first Start stops what it has started and returns the context's
-// cause; ctx has no say once Start has returned. If a component ends, or never
-// becomes ready, Start does the same and returns the reason, for a component
-// that ended a [*ComponentError]. The logs then stay where the error says, unless
-// ctx was canceled. If a playground is running in the folder, Start returns a
-// [*RunningError].
+// If ctx ends before Start returns, Start stops all components and returns the context's cause. After that, ctx has no
+// effect. If a component ends or does not become ready, Start also stops all components and returns the reason, which
+// is a [*ComponentError] for a component that ended. Then the logs remain where the error says, unless ctx was
+// canceled. If a playground is running in the folder, Start returns a [*RunningError].
 func Start(ctx context.Context, o Options) (*Playground, error) {
 	o, err := o.check()
 	if err != nil {
@@ -122,7 +111,7 @@ func Start(ctx context.Context, o Options) (*Playground, error) {
 	return p, nil
 }
 
-// check returns the options with absolute paths, or why they cannot be met.
+// check returns the options with absolute paths, or an error if they are invalid.
 func (o Options) check() (Options, error) {
 	if o.Dir == "" {
 		return o, errors.New("starting a playground: no folder given")
@@ -131,7 +120,7 @@ func (o Options) check() (Options, error) {
 		return o, fmt.Errorf("starting a playground: members: want 0 or more, got %d", o.Members)
 	}
 	if o.Address != "" && (!o.Alike || o.OrdinaryHub) {
-		return o, errors.New("starting a playground: a hub whose Pods really run takes clusters that are alike, and has all controllers already")
+		return o, errors.New("starting a playground: a hub with running Pods needs clusters that are alike, and has all controllers already")
 	}
 	var err error
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
@@ -160,7 +149,7 @@ func (p *Playground) start(ctx context.Context, o Options) error {
 	return p.record(o, began, true)
 }
 
-// record writes what other processes can know of the playground.
+// record writes the state of the playground for other processes.
 func (p *Playground) record(o Options, began time.Time, ready bool) error {
 	return p.home.record(State{
 		PID:         os.Getpid(),
@@ -176,26 +165,24 @@ func (p *Playground) record(o Options, began time.Time, ready bool) error {
 	})
 }
 
-// Wait returns nil once the playground has been told to stop, or, if a component
-// ends before that by itself, a [*ComponentError]. The rest keeps running until
-// [Playground.Stop].
+// Wait returns nil after [Playground.Stop] was called. It returns a [*ComponentError] if a component ends by itself
+// before that. The other components keep running until [Playground.Stop].
 func (p *Playground) Wait() error {
 	return p.crew.wait()
 }
 
-// Failed reports whether one of its processes has ended that nobody has asked to.
+// Failed reports whether one of the processes has ended by itself.
 func (p *Playground) Failed() bool { return p.crew.failed() }
 
-// Stop ends all components, in order, and removes what the playground has
-// written, as well as its folder if Start made that. It returns when both are
-// done. If a component had ended before, the logs stay. Stopping twice is one
-// stop: the second call waits for the first and returns the same.
+// Stop ends all components in order, and removes all files of the playground, and the folder if Start created it. It
+// returns when both are done. If a component had ended by itself, the logs remain. A second call waits for the first
+// and returns the same result.
 func (p *Playground) Stop() error {
 	p.stopOnce.Do(func() { p.stopErr = p.end(p.crew.failed()) })
 	return p.stopErr
 }
 
-// end stops everything and gives the folder up. It may be called once.
+// end stops all components and gives up the folder. It may be called once.
 func (p *Playground) end(keepLogs bool) error {
 	p.leave()
 	p.background.Wait()
@@ -203,7 +190,7 @@ func (p *Playground) end(keepLogs bool) error {
 	return p.home.leave(keepLogs)
 }
 
-// clusters returns the clusters that the options ask for, none of them running.
+// clusters returns the clusters for the options. None of them runs yet.
 func clusters(o Options) []*cluster {
 	out := []*cluster{newCluster(o.Dir, "hub", hub)}
 	if o.OrdinaryHub {
@@ -226,7 +213,7 @@ func clusters(o Options) []*cluster {
 	return out
 }
 
-// oneAtATime returns a function that calls f for one goroutine at a time.
+// oneAtATime returns a function whose calls of f do not overlap.
 func oneAtATime(f func(string)) func(string) {
 	var mu sync.Mutex
 	return func(msg string) {

@@ -22,8 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestPlayground runs real control planes, one after the other in one folder, as
-// a user may who tries things out.
+// TestPlayground runs real control planes one after the other in one folder.
 func TestPlayground(t *testing.T) {
 	t.Parallel()
 	bin, err := Assets("../../bin/refract")
@@ -130,8 +129,7 @@ func TestPlayground(t *testing.T) {
 	})
 }
 
-// supervise starts a process that supervises a playground, and returns when that
-// is ready.
+// supervise starts a process that supervises a playground, and returns when the playground is ready.
 func supervise(t *testing.T, dir, bin string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(linkStubs(t), "supervisor"), dir, bin)
@@ -153,7 +151,7 @@ func supervise(t *testing.T, dir, bin string) *exec.Cmd {
 	return cmd
 }
 
-// wantOneIn checks that others can see what is running, and cannot start more.
+// wantOneIn checks that other processes can see the running playground, and cannot start another one.
 func wantOneIn(t *testing.T, p *Playground, dir, bin string) {
 	t.Helper()
 	want := &State{PID: os.Getpid(), Ready: true, Hub: p.Hub(), Members: p.Members(), Dir: dir, Created: true}
@@ -174,7 +172,7 @@ func wantOneIn(t *testing.T, p *Playground, dir, bin string) {
 	}
 }
 
-// wantDeploymentReady checks that a cluster runs what it is given.
+// wantDeploymentReady checks that a cluster runs a Deployment.
 func wantDeploymentReady(t *testing.T, c *kubernetes.Clientset) {
 	t.Helper()
 	if _, err := c.AppsV1().Deployments("default").Create(t.Context(), deployment(), metav1.CreateOptions{}); err != nil {
@@ -194,9 +192,8 @@ func wantDeploymentReady(t *testing.T, c *kubernetes.Clientset) {
 	}
 }
 
-// wantNoController checks that a cluster keeps what it is given, and leaves it
-// alone. Nothing can prove that nothing will ever happen: this takes it that the
-// controllers would have begun by the time that a namespace is cleaned up.
+// wantNoController checks that a cluster stores objects and runs no controllers. A test cannot prove that nothing will
+// happen later: this one assumes that controllers would have acted by the time that a namespace is cleaned up.
 func wantNoController(t *testing.T, c *kubernetes.Clientset) {
 	t.Helper()
 	ctx := t.Context()
@@ -247,7 +244,7 @@ func client(t *testing.T, c Cluster) *kubernetes.Clientset {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // Or two hundred objects would take most of a minute to create.
+	config.QPS = -1 // Otherwise, creating two hundred objects takes most of a minute.
 	out, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +252,7 @@ func client(t *testing.T, c Cluster) *kubernetes.Clientset {
 	return out
 }
 
-// wantNoProcess checks that the components below dir have ended, or do soon: the kernel
-// may have other things to do, too.
+// wantNoProcess checks that the components below dir have ended or end soon: the kernel may need a moment.
 func wantNoProcess(t *testing.T, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -273,7 +269,7 @@ func wantNoProcess(t *testing.T, dir string) {
 	}
 }
 
-// kill kills the component that has its home in dir.
+// kill kills the component whose home is dir.
 func kill(t *testing.T, dir, component string) {
 	t.Helper()
 	for _, pid := range processesOf(t, dir) {
@@ -293,8 +289,7 @@ func kill(t *testing.T, dir, component string) {
 	t.Fatalf("There is no %s to kill in %s.", component, dir)
 }
 
-// processesOf returns the processes that have their home below dir, or in it:
-// the components of the playground there.
+// processesOf returns the processes whose home is dir or a folder below it: the components of the playground there.
 func processesOf(t *testing.T, dir string) []int {
 	t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -305,7 +300,7 @@ func processesOf(t *testing.T, dir string) []int {
 	for _, file := range environments {
 		environ, err := os.ReadFile(file)
 		if err != nil {
-			continue // It has ended, or is somebody else's.
+			continue // The process has ended, or belongs to another user.
 		}
 		in := func(v string) bool { return strings.HasPrefix(v+"/", "HOME="+dir+"/") }
 		if pid, err := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && slices.ContainsFunc(strings.Split(string(environ), "\x00"), in) {

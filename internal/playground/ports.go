@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// freePorts returns n different ports of 127.0.0.1 on which nobody listens.
-// Nothing keeps others from taking them.
+// freePorts returns n different free ports of 127.0.0.1. Another process may take them before they are used.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
@@ -18,7 +17,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
-		defer l.Close() // Not before all are found, or they might be the same.
+		defer l.Close() // Closed only after all ports are found, so that they differ.
 		at, err := netip.ParseAddrPort(l.Addr().String())
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port: %w", err)
@@ -28,8 +27,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return ports, nil
 }
 
-// lostItsPort says whether the process has ended because somebody else listens
-// where it wanted to.
+// lostItsPort reports whether the process has ended because another process listens on its port.
 func (p *process) lostItsPort() bool {
 	if !p.ended() {
 		return false

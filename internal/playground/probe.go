@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// httpClient returns a client that presents p to servers that a vouches for. Its
-// idle connections are the caller's to close.
+// httpClient returns a client with the client certificate p, which trusts servers with certificates of a. The caller
+// closes its idle connections.
 func httpClient(a *authority, p pair) (*http.Client, error) {
 	cert, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {
@@ -21,8 +21,7 @@ func httpClient(a *authority, p pair) (*http.Client, error) {
 	}}, nil
 }
 
-// etcdProbe returns what tells whether etcd answers at a URL, and what is to be
-// called when that is of no interest any more.
+// etcdProbe returns a function that checks whether etcd answers at a URL, and a function that releases its connections.
 func (c *cluster) etcdProbe() (probe func(ctx context.Context, url string) error, done func(), err error) {
 	client, err := httpClient(c.etcdCA, c.pairs[etcdClientFile])
 	if err != nil {
@@ -40,7 +39,7 @@ func (c *cluster) apiServerProbe() (probe func(ctx context.Context, url string) 
 	return func(ctx context.Context, url string) error { return get(ctx, client, url+"/readyz") }, client.CloseIdleConnections, nil
 }
 
-// get returns an error unless the URL answers with 200, within seconds.
+// get returns an error unless the URL answers with 200 within five seconds.
 func get(ctx context.Context, client *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -53,7 +52,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // Lets the connection be used again.
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // Reading the whole body allows the connection to be reused.
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// spec is a process to be started.
+// spec is the specification of a process.
 type spec struct {
 	cluster   string
 	component string
@@ -24,31 +24,31 @@ type spec struct {
 	log       string // The absolute path of a file.
 }
 
-// process is a component that was started.
+// process is a started component.
 type process struct {
 	spec
 
 	handle *os.Process
-	halted atomic.Bool   // It was told to end, and nobody is to mind.
+	halted atomic.Bool   // Its end was requested, and is not a failure.
 	frozen atomic.Bool   // It is paused.
-	done   chan struct{} // Closed when it has ended.
-	err    error         // How it ended. Written before done is closed.
+	done   chan struct{} // Closed when the process has ended.
+	err    error         // The result of the process. Written before done is closed.
 }
 
-// ComponentError says that a component has ended that should be running.
+// ComponentError reports that a component has ended by itself.
 type ComponentError struct {
 	Cluster   string // Such as "member-1".
 	Component string // Such as "kube-scheduler".
 	Log       string // The path of its log.
-	Tail      string // The last lines of that.
-	Err       error  // How it ended.
+	Tail      string // The last lines of the log.
+	Err       error  // The result of the process.
 }
 
 func (e *ComponentError) Error() string {
 	return fmt.Sprintf("%s: %s has ended: %v; the end of its log, %s:\n%s", e.Cluster, e.Component, e.Err, e.Log, e.Tail)
 }
 
-// Unwrap returns how the component ended.
+// Unwrap returns the result of the process.
 func (e *ComponentError) Unwrap() error { return e.Err }
 
 // death returns the report on a process that has ended.
@@ -60,7 +60,7 @@ func (p *process) death() *ComponentError {
 	return &ComponentError{Cluster: p.cluster, Component: p.component, Log: p.log, Tail: tail(p.log), Err: err}
 }
 
-// ended says whether the process has.
+// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -70,8 +70,8 @@ func (p *process) ended() bool {
 	}
 }
 
-// await returns when probe finds nothing to complain about, or the process or
-// the context has ended, or patience has.
+// await calls probe until it returns nil. It returns an error when the process or the context has ended, or patience is
+// over.
 func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,13 +93,13 @@ func (p *process) await(ctx context.Context, probe func(context.Context) error) 
 	return fmt.Errorf("%s: waiting for %s, whose log is %s: %w", p.cluster, p.component, p.log, err)
 }
 
-// stop asks the process to end, kills it if it has not after the given time,
-// and returns when it has ended.
+// stop sends SIGTERM to the process, kills it if it is still running after the given time, and returns when the process
+// has ended. It kills a frozen process at once.
 func (p *process) stop(within time.Duration) {
 	if p.frozen.Load() {
 		within = 0
 	}
-	// An error means that it has ended already.
+	// An error means that the process has already ended.
 	_ = p.handle.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:

@@ -19,16 +19,16 @@ import (
 const (
 	// provisionerName is the provisioner of the StorageClasses of a playground.
 	provisionerName = "playground.refract.dev/volumes"
-	// provisionedBy is the annotation by which Kubernetes leaves the deletion of a volume to its provisioner.
+	// provisionedBy is the annotation that tells Kubernetes to leave the deletion of a volume to its provisioner.
 	provisionedBy = "pv.kubernetes.io/provisioned-by"
-	// provisionerAnnotation is the annotation by which Kubernetes asks a provisioner for a volume.
+	// provisionerAnnotation is the annotation that requests a volume from a provisioner.
 	provisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
 )
 
-// resync is the time after which the provisioner tries again what failed.
+// resync is the interval after which the provisioner retries failed operations.
 const resync = 5 * time.Second
 
-// provisioner makes the volumes of a cluster whose Pods only seem to run: a PersistentVolume without storage behind it.
+// provisioner creates the volumes of a cluster with simulated Pods: each is a PersistentVolume without storage.
 type provisioner struct {
 	client kubernetes.Interface
 	log    *slog.Logger
@@ -42,7 +42,7 @@ func (s *starter) provision(c *cluster, client kubernetes.Interface) error {
 	}
 	handler := slog.NewTextHandler(file, nil)
 	p := &provisioner{client: client, log: slog.New(handler)}
-	life := logr.NewContext(s.life, logr.FromSlogHandler(handler)) // The informers write to the log, too.
+	life := logr.NewContext(s.life, logr.FromSlogHandler(handler)) // The informers also write to the log.
 	core := client.CoreV1().RESTClient()
 	_, claims := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(core, "persistentvolumeclaims", metav1.NamespaceAll, fields.Everything()),
@@ -69,7 +69,7 @@ func (s *starter) provision(c *cluster, client kubernetes.Interface) error {
 	return nil
 }
 
-// seen returns a handler that calls f for each object at first, when it changes, and again after the resync period.
+// seen returns a handler that calls f for each object initially, after each change, and after each resync period.
 func seen[T any](f func(T)) cache.ResourceEventHandler {
 	do := func(o any) {
 		if t, ok := o.(T); ok {
@@ -79,7 +79,7 @@ func seen[T any](f func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: do, UpdateFunc: func(_, o any) { do(o) }}
 }
 
-// claim makes the volume of a claim that waits for one.
+// claim creates the volume of a claim that waits for one.
 func (p *provisioner) claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) {
 	if claim.Annotations[provisionerAnnotation] != provisionerName || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil {
 		return
@@ -90,8 +90,8 @@ func (p *provisioner) claim(ctx context.Context, claim *corev1.PersistentVolumeC
 	}
 }
 
-// volume deletes a volume whose claim is deleted. Wrong it could be about a volume that a user has made: such a one does
-// not say that this provisioner made it. Nothing is stored in a volume, so nothing is lost.
+// volume deletes a volume whose claim is deleted. It ignores volumes of users, because they lack the annotation of this
+// provisioner. Volumes store no data, so nothing is lost.
 func (p *provisioner) volume(ctx context.Context, volume *corev1.PersistentVolume) {
 	if volume.Annotations[provisionedBy] != provisionerName || volume.Status.Phase != corev1.VolumeReleased ||
 		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
@@ -103,7 +103,8 @@ func (p *provisioner) volume(ctx context.Context, volume *corev1.PersistentVolum
 	}
 }
 
-// volumeFor returns the volume of a claim. Its name has the UID of the claim, so a second attempt finds the first.
+// volumeFor returns the volume of a claim. Its name contains the UID of the claim, so a second attempt does not create
+// another volume.
 func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	name := "pvc-" + string(claim.UID)
 	class := ""

@@ -4,8 +4,7 @@ package playground
 
 import "syscall"
 
-// spawnAttr keeps a child from receiving the terminal's Ctrl-C, which is for the
-// supervisor to act on.
+// spawnAttr prevents a child from receiving the terminal's Ctrl-C, which the supervisor handles.
 func spawnAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

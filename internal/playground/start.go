@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// attempts is how often a component is started that finds its port taken.
+// attempts bounds the starts of a component whose port is taken.
 const attempts = 5
 
-// starter brings the clusters of a playground up.
+// starter starts the clusters of a playground.
 type starter struct {
 	crew      *crew
 	assets    string
@@ -27,7 +27,7 @@ type starter struct {
 	stages    []byte // For kwok.
 
 	life       context.Context //nolint:containedctx // It ends with the playground: what runs in the background is no part of a call.
-	background *sync.WaitGroup // What runs in this process, until life ends.
+	background *sync.WaitGroup // Goroutines of this process, which run until life ends.
 }
 
 // startAll starts the clusters, and returns when all are usable.
@@ -38,8 +38,8 @@ func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
 			return err
 		}
 	}
-	// All at once is the fastest way as long as each gets its share of a processor;
-	// an API server that waits too long for one gives up.
+	// A concurrent start of all clusters is the fastest way while each gets its share of a processor. An API server
+	// that waits too long for processor time gives up.
 	slots := make(chan struct{}, 2*runtime.NumCPU())
 	return each(ctx, clusters, func(ctx context.Context, c *cluster) error {
 		select {
@@ -58,8 +58,7 @@ func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
 	})
 }
 
-// startAPI starts a cluster's etcd and its API server, and returns when an
-// administrator can work with it.
+// startAPI starts a cluster's etcd and its API server, and returns when an administrator can use the cluster.
 func (s *starter) startAPI(ctx context.Context, c *cluster) error {
 	if err := c.prepare(); err != nil {
 		return err
@@ -69,7 +68,7 @@ func (s *starter) startAPI(ctx context.Context, c *cluster) error {
 	}
 	s.progress(c.Name + ": etcd is ready")
 
-	// Only now: an API server gives up if etcd does not answer within seconds.
+	// etcd must be ready first: an API server gives up if etcd does not answer within seconds.
 	if err := s.startAPIServer(ctx, c); err != nil {
 		return err
 	}
@@ -97,8 +96,7 @@ func (s *starter) startAPIServer(ctx context.Context, c *cluster) error {
 	return err
 }
 
-// startControllers starts what a cluster has beside its API server, and returns
-// when that does its work.
+// startControllers starts the other components of a cluster, and returns when they work.
 func (s *starter) startControllers(ctx context.Context, c *cluster) error {
 	if c.role == bare {
 		return nil
@@ -126,11 +124,11 @@ func (s *starter) startControllers(ctx context.Context, c *cluster) error {
 	if err := awaitServiceAccount(ctx, client); err != nil {
 		return fmt.Errorf("%s: waiting for the controllers, whose logs are in %s: %w", c.Name, c.path(logsDir), err)
 	}
-	s.progress(c.Name + ": the controllers are at work")
+	s.progress(c.Name + ": the controllers are running")
 	return nil
 }
 
-// startScheduler gives Pods a way to get to Nodes.
+// startScheduler starts the scheduler of a cluster.
 func (s *starter) startScheduler(c *cluster) error {
 	if err := c.writeComponentKubeconfig(schedulerConfig, "system:kube-scheduler"); err != nil {
 		return err
@@ -138,7 +136,7 @@ func (s *starter) startScheduler(c *cluster) error {
 	return s.run(c, c.schedulerComponent())
 }
 
-// startNodes gives a cluster Nodes.
+// startNodes adds fake Nodes to a cluster, and waits until they are ready.
 func (s *starter) startNodes(ctx context.Context, c *cluster) error {
 	if err := c.write(stagesFile, s.stages); err != nil {
 		return err
@@ -162,7 +160,7 @@ func (s *starter) startNodes(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// run starts a component that nobody has to wait for.
+// run starts a component without waiting until it is ready.
 func (s *starter) run(c *cluster, what component) error {
 	p, err := s.crew.start(s.spec(c, what))
 	if err != nil {
@@ -172,16 +170,15 @@ func (s *starter) run(c *cluster, what component) error {
 	return nil
 }
 
-// server is a component that listens.
+// server is a component that listens on ports.
 type server struct {
-	ports int                                         // How many it needs.
-	with  func(ports []int) component                 // The component on these ports.
-	probe func(ctx context.Context, url string) error // Whether it answers at its first port.
+	ports int                                         // The number of ports.
+	with  func(ports []int) component                 // Returns the component with these ports.
+	probe func(ctx context.Context, url string) error // Checks whether the component answers at the URL of its first port.
 }
 
-// serve starts a server and returns its URL when it answers there. Ports are
-// only free until somebody takes them; a component that comes too late is
-// started again with others.
+// serve starts a server and returns its URL when it answers. A free port may be taken before the server listens on it:
+// then the server is started again with other ports.
 func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, error) {
 	for attempt := 1; ; attempt++ {
 		ports, err := s.freePorts(ctx, v.ports)
@@ -205,13 +202,13 @@ func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, erro
 	}
 }
 
-// collection has components collect garbage when their heap is four times what is in use,
-// not twice: several share a machine whose processors are busy, and an API server spends up to a
-// fifth of its time on that. A cluster takes some hundred MiB more for it.
+// collection makes components collect garbage when their heap is four times the live heap, not twice: several share a
+// machine whose processors are busy, and an API server spends up to a fifth of its time on garbage collection. A
+// cluster needs some hundred MiB more for it.
 const collection = "GOGC=300"
 
-// spec returns the process of a component. It sees nothing of the user's
-// environment, part of which etcd and kwok would take for their configuration.
+// spec returns the process of a component. The process gets nothing of the user's environment except PATH, because etcd
+// and kwok read their configuration from the environment.
 func (s *starter) spec(c *cluster, what component) spec {
 	return spec{
 		cluster:   c.Name,
@@ -225,21 +222,20 @@ func (s *starter) spec(c *cluster, what component) spec {
 	}
 }
 
-// BrokenTag is the tag of images whose containers never become ready: where no container really runs, it
-// stands for a release that does not work.
+// BrokenTag is the tag of images whose containers never become ready. Where no containers really run, it simulates a
+// broken release.
 const BrokenTag = "broken"
 
-// kwokStages returns the configuration with which kwok makes Nodes and Pods ready, but for those of
-// [BrokenTag].
+// kwokStages returns kwok's configuration. It makes Nodes and Pods ready, except Pods with the tag [BrokenTag].
 func kwokStages(ctx context.Context, assets string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(assets, "kwok"), "stages").Output()
 	if err != nil {
-		return nil, fmt.Errorf("asking kwok for its stages, which the one built by `make controlplane` knows: %w", err)
+		return nil, fmt.Errorf("reading the stages of kwok, which needs the build of `make controlplane`: %w", err)
 	}
 	return withoutBroken(out)
 }
 
-// withoutBroken has the stage that makes Pods ready leave those out.
+// withoutBroken excludes Pods with the tag [BrokenTag] from the stage that makes Pods ready.
 func withoutBroken(stages []byte) ([]byte, error) {
 	documents := bytes.Split(stages, []byte("\n---\n"))
 	for i, text := range documents {
@@ -268,8 +264,8 @@ func withoutBroken(stages []byte) ([]byte, error) {
 	return bytes.Join(documents, []byte("\n---\n")), nil
 }
 
-// each calls f for all clusters at the same time. It returns the first error,
-// and ends the context of the others then.
+// each calls f for all clusters concurrently. It returns the first error, and cancels the context of the other calls at
+// that moment.
 func each(ctx context.Context, clusters []*cluster, f func(context.Context, *cluster) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -14,34 +14,34 @@ import (
 // nextSuffix is added to the name of a file that is about to replace another.
 const nextSuffix = ".next"
 
-// ErrNotRunning says that no playground is running in a folder.
+// ErrNotRunning means that no playground is running in a folder.
 var ErrNotRunning = errors.New("no playground is running")
 
-// State is what other processes can know of a playground: playground.json.
+// State is the state of a playground for other processes: playground.json.
 type State struct {
-	// PID is the process that supervises the playground.
+	// PID is the process ID of the supervisor.
 	PID int `json:"pid"`
-	// Started is when it began to.
+	// Started is the time when the supervisor started the playground.
 	Started time.Time `json:"started"`
 	// Ready is false while the playground is still starting.
 	Ready bool `json:"ready"`
-	// Bare says that the members have no controllers and no Nodes.
+	// Bare means that the members have no controllers and no Nodes.
 	Bare bool `json:"bare"`
-	// Alike says that the clusters do not differ.
+	// Alike means that the clusters do not differ.
 	Alike bool `json:"alike,omitempty"`
-	// OrdinaryHub says that the hub has all controllers and Nodes.
+	// OrdinaryHub means that the hub has all controllers and Nodes.
 	OrdinaryHub bool `json:"ordinaryHub,omitempty"`
-	// Hub is the cluster from which the members are told what to run.
+	// Hub is the cluster that objects are propagated from.
 	Hub Cluster `json:"hub"`
-	// Members are the other clusters in the order of their numbers.
+	// Members are the member clusters in the order of their numbers.
 	Members []Cluster `json:"members"`
 	// Dir is the absolute path of the playground's folder.
 	Dir string `json:"dir"`
-	// Created says that the folder was made for the playground, and goes with it.
+	// Created means that the folder was created for the playground, and is removed with it.
 	Created bool `json:"created"`
 }
 
-// RunningError says that a folder already has a playground running.
+// RunningError means that a playground is already running in the folder.
 type RunningError struct {
 	State State
 }
@@ -50,15 +50,15 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("a playground is already running in %s (process %d)", e.State.Dir, e.State.PID)
 }
 
-// Find returns what is running in dir, or nil if nothing is. Whatever files an
-// earlier playground may have left there, only a living supervisor counts.
+// Find returns the state of the playground that runs in dir, or nil. Files of an earlier playground do not count, only
+// a living supervisor.
 func Find(ctx context.Context, dir string) (*State, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("resolving the playground's folder %q: %w", dir, err)
 	}
 
-	// The supervisor needs a moment between taking the lock and writing the state.
+	// The supervisor takes the lock a moment before it writes the state.
 	for try := 0; ; try++ {
 		held, err := lockHeld(filepath.Join(dir, lockFile))
 		if err != nil || !held {
@@ -77,10 +77,8 @@ func Find(ctx context.Context, dir string) (*State, error) {
 	}
 }
 
-// Down tells the supervisor of the playground in dir to stop and returns when it
-// has. Its supervisor is expected to do so when it receives SIGTERM. Down
-// returns [ErrNotRunning] if there is none, and the context's error if that ends
-// first.
+// Down sends SIGTERM to the supervisor of the playground in dir, and returns when the playground has ended. It returns
+// [ErrNotRunning] if no playground is running, and the context's error if ctx ends first.
 func Down(ctx context.Context, dir string) error {
 	s, err := Find(ctx, dir)
 	if err != nil {
@@ -90,9 +88,8 @@ func Down(ctx context.Context, dir string) error {
 		return fmt.Errorf("%w in %s", ErrNotRunning, dir)
 	}
 
-	// The number of a process that has ended may be given to another. So take hold
-	// of the process first, and signal it only if the lock says that it still is
-	// the supervisor.
+	// The PID of a process that has ended may be reused. So get a handle of the process first, and signal it only if
+	// the lock shows that the process is still the supervisor.
 	supervisor, err := os.FindProcess(s.PID)
 	if err != nil {
 		return fmt.Errorf("finding the supervisor of the playground in %s: %w", dir, err)
@@ -113,7 +110,7 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// gone says whether s has ceased to be the playground that is running in dir.
+// gone reports whether s is no longer the playground that runs in dir.
 func (s *State) gone(ctx context.Context, dir string) (bool, error) {
 	now, err := Find(ctx, dir)
 	if err != nil {
@@ -122,7 +119,7 @@ func (s *State) gone(ctx context.Context, dir string) (bool, error) {
 	return now == nil || now.PID != s.PID || !now.Started.Equal(s.Started), nil
 }
 
-// readState returns what playground.json says, whether or not it still is true.
+// readState returns the content of playground.json, which may be outdated.
 func readState(dir string) (*State, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -135,8 +132,7 @@ func readState(dir string) (*State, error) {
 	return s, nil
 }
 
-// writeState replaces playground.json at once: readers see the old one or the
-// new one, and never a part.
+// writeState replaces playground.json atomically: readers see the old or the new content, never a part.
 func writeState(dir string, s State) error {
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

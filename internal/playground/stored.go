@@ -11,18 +11,16 @@ import (
 	"slices"
 )
 
-// storedPage is how many keys are read from etcd at a time: objects can have a
-// megabyte and more each, in base64.
+// storedPage is the number of keys in one request to etcd. It is small because an object can have more than a megabyte,
+// in base64.
 const storedPage = 200
 
-// Stored returns the bytes that a cluster's etcd holds under each key that begins
-// with prefix, such as /registry/example.org/widgets/, all of one moment. The keys
-// are whole; the map and the bytes are the caller's. Custom resources are stored as
-// JSON; most of what Kubernetes knows by itself is not.
+// Stored returns the bytes that a cluster's etcd holds under each key that begins with prefix, such as
+// /registry/example.org/widgets/, at one moment. The result has whole keys. The caller owns the map and the bytes.
+// Custom resources are stored as JSON; most types of Kubernetes itself are not.
 //
-// It asks etcd and not the API server, so what is not to be read through an API
-// server can be read here: in which version an object is stored, and what a
-// conversion makes of it only when it is read.
+// It reads from etcd, because an API server hides some facts: the version that an object is stored in, and the
+// difference between stored and converted content.
 //
 // Source: https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/
 func (v *View) Stored(ctx context.Context, cluster, prefix string) (map[string][]byte, error) {
@@ -52,21 +50,21 @@ func (v *View) Stored(ctx context.Context, cluster, prefix string) (map[string][
 		if !answer.More || len(answer.KVs) == 0 {
 			return stored, nil
 		}
-		page.Revision = answer.Header.Revision // What follows is of the same moment.
+		page.Revision = answer.Header.Revision // The next pages are of the same moment.
 		page.Key = slices.Concat(answer.KVs[len(answer.KVs)-1].Key, []byte{0})
 	}
 }
 
-// storedRange asks etcd for keys from Key, inclusive, to RangeEnd, exclusive.
+// storedRange requests the keys from Key, inclusive, to RangeEnd, exclusive, from etcd.
 type storedRange struct {
 	Key      []byte `json:"key"`
 	RangeEnd []byte `json:"range_end"`
 	Limit    int64  `json:"limit"`
-	// Revision is when; now if it is zero.
+	// Revision is the revision to read; 0 for the latest.
 	Revision int64 `json:"revision,string"`
 }
 
-// storedAnswer is what etcd says to that.
+// storedAnswer is etcd's answer to a storedRange.
 type storedAnswer struct {
 	Header struct {
 		Revision int64 `json:"revision,string"`
@@ -102,13 +100,13 @@ func (r storedRange) read(ctx context.Context, client *http.Client, etcd string)
 	}
 	answer := &storedAnswer{}
 	if err := json.Unmarshal(content, answer); err != nil {
-		return nil, fmt.Errorf("understanding etcd: %w", err)
+		return nil, fmt.Errorf("reading the answer of etcd: %w", err)
 	}
 	return answer, nil
 }
 
-// after returns the first key that comes after all that begin with prefix. For a
-// prefix that nothing comes after it is a single zero, which etcd takes for no end.
+// after returns the first key after all keys that begin with prefix. If no such key exists, it returns a single zero
+// byte, which etcd treats as an open end.
 func after(prefix string) []byte {
 	end := []byte(prefix)
 	for len(end) > 0 {

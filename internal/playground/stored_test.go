@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// TestStored reads what a real etcd stores.
+// TestStored reads the content of a real etcd.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	bin, err := Assets("../../bin/refract")
@@ -140,7 +140,7 @@ func TestStoredRefused(t *testing.T) {
 			reason: "What answers may be no etcd.",
 			status: http.StatusOK,
 			body:   "hello",
-			want:   "understanding etcd: ",
+			want:   "reading the answer of etcd: ",
 		},
 	}
 	for name, tc := range cases {

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// stubs are the programs that the test binary is when it is called by their
-// name. They stand for components in the tests of how processes are treated, and
-// for the process that supervises a playground.
+// stubs are programs that the test binary runs when it is started under their names. They stand for components in the
+// tests of process handling, and for the supervisor of a playground.
 var stubs = map[string]func(args []string) int{
 	"obedient":   obedient,
 	"stubborn":   stubborn,
@@ -26,10 +25,10 @@ var stubs = map[string]func(args []string) int{
 
 func TestMain(m *testing.M) {
 	if stub, ok := stubs[filepath.Base(os.Args[0])]; ok {
-		os.Exit(stub(os.Args[1:])) // Here it is that program.
+		os.Exit(stub(os.Args[1:])) // This process is the stub.
 	}
-	// Those with control planes run beside each other, however few processors there
-	// are: they wait for half of the time. What the user says comes later, and counts.
+	// Tests with control planes run concurrently on any number of processors, because they wait half of the time. A
+	// flag of the user is parsed later and overrides this value.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// linkStubs returns a folder in which the stubs can be started by their names.
+// linkStubs returns a folder where the stubs can be started by their names.
 func linkStubs(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -53,8 +52,7 @@ func linkStubs(t *testing.T) string {
 	return dir
 }
 
-// obedient ends when it is asked to, and adds its first argument to the file
-// "ended" then.
+// obedient ends on SIGTERM, and then appends its first argument to the file "ended".
 func obedient(args []string) int {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
@@ -69,7 +67,7 @@ func obedient(args []string) int {
 	return 0
 }
 
-// stubborn does not end when it is asked to.
+// stubborn ignores SIGTERM.
 func stubborn([]string) int {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Fprintln(os.Stdout, "at work")
@@ -83,7 +81,7 @@ func unlucky([]string) int {
 	return 3
 }
 
-// listener listens on the port that its first argument names.
+// listener listens on the port in its first argument.
 func listener(args []string) int {
 	l, err := net.Listen("tcp4", "127.0.0.1:"+args[0])
 	if err != nil {
@@ -98,8 +96,8 @@ func listener(args []string) int {
 	}
 }
 
-// supervisor runs a playground of a hub alone in the folder that its first
-// argument names, with the binaries in the second, until it receives SIGTERM.
+// supervisor runs a playground with only a hub, until SIGTERM. Its arguments are the folder of the playground and the
+// folder of the binaries.
 func supervisor(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()

@@ -6,32 +6,31 @@ import (
 	"strings"
 )
 
-// Traits are the properties of a cluster that differ between the clusters of a playground, as they do between
-// the clusters of a company.
+// Traits are the properties that differ between the clusters of a playground, as they do between real clusters.
 type Traits struct {
 	// Services are the CIDRs of Services: one, or one for each IP family.
 	Services []string `json:"services"`
 	// NodePorts is the range of node ports, "30000-30999"; empty for the default of Kubernetes.
 	NodePorts string `json:"nodePorts,omitempty"`
-	// StorageClass is the name of the only StorageClass, which is the default; empty if there is none.
+	// StorageClass is the name of the only StorageClass, which is the default; empty without a StorageClass.
 	StorageClass string `json:"storageClass,omitempty"`
-	// WaitForConsumer has a claim be bound when a Pod that uses it is scheduled, and not before.
+	// WaitForConsumer delays the binding of a claim until a Pod that uses the claim is scheduled.
 	WaitForConsumer bool `json:"waitForConsumer,omitempty"`
 	// Without is the version of an API group that the API server does not serve.
 	Without string `json:"without,omitempty"`
-	// Webhook says that a mutating webhook adds a label to some objects, and a sidecar to Pods.
+	// Webhook adds a mutating webhook, which labels some objects and adds a sidecar to Pods.
 	Webhook bool `json:"webhook,omitempty"`
-	// PodSecurity is the level that namespaces have by default; empty for the default of Kubernetes.
+	// PodSecurity is the default level of namespaces; empty for the default of Kubernetes.
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// Quota says that the namespace "default" has a ResourceQuota. It takes the controllers of the cluster.
+	// Quota adds a ResourceQuota to the namespace "default". It requires the controllers of the cluster.
 	Quota bool `json:"quota,omitempty"`
 }
 
 // alike are the traits of every cluster of a playground with [Options.Alike].
 var alike = Traits{Services: []string{"10.96.0.0/16"}}
 
-// differing returns the traits of the cluster with this number: 0 is the hub, 1 is member-1.
-// They depend on nothing else, so tests can rely on them.
+// differing returns the traits of the cluster with this number: 0 is the hub, 1 is member-1. They depend only on the
+// number, so tests can rely on them.
 func differing(number int) Traits {
 	second := 96 + number%100
 	first := 30_000 + 1000*(number%20)
@@ -55,7 +54,7 @@ func differing(number int) Traits {
 	return t
 }
 
-// String returns one line for a person to read.
+// String returns one line for the user.
 func (t Traits) String() string {
 	out := []string{"Services in " + strings.Join(t.Services, " and ")}
 	if t.NodePorts != "" {
@@ -79,7 +78,7 @@ func (t Traits) String() string {
 	return strings.Join(out, ", ")
 }
 
-// apiServerArgs are the flags of an API server with these traits.
+// apiServerArgs returns the flags of an API server with these traits.
 func (t Traits) apiServerArgs() []string {
 	args := []string{"--service-cluster-ip-range=" + strings.Join(t.Services, ",")}
 	if t.NodePorts != "" {
@@ -88,7 +87,7 @@ func (t Traits) apiServerArgs() []string {
 	if t.Without != "" {
 		args = append(args,
 			"--runtime-config="+t.Without+"=false",
-			// It reads RuntimeClasses, and refuses Pods until it can.
+			// The plugin reads RuntimeClasses, and rejects Pods until it can.
 			"--disable-admission-plugins=RuntimeClass")
 	}
 	if t.PodSecurity != "" {
@@ -106,7 +105,7 @@ func (t Traits) address() (string, error) {
 	return services.Addr().Next().String(), nil
 }
 
-// admissionConfiguration returns the configuration that makes a level of pod security the default.
+// admissionConfiguration returns the configuration with this default level of pod security.
 func admissionConfiguration(level string) []byte {
 	return fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration

@@ -7,15 +7,13 @@ import (
 	"time"
 )
 
-// View is what can be read of a running playground: by the process that supervises
-// it, or, with [Attach], by another.
+// View is the readable part of a running playground. The supervisor has it, and other processes get it from [Attach].
 type View struct {
 	clusters []*cluster // The hub is first.
 }
 
-// Attach returns what can be read of the playground that runs in dir and is ready.
-// It returns [ErrNotRunning] if there is none. The view is of no use any more when
-// the playground has ended.
+// Attach returns the view of the playground that runs in dir. It returns [ErrNotRunning] if no playground runs there or
+// if it is not ready. The view is valid until the playground ends.
 func Attach(ctx context.Context, dir string) (*View, error) {
 	s, err := Find(ctx, dir)
 	if err != nil {
@@ -36,7 +34,7 @@ func Attach(ctx context.Context, dir string) (*View, error) {
 	return v, nil
 }
 
-// load reads the authorities and the certificates that an administrator needs.
+// load reads the authorities and certificates that an administrator needs.
 func (c *cluster) load() (err error) {
 	c.pairs = map[string]pair{}
 	for _, name := range []string{caFile, etcdCAFile, etcdClientFile, adminFile} {
@@ -70,9 +68,8 @@ func (v *View) Members() []Cluster {
 	return out
 }
 
-// AuditLog returns the path of the file in which the cluster's API server records
-// who has written what, if the playground was started with [Options.Audit].
-// Reviving the API server adds to it.
+// AuditLog returns the path of the audit log of the cluster's API server, if the playground was started with
+// [Options.Audit]. A revived API server appends to it.
 func (v *View) AuditLog(cluster string) (string, error) {
 	at, err := v.cluster(cluster)
 	if err != nil {
@@ -81,9 +78,8 @@ func (v *View) AuditLog(cluster string) (string, error) {
 	return at.path(auditLogFile), nil
 }
 
-// ClientCertificate returns a certificate and its key, in PEM, with which the
-// cluster knows the bearer as a user of these groups until the given time, which
-// may have passed.
+// ClientCertificate returns a certificate and its key, in PEM. The cluster accepts it as a user with these groups until
+// the given time, which may be in the past.
 func (v *View) ClientCertificate(cluster, user string, groups []string, until time.Time) (cert, key []byte, err error) {
 	at, err := v.cluster(cluster)
 	if err != nil {

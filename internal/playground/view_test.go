@@ -15,12 +15,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestAttachToNothing shows how a caller learns that there is nothing to be looked at.
+// TestAttachToNothing shows the error for a folder without a running playground.
 func TestAttachToNothing(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		setup  func(t *testing.T, dir string) error
-		want   error // Nil for another.
+		want   error // Nil for any other error.
 	}{
 		"NoFolder": {
 			reason: "Nothing runs where nothing is.",
@@ -70,8 +70,8 @@ func TestAttachToNothing(t *testing.T) {
 	}
 }
 
-// wantSameView checks that somebody else sees the clusters that the playground knows, and
-// returns what they look at.
+// wantSameView checks that another process sees the same clusters as the supervisor, and returns the view of that
+// process.
 func wantSameView(t *testing.T, p *Playground, dir string) *View {
 	t.Helper()
 	v, err := Attach(t.Context(), dir)
@@ -99,7 +99,7 @@ func wantSameView(t *testing.T, p *Playground, dir string) *View {
 	return v
 }
 
-// wantKnown checks that the cluster knows whom the view gives a certificate to.
+// wantKnown checks that the cluster recognizes the user of a certificate from the view.
 func wantKnown(t *testing.T, v *View, of Cluster) {
 	t.Helper()
 	cert, key, err := v.ClientCertificate(of.Name, "jane", []string{"cooks", "waiters"}, time.Now().Add(time.Hour))

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// patience is how long anything may take to become ready. It is much more than
-// it needs, on purpose: slow machines are slow, and the user can interrupt.
+// patience bounds the time until any component becomes ready. It is deliberately much longer than needed, because
+// machines can be slow and the user can interrupt.
 const patience = 3 * time.Minute
 
-// await tries until it succeeds. It gives up when the context ends or patience
-// does, and says why the last try failed.
+// await calls try until it succeeds. It gives up when the context ends or patience is over, and returns the error of
+// the last try too.
 func await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no success within %s", patience))
 	defer cancel()
@@ -21,7 +21,7 @@ func await(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // Or else the try has failed because it was interrupted.
+		if ctx.Err() == nil { // Otherwise the interruption caused the error.
 			last = err
 		}
 		if cause := pause(ctx, 50*time.Millisecond); cause != nil {
@@ -30,8 +30,7 @@ func await(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// because adds the reason for which something was still being waited for, if
-// there is one, to the reason for which it no longer is.
+// because adds the last error of the tries, if any, to the cause of the end.
 func because(cause, last error) error {
 	if last == nil {
 		return cause

@@ -1,6 +1,6 @@
-// Package reflector runs the reflectors of client-go until an API server does not serve
-// their type any more. client-go's own loop ends with its context alone: it asks for a
-// type that is gone every few seconds, and logs an error each time.
+// Package reflector runs the reflectors of client-go until an API server does not serve their type any more.
+// client-go's own loop ends only with its context: it requests a type that is gone every few seconds, and logs an error
+// each time.
 package reflector
 
 import (
@@ -10,28 +10,30 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+
+	"refract.dev/internal/jitter"
 )
 
-// calm is after how long without a pause pauses are as short as at first.
+// calm is how long a reflector must run without a pause before the pauses begin with the shortest again.
 const calm = 2 * time.Minute
 
-// Run has r list and watch until ctx ends, or until the API server answers that it has no
-// such type, and reports whether it did: it is the caller's to say so, and to call Run again
-// when it has. What failed is done again after one of these pauses, which grow: of refused for
-// what is forbidden, which may be so for good. That is the caller's to say, too; other errors are
-// logged as client-go does it.
-func Run(ctx context.Context, r *cache.Reflector, pauses, refused wait.Backoff) (unserved bool) {
+// Run makes r list and watch until ctx ends, or until the API server answers that it does not serve the type, and
+// reports whether it has answered so. The caller must report this, and call Run again when the type is served. After an
+// error, Run waits for one of the growing pauses: of refused if the request is forbidden, which may last, and of pauses
+// otherwise. The caller must also report forbidden requests; Run logs other errors like client-go. The name of the
+// reflector spreads the pauses of many reflectors: see [jitter.Between].
+func Run(ctx context.Context, name string, r *cache.Reflector, pauses, refused wait.Backoff) (unserved bool) {
 	next, nextRefused, last, forbidden := pauses, refused, time.Now(), false
 	pause := wait.DelayFunc(func() time.Duration {
 		if forbidden {
-			return nextRefused.Step()
+			return step(name, &nextRefused)
 		}
 		now := time.Now()
 		if now.Sub(last) > calm {
 			next = pauses
 		}
 		last, nextRefused = now, refused
-		return next.Step()
+		return step(name, &next)
 	})
 	_ = pause.Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) { // Its only error is that of ctx.
 		err := r.ListAndWatchWithContext(ctx)
@@ -45,4 +47,13 @@ func Run(ctx context.Context, r *cache.Reflector, pauses, refused wait.Backoff) 
 		return unserved, nil
 	})
 	return unserved
+}
+
+// step returns the next pause with its jitter.
+func step(name string, b *wait.Backoff) time.Duration {
+	spread := b.Jitter
+	b.Jitter = 0 // The jitter of Backoff is random.
+	d := b.Step()
+	b.Jitter = spread
+	return jitter.Between(name, d, d+time.Duration(float64(d)*spread))
 }

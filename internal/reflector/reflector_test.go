@@ -18,13 +18,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestRun ends when the type is gone, and goes on after everything else.
+// TestRun: Run ends when the type is gone, and continues after every other error.
 func TestRun(t *testing.T) {
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	gone, refused := apierrors.NewGenericServerResponse(404, "list", resource, "", "404 page not found", 0, true), apierrors.NewForbidden(resource, "", nil)
 	cases := map[string]struct {
 		reason  string
-		answers []error // To one list after the other; then the context ends.
+		answers []error // To the lists in sequence; then the context ends.
 		want    bool
 		lists   int
 	}{
@@ -46,11 +46,11 @@ func TestRun(t *testing.T) {
 					}
 					return nil, tc.answers[lists-1]
 				},
-				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, refused }, // A list is tried then.
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, refused }, // A list follows.
 			}
 			pauses := wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 1}
 			r := cache.NewReflectorWithOptions(from, &corev1.ConfigMap{}, cache.NewStore(cache.MetaNamespaceKeyFunc), cache.ReflectorOptions{Backoff: &pauses})
-			if diff := cmp.Diff(tc.want, Run(ctx, r, pauses, pauses)); diff != "" {
+			if diff := cmp.Diff(tc.want, Run(ctx, "", r, pauses, pauses)); diff != "" {
 				t.Errorf("%s\nRun(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if lists != tc.lists {

@@ -1,10 +1,9 @@
-// Package rescue keeps what others wrote from taking the process down: work on it that
-// panics ends alone, with an error that its reports can show.
+// Package rescue keeps a panic over the data of users from ending the process. Only the work on that data ends, with an
+// error for its reports.
 //
-// A panic is a mistake of ours that somebody's data has found. It is counted each time,
-// and logged with its stack once an hour for each place in the code: whoever sends such
-// data again and again does not fill the log. It does not help against a stack that
-// overflows, or memory that ends: what comes in is bounded for that.
+// A panic is a bug in Refract that certain data triggers. Each panic is counted. It is logged with its stack once an
+// hour for each place in the code, so that repeated data does not fill the log. The package does not help against a
+// stack overflow or a lack of memory; bounds on all input prevent these.
 package rescue
 
 import (
@@ -25,34 +24,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// PanicError is the error that a panic has become. It does not say what the panic said, which
-// may quote what who reads the error may not: that is for the log.
+// PanicError is the error of a panic. It does not contain the message of the panic, which may quote data that the
+// readers of the error may not read. The message is in the log.
 type PanicError struct {
-	// Work is what was done, as "reading a copy".
+	// Work is the work that panicked, such as "reading a copy".
 	Work string
 }
 
-// Error says it to whoever reads a status.
+// Error returns the text for reports.
 func (p *PanicError) Error() string {
 	return p.Work + ": Refract stumbled over what it was given; that is a mistake in Refract, which its log tells of"
 }
 
-// Is reports whether an error is, or wraps, a [PanicError]: it has been logged.
+// Is reports whether an error is, or wraps, a [PanicError]. Such an error has been logged.
 func Is(err error) bool { return errors.As(err, new(*PanicError)) }
 
-// To is deferred by work on what others wrote. It makes a panic the error that err points
-// to, logs it with these keys and values, and counts it. Without a panic it does nothing.
-// The work is a constant: it is a label of the metric.
+// To must be deferred by work on the data of users. It turns a panic into the error that err points to, logs it with
+// these keys and values, and counts it. Without a panic it does nothing. The work must be a constant, because it is a
+// label of the metric.
 func To(err *error, log logr.Logger, work string, keysAndValues ...any) {
 	if reason := recover(); reason != nil {
 		*err = note(log, work, reason, keysAndValues...)
 	}
 }
 
-// Libraries has goroutines that are not ours rescued, too, of which client-go has many: those
-// that decode watches, and those that call our handlers. Each goes on as its library says
-// (a watch begins anew), and the log is told. What controller-runtime rescues is counted
-// with the others. It is for the whole process, and to be called before anything begins.
+// Libraries also rescues goroutines of libraries. client-go has many: they decode watches, and call handlers of
+// Refract. After a panic, each goroutine continues as its library defines (a watch starts again), and the panic is
+// logged. Panics that controller-runtime rescues are counted, too. Libraries changes the whole process, and must be
+// called before other goroutines start.
 func Libraries(log logr.Logger) {
 	utilruntime.ReallyCrash = false                                                                //nolint:reassign // It is made for that.
 	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, reason any) { //nolint:reassign // The same.
@@ -72,23 +71,23 @@ func init() { //nolint:gochecknoinits // The registry is that of the process.
 }
 
 const (
-	// mostReason bounds what is logged of a panic beside the stack, in bytes.
+	// mostReason is the maximum size of the logged message of a panic, without the stack, in bytes.
 	mostReason = 300
-	// loggedAgain is when the same place is logged once more.
+	// loggedAgain is the time until the same place is logged again.
 	loggedAgain = time.Hour
 )
 
-// logged says when each place was logged last. There are no more than the code has lines.
+// logged has the time of the last log line for each place. It has at most as many entries as the code has lines.
 var logged = struct {
 	sync.Mutex
 	at map[string]time.Time
 }{at: map[string]time.Time{}}
 
-// rescued is how many panics there were.
+// rescued is the number of panics.
 var rescued atomic.Int64
 
-// Count returns how many panics there were since the process began. Where one must not
-// happen, as in tests of what others wrote, it tells one that was made an error from none.
+// Count returns the number of panics since the start of the process. In tests, where no panic may happen, it reveals
+// panics that became errors.
 func Count() int { return int(rescued.Load()) }
 
 func note(log logr.Logger, work string, reason any, keysAndValues ...any) *PanicError {
@@ -105,7 +104,7 @@ func note(log logr.Logger, work string, reason any, keysAndValues ...any) *Panic
 	return &PanicError{work}
 }
 
-// isNew reports whether a place is to be logged.
+// isNew reports whether a place must be logged.
 func isNew(place string) bool {
 	logged.Lock()
 	defer logged.Unlock()
@@ -117,7 +116,7 @@ func isNew(place string) bool {
 	return true
 }
 
-// origin returns the place of the panic that is being recovered from.
+// origin returns the place of the panic that is being recovered.
 func origin() string {
 	const most = 64
 	callers := make([]uintptr, most)

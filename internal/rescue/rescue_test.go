@@ -13,7 +13,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// counted returns how many panics of a kind of work were counted.
+// counted returns the number of counted panics of a kind of work.
 func counted(t *testing.T, work string) float64 {
 	t.Helper()
 	m := &dto.Metric{}
@@ -71,8 +71,7 @@ func TestTo(t *testing.T) {
 	}
 }
 
-// TestLibraries: a goroutine of client-go that panics does not end the process, and is
-// counted and logged as our own.
+// TestLibraries checks that a panic in a goroutine of client-go does not end the process, and is counted and logged.
 func TestLibraries(t *testing.T) {
 	crash, handlers := utilruntime.ReallyCrash, utilruntime.PanicHandlers
 	t.Cleanup(func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = crash, handlers }) //nolint:reassign // As it was.

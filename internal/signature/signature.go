@@ -1,4 +1,4 @@
-// Package signature verifies signatures of images, as cosign and `make dist` make them with a key pair.
+// Package signature verifies signatures of images in the format of cosign and `make dist`, made with a key pair.
 package signature
 
 import (
@@ -15,14 +15,15 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
 
-// signedAs is the name of the image that is signed. An image has the same digest in each registry, so the payload names none.
+// signedAs is the name of the image in the payload. The payload contains no real registry, because an image has the
+// same digest in each registry.
 const signedAs = "registry.invalid/refract"
 
-// Longest is how many bytes a key or a signature may have.
+// Longest is the maximum size of a key or a signature, in bytes.
 const Longest = 64 << 10
 
-// Verify returns an error unless the signature is one of the image's digest by the owner of the public key, which is PEM. The signature is
-// base64, of the payload that [Payload] returns. An image without a digest is an error: what its tag names can change.
+// Verify returns an error unless sig signs the digest of the image with the private key of publicKey. publicKey is PEM;
+// sig is the base64 form of a signature of [Payload]. An image without a digest is an error, because a tag can change.
 func Verify(image string, publicKey, sig []byte) error {
 	_, digest, ok := strings.Cut(image, "@")
 	if !ok {
@@ -53,7 +54,7 @@ func Verify(image string, publicKey, sig []byte) error {
 	return nil
 }
 
-// Payload returns what is signed of an image: the simple signing format of cosign.
+// Payload returns the signed text for a digest: the simple signing format of cosign.
 func Payload(digest string) ([]byte, error) {
 	image, err := name.NewDigest(signedAs+"@"+digest, name.StrictValidation)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"refract.dev/tree"
 )
 
-// nowhere stands in an address for the namespace of what has none.
+// nowhere stands for the namespace in the address of a cluster-scoped object.
 const nowhere = "-"
 
-// objectAddress is that of the page of an object.
+// objectAddress returns the address of an object's page.
 func objectAddress(kind schema.GroupKind, namespace, name string) string {
 	return "/object/" + url.PathEscape(kind.String()) + "/" + namespaced(namespace, name)
 }
 
-// policyAddress is that of the page of a policy; empty if Refract itself has made a change.
+// policyAddress returns the address of a policy's page; empty for a change by Refract itself.
 func policyAddress(ref *tree.Policy) string {
 	if ref.Kind == "" {
 		return ""
@@ -32,7 +32,7 @@ func namespaced(namespace, name string) string {
 	return url.PathEscape(namespace) + "/" + url.PathEscape(name)
 }
 
-// namespaceIn is the namespace that stands in an address.
+// namespaceIn returns the namespace for a segment of an address.
 func namespaceIn(text string) string {
 	if text == nowhere {
 		return ""
@@ -40,7 +40,7 @@ func namespaceIn(text string) string {
 	return text
 }
 
-// kindIn is the kind that stands in an address.
+// kindIn returns the kind for a segment of an address.
 func kindIn(text string) schema.GroupKind {
 	kind, group, _ := strings.Cut(text, ".")
 	return schema.GroupKind{Group: group, Kind: kind}

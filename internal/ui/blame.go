@@ -12,30 +12,30 @@ import (
 	"refract.dev/tree"
 )
 
-// What a page shows of one object at most. An API server takes objects of 1.5 MiB.
+// Bounds for the content of one object on a page. An API server accepts objects of 1.5 MiB.
 const (
 	mostLines  = 5000
 	mostLine   = 1000 // Bytes.
-	mostAuthor = 300  // Bytes of what is said beside a line.
+	mostAuthor = 300  // Bytes of the author beside a line.
 )
 
-// line is a line of an object and who made it what it is.
+// line is a line of an object with its author.
 type line struct {
 	Number int
 	Text   string
-	// Who is behind it; empty for what is as on the hub.
+	// Who names the author of the line; empty for a line with the content of the hub.
 	Who string
-	// Address is that of the policy.
+	// Address is the address of the author's page, if the author is a policy.
 	Address string
-	// Began is whether the line before has another author.
+	// Began reports whether the previous line has another author.
 	Began bool
-	// Differs is whether the other side has something else there.
+	// Differs reports whether the line differs on the other side of a comparison.
 	Differs bool
 
 	place string
 }
 
-// linesOf returns an object as YAML, line by line, and how many lines are left out.
+// linesOf returns an object as lines of YAML, and the number of lines that are left out.
 func linesOf(object map[string]any, changes []tree.Change) (lines []line, more int, err error) {
 	var text bytes.Buffer
 	e := yaml.NewEncoder(&text)
@@ -57,7 +57,7 @@ func linesOf(object map[string]any, changes []tree.Change) (lines []line, more i
 			return lines, bytes.Count(text.Bytes(), []byte("\n")) - mostLines, nil
 		}
 		if is, begins := places[i+1]; begins {
-			place = is // What follows is the rest of its text.
+			place = is // The next lines without a place of their own continue this one.
 		}
 		l := line{Number: i + 1, Text: shortened(t), place: place}
 		if by := authorOf(changes, place); by != nil {
@@ -69,7 +69,7 @@ func linesOf(object map[string]any, changes []tree.Change) (lines []line, more i
 	return lines, 0, nil
 }
 
-// shortened is a line that a page can hold.
+// shortened returns a line of at most mostLine bytes, and the number of bytes that follow.
 func shortened(text string) string {
 	if len(text) <= mostLine {
 		return text
@@ -81,7 +81,8 @@ func shortened(text string) string {
 	return fmt.Sprintf("%s… (%d bytes more)", text[:cut], len(text)-cut)
 }
 
-// placesOf fills in the JSON pointer of what begins on each line: of several things the innermost that has a name of its own there.
+// placesOf stores the JSON pointer of the value that begins on each line. If several begin on a line, the innermost
+// with its own key counts.
 func placesOf(n *yaml.Node, at string, places map[int]string) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -103,7 +104,8 @@ func placesOf(n *yaml.Node, at string, places map[int]string) {
 	}
 }
 
-// authorOf returns who made the last change of what is at a place in the end, or of something around it; nil if nobody did.
+// authorOf returns the author of the last change of the value at a place, or of an enclosing value; nil without a
+// change.
 func authorOf(changes []tree.Change, place string) *tree.Author {
 	for i, at := range tree.Trace(changes, place, len(changes)).Touches() {
 		if tree.Covers(changes[i].Path, at) {
@@ -113,7 +115,7 @@ func authorOf(changes []tree.Change, place string) *tree.Author {
 	return nil
 }
 
-// compare marks what is different in two objects.
+// compare marks the lines that differ between two objects.
 func compare(a, b []line) {
 	text := func(lines []line) map[string]string {
 		all := make(map[string]string, len(lines))

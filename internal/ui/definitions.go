@@ -7,29 +7,29 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/internal/offline/crd"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/conversion/crd"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
 )
 
-// definitionsPage is what the seventh page shows.
+// definitionsPage is the data of the page "Custom resources".
 type definitionsPage struct {
 	Definitions []definitionRow
 	Problems    []string
 	Tried       *tried
-	Text        string // The object that was tried, as it was written.
+	Text        string // The object to convert, as the user wrote it.
 }
 
-// definitionRow is a CustomResourceDefinition and how its objects are converted.
+// definitionRow is a CustomResourceDefinition and the conversion of its objects.
 type definitionRow struct {
 	Name, Kind string
 	Versions   []string
 	Stored     string
-	Policy     string // Empty if nothing converts it.
+	Policy     string // Empty if no policy converts it.
 	Text       string // The policy as YAML.
 }
 
-// tried is what an object is in every other version.
+// tried is the result of converting an object to every other version.
 type tried struct {
 	Problems []string
 	Results  []triedVersion
@@ -42,7 +42,8 @@ type triedVersion struct {
 	Err     string
 }
 
-// definitions returns the definitions with several versions; of an object, what becomes of it in each of them.
+// definitions returns the definitions with several versions. If text has an object, it also returns the conversions of
+// the object.
 func (s *Snapshot) definitions(text string) *definitionsPage {
 	definitions, problems := crd.Compile(definitionsIn(s.documents))
 	policies, report, more := crd.CompilePolicies(policiesIn(s.documents), definitions)
@@ -118,7 +119,7 @@ func try(text string, policies []crd.Policy, definitions []crd.Definition) *trie
 		}
 	}
 	if len(matched.Objects) == 0 {
-		is.Problems = append(is.Problems, "there is no object of one of these definitions in it")
+		is.Problems = append(is.Problems, "the text has no object of these definitions")
 	}
 	return is
 }

@@ -10,26 +10,27 @@ import (
 	"slices"
 	"strings"
 
-	"refract.dev/internal/offline/diff"
-	"refract.dev/internal/offline/explain"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/diff"
+	"refract.dev/fleet/offline/explain"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/internal/output"
 )
 
-// mostFile is how many bytes of details a file has: one that is sent along with a pull request is to be under 1 MB.
+// mostFile bounds the details in a file, in bytes, so that the whole file is under 1 MB and can be attached to a pull
+// request.
 const mostFile = 900_000
 
-// file is a page that needs nothing else: no server, no script, and no request.
+// file is a self-contained page: it needs no server, no script and no request.
 type file struct {
 	Title  string
 	Style  template.CSS
-	Policy string // Of contents, which lets in nothing but the style.
+	Policy string // The content security policy, which allows only the style.
 	Data   any
 
 	template string
 }
 
-// Body is what the file is about.
+// Body returns the content of the file.
 func (f *file) Body() (template.HTML, error) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, f.template, f.Data); err != nil {
@@ -54,7 +55,7 @@ func (f *file) write(w io.Writer) error {
 	return err
 }
 
-// diffFile is a change and what it does.
+// diffFile is a change and its effect.
 type diffFile struct {
 	Summary  string
 	Same     bool
@@ -71,7 +72,7 @@ type diffGroup struct {
 	Left    bool // Whether the details are left out.
 }
 
-// unifiedLine is a line of a unified diff, and whether it is added, removed or about others.
+// unifiedLine is a line of a unified diff. Kind is added, removed, about for headers, or empty.
 type unifiedLine struct{ Kind, Text string }
 
 type diffRollout struct {
@@ -79,8 +80,8 @@ type diffRollout struct {
 	Lines   []string
 }
 
-// WriteDiff writes a change as a file that a browser shows from disk. It is under 1 MB: where there is more, details are left out, and it says
-// so.
+// WriteDiff writes a change as a file that a browser shows from disk. The file is under 1 MB: details beyond that are
+// left out, and the file names the omission.
 func WriteDiff(w io.Writer, d *diff.Diff) error {
 	is := &diffFile{Summary: d.Totals.String(), Same: d.Same()}
 	room := mostFile
@@ -90,7 +91,7 @@ func WriteDiff(w io.Writer, d *diff.Diff) error {
 			room -= weight(line)
 		}
 		if room < mostFile/2 {
-			is.Notes = append(is.Notes, fmt.Sprintf("%d more groups go out wave by wave; refract diff tells of them", len(d.Rollouts)-i))
+			is.Notes = append(is.Notes, fmt.Sprintf("%d more groups roll out wave by wave; refract diff shows them", len(d.Rollouts)-i))
 			break
 		}
 		is.Rollouts = append(is.Rollouts, diffRollout{heading, lines})
@@ -98,7 +99,7 @@ func WriteDiff(w io.Writer, d *diff.Diff) error {
 	for i := range d.Notes {
 		note := d.Notes[i].String()
 		if room -= weight(note); room < mostFile/4 {
-			is.Notes = append(is.Notes, fmt.Sprintf("%d more notes are left out; refract diff has them", len(d.Notes)-i))
+			is.Notes = append(is.Notes, fmt.Sprintf("%d more notes are left out; refract diff shows them", len(d.Notes)-i))
 			break
 		}
 		is.Notes = append(is.Notes, note)
@@ -128,10 +129,10 @@ func WriteDiff(w io.Writer, d *diff.Diff) error {
 		}
 		is.Groups = append(is.Groups, g)
 	}
-	return (&file{Title: "What a change does", template: "difffile", Data: is}).write(w)
+	return (&file{Title: "Effects of a change", template: "difffile", Data: is}).write(w)
 }
 
-// weight is how many bytes a text takes in a file, with what is around it.
+// weight returns the number of bytes that a text and its markup take in a file.
 func weight(text string) int {
 	const around = 40
 	return around + len(template.HTMLEscapeString(plain(text)))
@@ -154,32 +155,32 @@ func unifiedLines(text string) []unifiedLine {
 	return lines
 }
 
-// renderFile is what clusters get.
+// renderFile is the rendered content for each cluster.
 type renderFile struct {
 	Summary string
 	Columns []column
 	Rows    []renderRow
-	More    int // Objects of which the contents are left out.
+	More    int // Objects whose contents are left out.
 }
 
 type renderRow struct {
 	*row
 
-	Runs     []run // Cells of one colour and state, one after the other.
+	Runs     []run // Adjacent cells with the same color and state.
 	Contents []content
 	Remarks  []remark
 	Left     bool
 }
 
-// run is columns that are the same.
+// run is a sequence of adjacent columns with equal cells.
 type run struct {
 	cell
 
 	Text string // A character for each column.
 }
 
-// WriteRender writes what clusters get as a file that a browser shows from disk. It is under 1 MB, as that of [WriteDiff], for 1,000 objects
-// on 100 clusters.
+// WriteRender writes the rendered objects of each cluster as a file that a browser shows from disk. The file for 1,000
+// objects on 100 clusters is under 1 MB, like that of [WriteDiff].
 func WriteRender(w io.Writer, e *render.Evaluation) error {
 	m := newMatrix(e).with(nil, false)
 	columns := make([]int, len(m.clusters))
@@ -222,10 +223,10 @@ func WriteRender(w io.Writer, e *render.Evaluation) error {
 		}
 		is.Rows = append(is.Rows, row)
 	}
-	return (&file{Title: "What clusters get", template: "renderfile", Data: is}).write(w)
+	return (&file{Title: "Content of the clusters", template: "renderfile", Data: is}).write(w)
 }
 
-// runs brings together cells beside each other that are the same.
+// runs combines adjacent equal cells.
 func runs(r *row, groups [][]int) (all []run) {
 	for _, g := range groups {
 		c := r.cells[g[0]]
@@ -247,7 +248,7 @@ func runs(r *row, groups [][]int) (all []run) {
 	return all
 }
 
-// explainFile is why clusters get what they get of one object.
+// explainFile explains the content of one object on each cluster.
 type explainFile struct {
 	About     string
 	Remarks   []remark
@@ -264,8 +265,8 @@ type explainGroup struct {
 	Why    string
 }
 
-// WriteExplain writes why each cluster gets what it gets of an object as a file that a browser shows from disk: the object of each content with who
-// made each line.
+// WriteExplain writes an explanation of an object's content on each cluster, as a file that a browser shows from disk.
+// For each distinct content it shows the object with the author of each line.
 func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error {
 	is := &explainFile{About: x.Object.String()}
 	for _, f := range x.Errors {
@@ -288,7 +289,7 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 		side := sideOf(&row{outcome: o}, g.Clusters[0])
 		group.Why = side.Why
 		if room -= group.weight(); room < 0 {
-			group.Fields, group.Rules = nil, []string{"The rules and values are left out, as the file would be over 1 MB; refract explain has them."}
+			group.Fields, group.Rules = nil, []string{"The rules and values are left out, as the file would be over 1 MB; refract explain shows them."}
 		}
 		for j := range side.Lines {
 			if room -= 120 + weight(side.Lines[j].Text) + len(side.Lines[j].Who); room < 0 {
@@ -299,7 +300,7 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 		}
 		is.Groups = append(is.Groups, group)
 	}
-	for i := range is.Groups { // A policy has no page in a file.
+	for i := range is.Groups { // A file has no pages of policies to link to.
 		for j := range is.Groups[i].Lines {
 			is.Groups[i].Lines[j].Address = ""
 		}
@@ -312,7 +313,7 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 	return (&file{Title: x.Object.String(), template: "explainfile", Data: is}).write(w)
 }
 
-// weight is how many bytes the rules and values take.
+// weight returns the number of bytes that the rules and values take.
 func (g *explainGroup) weight() (bytes int) {
 	for _, f := range g.Fields {
 		bytes += weight(f.Path)
@@ -326,7 +327,7 @@ func (g *explainGroup) weight() (bytes int) {
 	return bytes
 }
 
-// rulesText says what became of each rule.
+// rulesText describes the result of each rule.
 func rulesText(g *explain.Group) (texts []string) {
 	for i := range g.Policies {
 		p := &g.Policies[i]

@@ -13,20 +13,20 @@ import (
 	"refract.dev/internal/output"
 )
 
-// How much of the fleet one page shows.
+// The size of the part of the fleet that one page shows.
 const (
 	pageRows    = 50
 	pageColumns = 30
 )
 
-// filter is what of the fleet is shown, as an address says it.
+// filter selects the part of the fleet that a page shows. Its fields are the parameters of an address.
 type filter struct {
 	Namespace, Kind, Policy, Clusters, State, Text string
 
-	rows, columns int  // The first ones of the page.
-	each          bool // Whether clusters that are alike stand each by itself.
+	rows, columns int  // The first row and column of the page.
+	each          bool // Whether clusters with equal cells have separate columns.
 	selector      labels.Selector
-	Problem       string // What is wrong with the address.
+	Problem       string // The error in the address, if any.
 }
 
 func filterOf(q url.Values) *filter {
@@ -43,10 +43,10 @@ func filterOf(q url.Values) *filter {
 	return f
 }
 
-// Single reports whether every cluster has a column of its own.
+// Single reports whether every cluster has its own column.
 func (f *filter) Single() bool { return f.each }
 
-// address is that of the page with a filter, from some row and column on.
+// address returns the address of the page with this filter that starts at a row and a column.
 func (f *filter) address(row, column int) string {
 	q := url.Values{}
 	for key, value := range map[string]string{"ns": f.Namespace, "kind": f.Kind, "policy": f.Policy, "l": f.Clusters, "state": f.State, "q": f.Text} {
@@ -69,7 +69,7 @@ func (f *filter) address(row, column int) string {
 	return "/?" + q.Encode()
 }
 
-// fleetPage is what the first page shows.
+// fleetPage is the data of the page "Fleet".
 type fleetPage struct {
 	Filter                       *filter
 	Namespaces, Kinds, Policies  []string
@@ -80,7 +80,7 @@ type fleetPage struct {
 	Clusters, AllClusters, Alike int
 	Copies                       int
 	Counts                       []stateCount
-	Up, Down, Left, Right        string // Addresses; empty where there is no more.
+	Up, Down, Left, Right        string // Addresses; empty at an edge of the table.
 	Span                         string
 	Each                         string
 }
@@ -91,7 +91,7 @@ type stateCount struct {
 	Address string
 }
 
-// column is clusters that are alike in all rows shown.
+// column is a group of clusters with equal cells in all visible rows.
 type column struct {
 	Names []string
 }
@@ -103,7 +103,7 @@ func (c *column) Title() string {
 	return fmt.Sprintf("%s +%d", c.Names[0], len(c.Names)-1)
 }
 
-// Hint names the clusters, if they are not too many.
+// Hint names the clusters, at most 20 of them.
 func (c *column) Hint() string {
 	const few = 20
 	if len(c.Names) <= few {
@@ -118,11 +118,11 @@ type fleetRow struct {
 	Cells []fleetCell
 }
 
-// fleetCell is a cell in words: there are many, and a template asks for each field of each.
+// fleetCell is a cell as text. It has few fields, because a page has many cells and a template evaluates each field.
 type fleetCell struct {
 	Class, Address string
-	Label          string // For who does not see it.
-	Text           string // Empty if there is nothing.
+	Label          string // For screen readers.
+	Text           string // Empty for an absent copy.
 }
 
 func cellOf(c cell, address string) fleetCell {
@@ -133,7 +133,7 @@ func cellOf(c cell, address string) fleetCell {
 	return is
 }
 
-// Letter names the content in the row: A for the most frequent one.
+// Letter returns the label of the content within the row: A for the most frequent one.
 func (c cell) Letter() string {
 	switch {
 	case c.variant == none:
@@ -145,10 +145,10 @@ func (c cell) Letter() string {
 	}
 }
 
-// colors is how many colours of contents there are.
+// colors is the number of colors for contents.
 const colors = 10
 
-// Color is the class of the content's colour.
+// Color returns the CSS class of the content's color.
 func (c cell) Color() string {
 	if c.variant == none {
 		return "v-"
@@ -158,7 +158,7 @@ func (c cell) Color() string {
 
 func (c cell) State() state { return c.state }
 
-// page returns what a filter leaves of the fleet.
+// page returns the part of the fleet that a filter selects.
 func (m *matrix) page(f *filter) *fleetPage {
 	p := &fleetPage{Filter: f, AllObjects: len(m.rows), AllClusters: len(m.clusters)}
 	p.Namespaces, p.Kinds, p.Policies = m.namespaces, m.kinds, m.policies
@@ -180,7 +180,7 @@ func (m *matrix) page(f *filter) *fleetPage {
 	return p
 }
 
-// choices fills in what can be chosen.
+// choices fills in the values that a user can filter by.
 func (m *matrix) choices() {
 	namespaces, kinds, policies := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range m.rows {
@@ -193,7 +193,8 @@ func (m *matrix) choices() {
 	m.namespaces, m.kinds, m.policies = sortedKeys(namespaces), sortedKeys(kinds), sortedKeys(policies)
 }
 
-// leave returns the rows and columns that the filter leaves: clusters by text only if no object has it.
+// leave returns the rows and columns that the filter selects. The search text selects clusters only if no object
+// matches it.
 func (f *filter) leave(m *matrix, columns []int) (rows []*row, left []int) {
 	text := strings.ToLower(f.Text)
 	var named []int
@@ -256,7 +257,7 @@ func (p *fleetPage) count(rows []*row, columns []int) {
 	}
 }
 
-// fold brings together clusters that are the same in all rows, in the order of the first of each.
+// fold groups clusters with equal cells in all rows. Groups have the order of their first clusters.
 func fold(rows []*row, columns []int, each bool) (groups [][]int) {
 	if each {
 		for _, c := range columns {
@@ -282,7 +283,7 @@ func fold(rows []*row, columns []int, each bool) (groups [][]int) {
 	return groups
 }
 
-// cut takes the part of the fleet that the page shows.
+// cut selects the part of the fleet that the page shows.
 func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
 	f := p.Filter
 	f.rows, f.columns = within(f.rows, len(rows), pageRows), within(f.columns, len(groups), pageColumns)
@@ -320,7 +321,7 @@ func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
 	p.Each = other.address(0, 0)
 }
 
-// within is a first row or column that there is, at which a page begins.
+// within returns the first row or column of the page that contains the given one, limited to the existing ones.
 func within(first, all, page int) int {
 	return max(0, min(first, all-1)) / page * page
 }
@@ -332,7 +333,7 @@ func span(first, count int) string {
 	return fmt.Sprintf("%d–%d", first+1, first+count)
 }
 
-// Summary says in words how much is shown.
+// Summary describes the size of the selection in words.
 func (p *fleetPage) Summary() string {
 	text := fmt.Sprintf("%s on %s", output.Count(p.Objects, "object", "objects"), output.Count(p.Clusters, "cluster", "clusters"))
 	if p.Alike < p.Clusters {

@@ -12,15 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/status"
 )
 
-// How soon what a hub says is shown, and how often at most; and how often policies and objects are read again.
+// The delay between an event of the hub and the page, which also bounds the rate of updates, and the intervals for
+// reading policies and objects again: the shortest after a change, and the longest without one.
 const (
 	settles   = 100 * time.Millisecond
 	readAgain = 3 * time.Second
 	readLate  = time.Minute
-	// readTimeout is how long reading all of a hub may take.
+	// readTimeout bounds the time for reading the whole hub.
 	readTimeout = 2 * time.Minute
 )
 
@@ -34,14 +35,15 @@ type follower struct {
 	members  map[types.UID]*corev1alpha1.FederatedCluster
 	snapshot *Snapshot
 	wake     chan struct{}
-	stale    bool // Whether policies or objects may be others by now.
-	heard    bool // Whether it was ever said what is on clusters.
+	stale    bool // Whether policies or objects may have changed since they were read.
+	heard    bool // Whether the hub has sent any status yet.
 	ready    func()
 }
 
-// Follow shows what a hub says until ctx ends: what is on clusters as it happens, and policies and objects, which read
-// reads, soon after they have changed. It calls ready when there is something to show. Its error is that of the first
-// time that something cannot be read; later ones are those of a hub that is away, which comes back.
+// Follow shows the state of a hub until ctx ends. It shows reports from clusters as they arrive, and policies and
+// objects, which the function read returns, soon after a change. It calls ready when the first state is available. It
+// returns an error if the first read or the first watch fails, and when ctx ends. Later errors are logged and retried,
+// because an unreachable hub comes back.
 func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func(context.Context) (*Input, error), ready func()) error {
 	f := &follower{
 		server: server, read: read, wake: make(chan struct{}, 1),
@@ -62,12 +64,12 @@ func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func
 			stop()
 			return err
 		}
-		f.server.log.Info("Cannot follow the hub; what is shown may be old", "error", err.Error())
+		f.server.log.Info("Cannot follow the hub; the pages may be out of date", "error", err.Error())
 		rest(ctx, readAgain)
 	}
 }
 
-// forget forgets what was said of copies, which is about to be said anew. It reports whether anything ever was.
+// forget discards the reported statuses, which the next watch sends again. It reports whether any were ever received.
 func (f *follower) forget() (heard bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +78,7 @@ func (f *follower) forget() (heard bool) {
 	return f.heard
 }
 
-// see takes up what has changed on the hub.
+// see stores the statuses that have changed on the hub.
 func (f *follower) see(events []status.Event) (done bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,20 +113,20 @@ func (f *follower) see(events []status.Event) (done bool, err error) {
 	return false, nil
 }
 
-// decided tells what a report was made of: objects and policies are others if it is.
+// decided returns the inputs of a report as text. If the text changes, objects or policies have changed.
 func decided(o *status.Object) string {
 	return fmt.Sprint(o.Status.ObservedGeneration, o.Status.PlacementHash, o.Status.OverridePolicies, o.Status.Variants)
 }
 
-// again has the server show what is known now, soon.
+// again schedules an update of the page with the present state.
 func (f *follower) again() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // It is about to.
+	default: // An update is already scheduled.
 	}
 }
 
-// show shows what is new, and reads policies and objects again when they may be others.
+// show publishes new states, and reads policies and objects again when they may have changed.
 func (f *follower) show(ctx context.Context) {
 	late := time.NewTicker(readLate)
 	defer late.Stop()
@@ -138,7 +140,7 @@ func (f *follower) show(ctx context.Context) {
 			f.stale = true
 			f.mu.Unlock()
 		case <-f.wake:
-			rest(ctx, settles) // What comes with it.
+			rest(ctx, settles) // Wait for further events of the same change.
 		}
 		f.mu.Lock()
 		stale := f.stale
@@ -151,7 +153,7 @@ func (f *follower) show(ctx context.Context) {
 		if stale {
 			last = time.Now()
 			if err := f.readAll(ctx); err != nil && ctx.Err() == nil {
-				f.server.log.Info("Cannot read the hub; what is shown is what was there before", "error", err.Error())
+				f.server.log.Info("Cannot read the hub; the pages show earlier data", "error", err.Error())
 				time.AfterFunc(readAgain, f.again)
 			}
 		}
@@ -165,7 +167,7 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readAll reads policies and objects, and shows them.
+// readAll reads policies and objects, and publishes them.
 func (f *follower) readAll(ctx context.Context) error {
 	f.mu.Lock()
 	f.stale = false
@@ -189,7 +191,7 @@ func (f *follower) readAll(ctx context.Context) error {
 	return err
 }
 
-// publish shows what is known now.
+// publish shows the present state.
 func (f *follower) publish() {
 	f.mu.Lock()
 	statuses, members, is := slices.Collect(maps.Values(f.statuses)), []corev1alpha1.FederatedCluster{}, f.snapshot

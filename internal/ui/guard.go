@@ -11,12 +11,12 @@ import (
 	"strconv"
 )
 
-// guard lets in who knows the token, from a page of this server, and nobody else: other users of the machine can connect to it as
-// well, and a page from elsewhere can have a browser do so, under a name of its own for 127.0.0.1.
+// guard admits only requests with the token from a page of this server. Other users of the machine can also connect to
+// the server, and a foreign web page can make a browser connect to it, under a DNS name that resolves to 127.0.0.1.
 type guard struct {
 	token  string
-	hosts  []string // What may stand in the header Host.
-	cookie string   // The name of the cookie: servers on other ports have their own.
+	hosts  []string // The allowed values of the header Host.
+	cookie string   // The name of the cookie. It contains the port, because servers on other ports have their own cookie.
 }
 
 func newGuard(address net.Addr) *guard {
@@ -31,21 +31,21 @@ func newGuard(address net.Addr) *guard {
 	}
 }
 
-// newToken returns 256 bits that nobody can guess.
+// newToken returns 256 random bits.
 func newToken() string {
 	b := make([]byte, 32)
 	rand.Read(b)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// tokenParameter is where an address has the token, once.
+// tokenParameter is the parameter of the first address that has the token.
 const tokenParameter = "token"
 
-// policy of contents: nothing but what this server has.
+// contentPolicy is the Content-Security-Policy of all pages: only content from this server.
 const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// protect answers for next where somebody may not ask.
+// protect returns a handler that rejects requests without access, and passes the others to next.
 func (g *guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -72,7 +72,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
-// own reports whether a request comes from a page of this server, or from nobody's.
+// own reports whether a request comes from a page of this server, or directly from the user.
 func (g *guard) own(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin != "" && origin != "http://"+r.Host {
@@ -81,12 +81,13 @@ func (g *guard) own(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
 		return true
-	default: // A link from elsewhere may lead here, and the cookie does not come with it.
+	default: // A link on a foreign page may lead here, because the browser does not send the cookie with it.
 		return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 	}
 }
 
-// exchange puts the token of an address into a cookie, so that it is not in the history or copied along with an address.
+// exchange stores the token of an address in a cookie, so that the token is neither in the history nor in a copied
+// address.
 func (g *guard) exchange(w http.ResponseWriter, r *http.Request, given string) {
 	if !same(given, g.token) {
 		refuse(w)
@@ -97,14 +98,15 @@ func (g *guard) exchange(w http.ResponseWriter, r *http.Request, given string) {
 	q := r.URL.Query()
 	q.Del(tokenParameter)
 	to := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
-	// A browser that was led here by something else does not send the cookie along with a redirect; with what this page leads to it does.
+	// A browser that a foreign page led here would not send the cookie after a redirect. It does send it after a link
+	// on this page.
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err := templates.ExecuteTemplate(w, "entrance", to.RequestURI()); err != nil {
-		return // The browser has gone.
+		return // The browser has closed the connection.
 	}
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// refuse tells nothing.
+// refuse rejects a request without giving a reason.
 func refuse(w http.ResponseWriter) { http.Error(w, "forbidden", http.StatusForbidden) }

@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/status"
-	"refract.dev/release"
+	"refract.dev/fleet/policy/rollout"
+	"refract.dev/fleet/status"
 	"refract.dev/tree"
 )
 
-// rolloutsPage is what the fourth page shows.
+// rolloutsPage is the data of the page "Rollouts".
 type rolloutsPage struct {
 	Live      bool
-	Under     []rolloutRow // Under way, or waiting.
+	Under     []rolloutRow // In progress or waiting.
 	Stopped   []rolloutRow
 	Completed int
 }
 
-// rolloutRow is how far a change has come.
+// rolloutRow is the progress of a rollout.
 type rolloutRow struct {
 	Object, Address string
 	Phase, Message  string
@@ -30,16 +30,16 @@ type rolloutRow struct {
 	Target, Good    string
 	Waves           []waveRow
 	Failed          []string
-	Command         string // What somebody may do about it.
+	Command         string // The command that a user can run to continue it.
 }
 
 type waveRow struct {
 	Name                   string
 	Clusters, Done, Failed int32
-	Share                  int // Of those that are done, in percent.
+	Share                  int // Clusters that are done, in percent.
 }
 
-// rollouts returns what is under way.
+// rollouts returns the rollouts: those in progress, those that stopped, and the number of completed ones.
 func (s *Snapshot) rollouts() *rolloutsPage {
 	p := &rolloutsPage{Live: s.Live}
 	for _, r := range s.fleet.rows {
@@ -47,10 +47,10 @@ func (s *Snapshot) rollouts() *rolloutsPage {
 			continue
 		}
 		is := rolloutOf(r.reported, r.Address())
-		switch rollout := r.reported.Status.Rollout; {
-		case release.Stopped(rollout):
+		switch progress := r.reported.Status.Rollout; {
+		case rollout.Stopped(progress):
 			p.Stopped = append(p.Stopped, is)
-		case rollout.Phase == refractv1alpha1.RolloutComplete:
+		case progress.Phase == refractv1alpha1.RolloutComplete:
 			p.Completed++
 		default:
 			p.Under = append(p.Under, is)
@@ -82,7 +82,7 @@ func rolloutOf(o *status.Object, address string) rolloutRow {
 	}
 	switch {
 	case s.Awaits == "":
-	case release.Stopped(s):
+	case rollout.Stopped(s):
 		is.Command = "refract rollout resume " + o.String()
 	default:
 		is.Command = "refract rollout approve " + o.String()
@@ -99,7 +99,7 @@ func revisionText(r *refractv1alpha1.Revision) string {
 	return text
 }
 
-// clustersPage is what the fifth page shows.
+// clustersPage is the data of the page "Clusters".
 type clustersPage struct {
 	Live     bool
 	Clusters []memberRow
@@ -109,14 +109,14 @@ type clustersPage struct {
 type memberRow struct {
 	Name, Address          string
 	Labels, Taints         []string
-	Known                  bool // Whether a hub says more than that it is there.
+	Known                  bool // Whether the hub reports its state.
 	Right, Leaving         bool
 	Copies, Synced, Failed int
 	Age                    string
 	Problems               []string
 }
 
-// clusters returns the clusters, those that are not right first.
+// clusters returns the clusters, those with problems first.
 func (s *Snapshot) clusters() *clustersPage {
 	p := &clustersPage{Live: s.Live}
 	said := map[string]*status.Cluster{}

@@ -10,42 +10,42 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
-	"refract.dev/internal/status"
-	"refract.dev/release"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/rollout"
+	"refract.dev/fleet/status"
 	"refract.dev/tree"
 )
 
-// state is how it stands with a copy.
+// state is the state of a copy.
 type state uint8
 
-// What a cell of the fleet says.
+// The states of a copy, as cells show them.
 const (
-	absent   state = iota // It does not belong there, and is not there.
-	right                 // It is as it should be, or would be, if nobody knows.
-	waits                 // It is being written, or is not ready yet.
-	failed                // It could not be made or written, or cannot become ready.
-	drifted               // Somebody has changed it there.
-	offline               // The cluster cannot be reached.
-	later                 // It keeps what it has until the turn of its cluster comes.
-	deleting              // It is to go.
-	held                  // The change of its object waits for something, as for an approval.
-	halted                // The change of its object has failed, and goes no further.
-	reverted              // The change of its object has failed, and was taken back.
+	absent   state = iota // There is no copy, and none is desired.
+	right                 // The copy is as desired. Without reports this is assumed.
+	waits                 // The copy is being written or is not ready yet.
+	failed                // The copy could not be rendered or written, or cannot become ready.
+	drifted               // Another writer has changed the copy.
+	offline               // The cluster is unreachable.
+	later                 // The copy keeps its content until the wave of its cluster.
+	deleting              // The copy is being deleted.
+	held                  // The change of its object waits, for example for an approval.
+	halted                // The change of its object failed and was stopped.
+	reverted              // The change of its object failed and was reverted.
 	states
 )
 
-// stateNames are how states are called in addresses and in words.
+// stateNames has the name of each state in addresses, its symbol and its description.
 var stateNames = [states]struct{ name, glyph, words string }{
-	absent:   {"absent", "", "not there"},
+	absent:   {"absent", "", "not placed"},
 	right:    {"right", "✔", "as it should be"},
 	waits:    {"waits", "…", "waits"},
 	failed:   {"failed", "✗", "failed"},
 	drifted:  {"drifted", "≠", "changed on the cluster"},
-	offline:  {"offline", "⌀", "cannot be reached"},
-	later:    {"later", "◷", "its wave is to come"},
-	deleting: {"deleting", "−", "is to go"},
+	offline:  {"offline", "⌀", "unreachable"},
+	later:    {"later", "◷", "waits for its wave"},
+	deleting: {"deleting", "−", "to be deleted"},
 	held:     {"held", "!", "the change waits"},
 	halted:   {"halted", "■", "the change was halted"},
 	reverted: {"reverted", "↺", "the change was reverted"},
@@ -55,43 +55,43 @@ func (s state) Name() string  { return stateNames[s].name }
 func (s state) Glyph() string { return stateNames[s].glyph }
 func (s state) Words() string { return stateNames[s].words }
 
-// cell is an object on a cluster.
+// cell is the state of one object on one cluster.
 type cell struct {
-	variant uint8 // Index of the content among those of the row, the most frequent first; none if there is nothing.
+	variant uint8 // The rank of the content within the row, 0 for the most frequent one; none without content.
 	state   state
 }
 
-// none is the variant of a cell without content, and most the one that stands for all rarer ones.
+// none is the variant of a cell without content. most is the variant of all contents with this rank or a higher one.
 const (
 	none = 255
 	most = 254
 )
 
-// row is an object.
+// row is an object with its cells.
 type row struct {
-	outcome  *render.Outcome // Nil for what only a report knows.
-	reported *status.Object  // Nil if nothing is reported.
+	outcome  *render.Outcome // Nil for an object that exists only in a report.
+	reported *status.Object  // Nil without a report.
 	about    render.Object
 	kind     schema.GroupKind
 	policies []tree.Policy
-	named    []string // The same, as they are written.
-	text     string   // What is looked for.
-	contents []string // By cluster: what tells those of the row apart; empty for none.
+	named    []string // The policies as text.
+	text     string   // The text that a search matches, in lower case.
+	contents []string // By cluster: a key for each distinct content; empty without content.
 	cells    []cell   // By cluster.
 	variants int
 }
 
-// matrix is what the fleet looks like: every object on every cluster.
+// matrix is the state of every object on every cluster.
 type matrix struct {
 	clusters []string
 	labels   []labels.Set
 	index    map[string]int // Of clusters, by name.
 	rows     []*row
-	// What can be chosen, sorted.
+	// The values that a user can filter by, sorted.
 	namespaces, kinds, policies []string
 }
 
-// newMatrix returns what is to be, as the engines have it.
+// newMatrix returns the desired state that the engines compute.
 func newMatrix(e *render.Evaluation) *matrix {
 	m := &matrix{index: make(map[string]int, len(e.Clusters))}
 	for i := range e.Clusters {
@@ -128,8 +128,8 @@ func (m *matrix) newRow(about render.Object, kind schema.GroupKind) *row {
 	}
 }
 
-// with returns the matrix with what reports say that clusters have. It shares the rows on which nothing is reported.
-// Where a hub says what is there, what it says nothing of waits.
+// with returns the matrix with the reported states. Rows without a report are shared with m. If live is true, copies
+// without a report get the state waits.
 func (m *matrix) with(statuses []*status.Object, live bool) *matrix {
 	is := &matrix{clusters: m.clusters, labels: m.labels, index: m.index}
 	reported := make(map[manifest.Identity]*status.Object, len(statuses))
@@ -153,7 +153,7 @@ func (m *matrix) with(statuses []*status.Object, live bool) *matrix {
 			is.rows = append(is.rows, &now)
 		case r.outcome.Gone == "":
 			is.rows = append(is.rows, r)
-		default: // It is nowhere, and asks for nothing.
+		default: // The object is deleted and has no copies.
 		}
 	}
 	for id, o := range reported {
@@ -173,7 +173,7 @@ func objectOf(o *render.Outcome) render.Object {
 	return render.Object{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(), Namespace: c.GetNamespace(), Name: c.GetName()}
 }
 
-// unsaid has what should be there wait until somebody says that it is.
+// unsaid sets the state of desired copies to waits until a report confirms them.
 func (r *row) unsaid() {
 	for i := range r.cells {
 		if r.cells[i].state == right {
@@ -182,14 +182,14 @@ func (r *row) unsaid() {
 	}
 }
 
-// report fills in what is reported.
+// report adds the reported statuses of an object.
 func (r *row) report(o *status.Object, index map[string]int) {
 	r.reported = o
 	r.found(index)
 	r.rank()
 }
 
-// intended fills in what clusters should have.
+// intended fills in the desired contents.
 func (r *row) intended(index map[string]int) {
 	groups := r.outcome.Groups()
 	for g := range groups {
@@ -208,7 +208,7 @@ func (r *row) intended(index map[string]int) {
 	}
 }
 
-// found fills in what clusters have.
+// found fills in the reported contents and states.
 func (r *row) found(index map[string]int) {
 	s := r.reported.Status
 	for i := range s.Clusters {
@@ -226,7 +226,7 @@ func (r *row) found(index map[string]int) {
 	}
 }
 
-// stateOf says how it stands with a copy. None is as it should be whose object has a change that goes no further.
+// stateOf returns the state of a copy. A copy is never right if the change of its object has stopped.
 func stateOf(c *refractv1alpha1.ClusterStatus, s *refractv1alpha1.PropagationStatus) state {
 	switch stopped := stoppedBy(s); {
 	case c.State == refractv1alpha1.StateFailed, c.Readiness == refractv1alpha1.ReadinessFailed:
@@ -246,7 +246,7 @@ func stateOf(c *refractv1alpha1.ClusterStatus, s *refractv1alpha1.PropagationSta
 	}
 }
 
-// stoppedBy returns why the change of an object goes no further; right if none is stopped.
+// stoppedBy returns the reason why the change of an object has stopped; right if it has not.
 func stoppedBy(s *refractv1alpha1.PropagationStatus) state {
 	phase := refractv1alpha1.RolloutComplete
 	if s.Rollout != nil {
@@ -267,13 +267,14 @@ func stoppedBy(s *refractv1alpha1.PropagationStatus) state {
 	return right
 }
 
-// isLater reports whether a cluster keeps what it has until its turn comes.
+// isLater reports whether a cluster keeps its present content until its wave.
 func isLater(s *refractv1alpha1.RolloutStatus, cluster string) bool {
-	under := s != nil && s.Phase != refractv1alpha1.RolloutComplete && !release.Stopped(s)
-	return under && release.Assigned(s, cluster).Name != s.Target.Name
+	under := s != nil && s.Phase != refractv1alpha1.RolloutComplete && !rollout.Stopped(s)
+	return under && rollout.Assigned(s, cluster).Name != s.Target.Name
 }
 
-// rank numbers contents, the most frequent first; of those that are as frequent, that of the first cluster.
+// rank numbers contents by frequency, the most frequent first. Equally frequent contents have the order of their first
+// clusters.
 func (r *row) rank() {
 	type content struct{ first, count int }
 	known := map[string]*content{}

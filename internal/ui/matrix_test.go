@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/offline/render"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/status"
 )
 
-// TestStoppedChanges: whose change was reverted or halted, or waits, is not as it should be, however well its copies are: each has
-// a mark of its own, which the summary counts and by which it is found.
+// TestStoppedChanges: copies of an object whose change was reverted or halted, or waits, are not shown as right, even
+// if the copies are ready. Each case has its own symbol, which the summary counts and a filter selects.
 func TestStoppedChanges(t *testing.T) {
 	synced := func(name string) refractv1alpha1.ClusterStatus {
 		return refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StateSynced, Hash: "aa", Readiness: refractv1alpha1.ReadinessReady}

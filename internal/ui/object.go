@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/offline/explain"
-	"refract.dev/internal/offline/render"
-	"refract.dev/internal/status"
-	"refract.dev/override"
+	"refract.dev/fleet/offline/explain"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/override"
+	"refract.dev/fleet/status"
 	"refract.dev/tree"
 )
 
-// mostRows is how many clusters a table of one object or policy names.
+// mostRows bounds the rows of a table about one object or policy.
 const mostRows = 1000
 
-// objectPage is what the second page shows.
+// objectPage is the data of the page of an object.
 type objectPage struct {
 	About    string
 	Address  string
@@ -29,7 +29,7 @@ type objectPage struct {
 	Remarks  []remark
 	Contents []content
 	Sides    []side
-	Clusters []string // To choose from.
+	Clusters []string // The clusters to choose from.
 	Rows     []clusterRow
 	More     int // Rows that are left out.
 	Live     bool
@@ -45,7 +45,7 @@ type remark struct {
 	Text string
 }
 
-// content is what some clusters get.
+// content is the content that a group of clusters gets.
 type content struct {
 	cell
 
@@ -61,7 +61,7 @@ type side struct {
 	Cluster string
 	Lines   []line
 	More    int
-	Why     string // Why there is nothing to show.
+	Why     string // The reason why there are no lines.
 }
 
 type clusterRow struct {
@@ -72,7 +72,7 @@ type clusterRow struct {
 	Replicas         string
 }
 
-// fieldRow is a place and what became of it.
+// fieldRow is a field with the changes to it.
 type fieldRow struct {
 	Path  string
 	Chain []fieldStep
@@ -84,7 +84,8 @@ type fieldStep struct {
 	Shadowed           bool
 }
 
-// object returns the page of an object: on one cluster, and beside it on another, if they are named. It is nil if there is no such object.
+// object returns the page of an object. It shows the object on one cluster, and beside it on another, if both are
+// named. It returns nil if the object does not exist.
 func (s *Snapshot) object(kind schema.GroupKind, namespace, name, on, with string) *objectPage {
 	at := slices.IndexFunc(s.fleet.rows, func(r *row) bool {
 		return r.kind == kind && r.about.Namespace == namespace && r.about.Name == name
@@ -116,7 +117,7 @@ func (s *Snapshot) object(kind schema.GroupKind, namespace, name, on, with strin
 	return p
 }
 
-// remarks are what there is to say about the object.
+// remarks fills in the errors and warnings about the object.
 func (p *objectPage) remarks(o *render.Outcome) {
 	if o.Gone != "" {
 		p.Remarks = append(p.Remarks, remark{true, o.Gone})
@@ -131,7 +132,7 @@ func (p *objectPage) remarks(o *render.Outcome) {
 	}
 }
 
-// contents are what the policies make of the object.
+// contents fills in the distinct contents that the policies give the object.
 func (p *objectPage) contents(r *row) {
 	for _, g := range r.outcome.Groups() {
 		names := r.outcome.Names(g.Clusters)
@@ -160,7 +161,7 @@ func (p *objectPage) contents(r *row) {
 	}
 }
 
-// sides show the object on one cluster or two.
+// sides fills in the object on one cluster or two.
 func (p *objectPage) sides(s *Snapshot, r *row, on, with string) {
 	for _, name := range []string{on, with} {
 		if name == "" || (name == with && with == on) {
@@ -183,7 +184,7 @@ func sideOf(r *row, cluster string) side {
 	case v == nil:
 		is.Why = "the object is not placed there"
 	case v.Err != nil:
-		is.Why = "it cannot be made for this cluster, which keeps what it has: " + v.Err.Error()
+		is.Why = "it cannot be rendered for this cluster, which keeps its copy: " + v.Err.Error()
 	default:
 		var err error
 		if is.Lines, is.More, err = linesOf(render.MaskObject(v.Object.Object), v.Changes); err != nil {
@@ -193,7 +194,7 @@ func sideOf(r *row, cluster string) side {
 	return is
 }
 
-// variantOn returns what a cluster gets; nil if nothing.
+// variantOn returns the variant of a cluster; nil if it has none.
 func variantOn(o *render.Outcome, cluster string) *override.Variant {
 	for i := range o.Variants {
 		if slices.ContainsFunc(o.Variants[i].Clusters, func(c int) bool { return o.Clusters[c].Name == cluster }) {
@@ -203,7 +204,7 @@ func variantOn(o *render.Outcome, cluster string) *override.Variant {
 	return nil
 }
 
-// fields tell how each changed place became what it is on a cluster.
+// fields fills in the changes to each changed field on a cluster.
 func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 	x, err := explain.Explain(s.evaluation, r.outcome, tree.Pointer{})
 	if err != nil {
@@ -217,7 +218,7 @@ func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 	p.Fields = fieldRows(&x.Groups[at])
 }
 
-// fieldRows are the places that were changed for a group of clusters.
+// fieldRows returns the fields that were changed for a group of clusters.
 func fieldRows(g *explain.Group) (rows []fieldRow) {
 	for i := range g.Fields {
 		f := &g.Fields[i]
@@ -244,7 +245,7 @@ func fieldRows(g *explain.Group) (rows []fieldRow) {
 	return rows
 }
 
-// rowsOf says how it stands with the object on each cluster.
+// rowsOf fills in the state of the object on each cluster.
 func (p *objectPage) rowsOf(s *Snapshot, r *row) {
 	for i, c := range r.cells {
 		if c.state == absent {

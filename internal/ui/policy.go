@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/offline/diff"
-	"refract.dev/internal/offline/lint"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
-	"refract.dev/override"
+	"refract.dev/fleet/offline/diff"
+	"refract.dev/fleet/offline/lint"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/override"
 	"refract.dev/tree"
 )
 
-// policyPage is what the third page shows.
+// policyPage is the data of the page of a policy.
 type policyPage struct {
 	About, Address string
 	Kind           string
@@ -31,14 +31,14 @@ type policyPage struct {
 	Text           string // The policy as YAML.
 }
 
-// ruleRow is a rule and where it holds.
+// ruleRow is a rule with the clusters that it matches and its effect.
 type ruleRow struct {
 	Index            int
 	Clusters         []string
 	Hint             string
 	Objects, Changes int
-	Never            bool // It holds nowhere.
-	Failed           int  // Copies for which it failed.
+	Never            bool // The rule has no effect.
+	Failed           int  // Copies that the rule failed for.
 }
 
 type findingRow struct {
@@ -46,14 +46,14 @@ type findingRow struct {
 	Bad                        bool
 }
 
-// listedPolicy is one in the list of policies.
+// listedPolicy is a row in the list of policies.
 type listedPolicy struct {
 	Text, Address, Kind string
 	Objects, Findings   int
 	Bad                 bool
 }
 
-// policyRef is a policy of the set: what it is called, where it stands, and its text.
+// policyRef is a policy of the set: its reference, its position in a file, and its content.
 type policyRef struct {
 	ref      tree.Policy
 	place    manifest.Place
@@ -61,7 +61,7 @@ type policyRef struct {
 	override *override.Policy // Nil for policies of other kinds.
 }
 
-// policies returns all policies, kind by kind.
+// policies returns all policies, sorted by kind.
 func (s *Snapshot) policies() (all []policyRef) {
 	for i := range s.set.OverridePolicies {
 		p := &s.set.OverridePolicies[i]
@@ -94,7 +94,7 @@ func refer(kind string, p metav1.Object) tree.Policy {
 	return tree.Policy{Kind: kind, Namespace: p.GetNamespace(), Name: p.GetName(), Generation: p.GetGeneration()}
 }
 
-// listPolicies returns the policies for the list, with what is wrong with them.
+// listPolicies returns the policies for the list, with the number of their findings.
 func (s *Snapshot) listPolicies() []listedPolicy {
 	users := map[string]int{}
 	for _, r := range s.fleet.rows {
@@ -127,7 +127,7 @@ func (s *Snapshot) findPolicy(kind, namespace, name string) *policyRef {
 	return &all[at]
 }
 
-// policy returns the page of a policy; nil if there is none.
+// policy returns the page of a policy; nil if the policy does not exist.
 func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 	p := s.findPolicy(kind, namespace, name)
 	if p == nil {
@@ -142,7 +142,7 @@ func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 	if text, err := yamlOf(p.manifest); err == nil {
 		if is.Text = text; plain(text) != text {
 			is.Findings = append(is.Findings, findingRow{
-				Message: "it has characters that nobody sees, or that change the order in which text is read: edit it elsewhere", Bad: true,
+				Message: "it has invisible characters, or characters that change the reading order: edit it elsewhere", Bad: true,
 			})
 		}
 	} else {
@@ -164,7 +164,7 @@ func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 	return is
 }
 
-// rules says of each rule where it holds, and what it does there.
+// rules returns for each rule the matching clusters and its effect on them.
 func (s *Snapshot) rules(p *override.Policy) []ruleRow {
 	rows := make([]ruleRow, p.Rules())
 	for i := range rows {
@@ -196,7 +196,7 @@ func (s *Snapshot) rules(p *override.Policy) []ruleRow {
 	return rows
 }
 
-// tell adds what the rules did for one variant: Objects counts copies that a rule changed.
+// tell adds the effect of the rules on one variant. Objects counts the copies that a rule changed.
 func tell(rows []ruleRow, p *override.Policy, v *override.Variant) {
 	touched := make([]bool, len(rows))
 	for i := range v.Changes {
@@ -216,7 +216,7 @@ func tell(rows []ruleRow, p *override.Policy, v *override.Variant) {
 	}
 }
 
-// findingsOf returns what is wrong with a policy, which has no generation.
+// findingsOf returns the findings about a policy. The reference has no generation.
 func (s *Snapshot) findingsOf(ref *tree.Policy) (rows []findingRow) {
 	for i := range s.findings.Findings {
 		f := &s.findings.Findings[i]
@@ -228,7 +228,7 @@ func (s *Snapshot) findingsOf(ref *tree.Policy) (rows []findingRow) {
 	return rows
 }
 
-// yamlOf returns a policy as somebody would write it.
+// yamlOf returns a policy as a user would write it, without fields that the API server sets.
 func yamlOf(policy any) (string, error) {
 	text, err := yaml.Marshal(policy)
 	if err != nil {
@@ -256,7 +256,7 @@ func yamlOf(policy any) (string, error) {
 	return string(text), nil
 }
 
-// whatIf is what would become different if a policy were another.
+// whatIf is the effect of a changed policy.
 type whatIf struct {
 	Problems []string
 	Same     bool
@@ -273,13 +273,13 @@ type whatIfGroup struct {
 	More int // Lines that are left out.
 }
 
-// mostGroups and mostChanges are how much of what would become different is shown.
+// mostGroups and mostChanges bound the shown groups, and the shown lines of each group.
 const (
 	mostGroups  = 50
 	mostChanges = 20
 )
 
-// whatIf compares the fleet with what it would be if it had the policies in the text. Nothing is written anywhere.
+// whatIf compares the fleet with the fleet that would result from the policies in the text. It writes nothing.
 func (s *Snapshot) whatIf(text string) *whatIf {
 	over, problems := manifest.ReadFor(nil, []string{manifest.Stdin}, bytes.NewReader([]byte(text)))
 	is := &whatIf{}
@@ -298,8 +298,8 @@ func (s *Snapshot) whatIf(text string) *whatIf {
 	return is
 }
 
-// concerned chooses the objects that name a policy of another set: nothing else becomes different. If there is something
-// else in it, all are.
+// concerned returns a selection of the objects that refer to a policy in the other set, and of their followers: only
+// these can change. It returns nil, which selects all objects, if the other set contains anything except policies.
 func (s *Snapshot) concerned(over *manifest.Set) func(*manifest.Object) bool {
 	names := map[tree.Policy]bool{}
 	for _, ref := range over.Policies() {
@@ -322,7 +322,7 @@ func (s *Snapshot) concerned(over *manifest.Set) func(*manifest.Object) bool {
 			}
 		}
 	}
-	for _, r := range s.fleet.rows { // What travels with them may become different, too.
+	for _, r := range s.fleet.rows { // Their followers may change too.
 		if r.outcome != nil && slices.ContainsFunc(r.outcome.Leaders, func(l *render.Outcome) bool { return follows[l.ID] }) {
 			named[r.outcome.Object] = true
 		}
@@ -330,7 +330,7 @@ func (s *Snapshot) concerned(over *manifest.Set) func(*manifest.Object) bool {
 	return func(o *manifest.Object) bool { return named[o] }
 }
 
-// fill takes from a comparison what is shown.
+// fill copies the shown part of a comparison.
 func (is *whatIf) fill(d *diff.Diff) {
 	is.Same, is.Summary = d.Same(), d.Totals.String()
 	for i, g := range d.Said() {

@@ -14,12 +14,12 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// What one request may take.
+// Bounds for one request.
 const (
-	mostBody    = 1 << 20 // Bytes of a policy or an object that is tried.
+	mostBody    = 1 << 20 // Bytes of a submitted policy or object.
 	mostHeader  = 64 << 10
 	readTime    = 10 * time.Second
-	mostEvents  = 64 // Pages that are told of changes at a time.
+	mostEvents  = 64 // Pages that receive events at the same time.
 	eventsAlive = 20 * time.Second
 )
 
@@ -29,15 +29,15 @@ type Server struct {
 	guard    *guard
 	listener net.Listener
 	now      atomic.Pointer[Snapshot]
-	trying   chan struct{} // Has as many as what-ifs are computed.
+	trying   chan struct{} // Its capacity bounds the concurrent what-if computations.
 
 	mu      sync.Mutex
 	version uint64
-	changed chan struct{} // Closed with the next snapshot.
-	told    int           // Pages that wait for it.
+	changed chan struct{} // Closed when the next snapshot is shown.
+	told    int           // The number of pages that wait for changed.
 }
 
-// Listen begins to listen on a port of 127.0.0.1 that is free, or on the one that is named.
+// Listen listens on the given port of 127.0.0.1, or on a free port if it is 0.
 func Listen(port int, log logr.Logger) (*Server, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port))) //nolint:noctx // It does not wait.
 	if err != nil {
@@ -46,12 +46,12 @@ func Listen(port int, log logr.Logger) (*Server, error) {
 	return &Server{log: log, listener: l, guard: newGuard(l.Addr()), changed: make(chan struct{}), trying: make(chan struct{}, 1)}, nil
 }
 
-// Address is what a browser opens. Who has it sees what the server shows.
+// Address returns the address for the browser. It contains the token, so all who have the address can see the pages.
 func (s *Server) Address() string {
 	return fmt.Sprintf("http://%s/?%s=%s", s.listener.Addr(), tokenParameter, s.guard.token)
 }
 
-// Show shows a snapshot from now on.
+// Show replaces the shown snapshot.
 func (s *Server) Show(is *Snapshot) {
 	s.now.Store(is)
 	s.mu.Lock()
@@ -61,7 +61,7 @@ func (s *Server) Show(is *Snapshot) {
 	s.changed = make(chan struct{})
 }
 
-// Serve answers until ctx ends.
+// Serve answers requests until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.Handler(), ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: time.Minute, MaxHeaderBytes: mostHeader,
@@ -77,12 +77,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := server.Shutdown(stopping); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("ending to serve the browser: %w", err)
+		return fmt.Errorf("stopping the server: %w", err)
 	}
 	return nil
 }
 
-// Handler answers for who may ask.
+// Handler returns the handler of all pages. It answers only requests with access.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*Snapshot, *http.Request) (*view, error){
@@ -104,7 +104,7 @@ func (s *Server) Handler() http.Handler {
 	return s.guard.protect(mux)
 }
 
-// errNotThere is the error for an address of what is not there.
+// errNotThere is the error for the address of a missing object or policy.
 var errNotThere = errors.New("there is no such object or policy; it may have been deleted")
 
 // answer writes a page.
@@ -121,7 +121,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, page func(*Snaps
 	case errors.Is(err, errNotThere):
 		code, v = http.StatusNotFound, &view{Title: "Not found", template: "missing", Data: err.Error()}
 	case err != nil:
-		code, v = http.StatusBadRequest, &view{Title: "Not understood", template: "missing", Data: err.Error()}
+		code, v = http.StatusBadRequest, &view{Title: "Not valid", template: "missing", Data: err.Error()}
 	}
 	v.Origin, v.Live, v.Problems, v.At = is.Origin, is.Live, len(is.problems), is.at
 	var b bytes.Buffer
@@ -137,7 +137,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, page func(*Snaps
 	}
 }
 
-// whatIf answers what would become different. One is computed at a time: a keystroke later it is asked again.
+// whatIf answers with the effect of a changed policy. It computes one answer at a time, because the editor asks again
+// after each keystroke.
 func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	if err := r.ParseForm(); err != nil {
@@ -157,7 +158,7 @@ func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	}
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, "whatif", is.whatIf(r.PostForm.Get("policy"))); err != nil {
-		s.log.Error(err, "Cannot write what would become different")
+		s.log.Error(err, "Cannot write the effects of a policy")
 		http.Error(w, "the answer cannot be written", http.StatusInternalServerError)
 		return
 	}
@@ -165,12 +166,12 @@ func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	w.Write(b.Bytes()) //nolint:errcheck // The browser has gone.
 }
 
-// unhurried lets an answer take longer than reading the request may.
+// unhurried removes the read deadline, because the answer may take longer than reading the request.
 func unhurried(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // That of a test has none.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // The writer of a test has no deadline.
 }
 
-// events tells a page that there is something new, as it happens.
+// events sends an event to a page for each new snapshot.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	unhurried(w)

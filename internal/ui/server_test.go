@@ -11,10 +11,10 @@ import (
 
 	"github.com/go-logr/logr/testr"
 
-	"refract.dev/internal/offline/manifest"
+	"refract.dev/fleet/offline/manifest"
 )
 
-// shown returns a server that shows what is in files.
+// shown returns a server that shows the content of files.
 func shown(t *testing.T, files ...string) *Server {
 	t.Helper()
 	set, problems := manifest.Read(files, nil)
@@ -35,7 +35,7 @@ func shown(t *testing.T, files ...string) *Server {
 	return s
 }
 
-// ask asks the server as a browser does that knows the token, unless something else is wanted of the request.
+// ask sends a request as a browser with the token does. The changes modify the request.
 func ask(t *testing.T, s *Server, method, address, body string, change ...func(*http.Request)) (code int, text string, header http.Header) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
@@ -61,7 +61,7 @@ var examples = []string{
 	"../../examples/injection/shop", "../../examples/conversion/move",
 }
 
-// TestPages: every page is there, and says what it is about.
+// TestPages: every page exists and shows its subject.
 func TestPages(t *testing.T) {
 	s := shown(t, examples...)
 	for address, wants := range map[string][]string{
@@ -69,15 +69,15 @@ func TestPages(t *testing.T) {
 		"/?q=my-nginx&ns=shop&kind=Deployment&state=right": {"1 object on 3 clusters"},
 		"/?l=region%3Deu&each=1":                           {"Fleet", "member-"},
 		"/?l=%21%21":                                       {`role="alert"`, "labels of clusters"},
-		"/?q=nothing-at-all":                               {"Nothing is left by this filter"},
+		"/?q=nothing-at-all":                               {"The filter matches none of"},
 		"/?row=99999&col=99999":                            {"my-nginx"},
 		"/object/Deployment.apps/shop/my-nginx":            {"Deployment shop/my-nginx", "OverridePolicy shop/my-nginx-replicas rule 0 jsonpatch[0]", "replicas: 1"},
-		"/object/Deployment.apps/shop/checkout?c=member-2&with=member-1": {"checkout:2.0.0", "checkout:1.9.3", `class="by differs"`, "In the end"},
+		"/object/Deployment.apps/shop/checkout?c=member-2&with=member-1": {"checkout:2.0.0", "checkout:1.9.3", `class="by differs"`, "Final value"},
 		"/object/Deployment.apps/shop/checkout?c=no-such-cluster":        {"the object is not placed there"},
 		"/policies": {"OverridePolicy shop/checkout-release", "RolloutPolicy shop/careful"},
 		"/policy/OverridePolicy/shop/checkout-release": {"named by", "Rules", "textarea", "overrideRules"},
 		"/policy/RolloutPolicy/shop/careful":           {"RolloutPolicy shop/careful", "canary"},
-		"/rollouts":                                    {"Of files it is not known"},
+		"/rollouts":                                    {"Files have no status of rollouts"},
 		"/clusters":                                    {"3 clusters", "member-3", "region="},
 		"/services":                                    {"ServiceInjectionPolicy", "shop/database"},
 		"/definitions":                                 {"Try an object"},
@@ -106,7 +106,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestWhoMayAsk: nobody without the token, under another name, or from another page; and nothing is told.
 // TestLeftFields: a page names the fields that are left to the clusters, without a link to a missing policy.
 func TestLeftFields(t *testing.T) {
 	s := shown(t, "../../examples/exported/service.yaml")
@@ -116,6 +115,8 @@ func TestLeftFields(t *testing.T) {
 	}
 }
 
+// TestWhoMayAsk: the server rejects requests without the token, for another host name, or from another page, and gives no
+// reason.
 func TestWhoMayAsk(t *testing.T) {
 	s := shown(t, examples...)
 	without := func(r *http.Request) { r.Header.Del("Cookie") }
@@ -162,7 +163,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// TestListensHere: nobody on another machine can connect.
+// TestListensHere: the server is not reachable from other machines.
 func TestListensHere(t *testing.T) {
 	s := shown(t, examples...)
 	if got := s.listener.Addr().String(); !strings.HasPrefix(got, "127.0.0.1:") {
@@ -173,7 +174,7 @@ func TestListensHere(t *testing.T) {
 	}
 }
 
-// TestBounds: what is too large is not read.
+// TestBounds: the server does not read requests beyond the bounds.
 func TestBounds(t *testing.T) {
 	s := shown(t, examples...)
 	large := "policy=" + strings.Repeat("x", 2<<20)
@@ -191,13 +192,13 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestWhatIf: what would become different is said, and what is wrong with the text.
+// TestWhatIf: the answer describes the effect of the policy, or the errors in the text.
 func TestWhatIf(t *testing.T) {
 	s := shown(t, examples...)
 	is := s.now.Load()
 	text := is.policy("OverridePolicy", "shop", "my-nginx-replicas").Text
 	for name, tc := range map[string]struct{ text, want string }{
-		"Same":    {text, "Nothing becomes different."},
+		"Same":    {text, "Nothing changes."},
 		"Changed": {strings.Replace(text, "value: 7", "value: 8", 1), "/spec/replicas 7 → 8"},
 		"Broken":  {text + "\n  : :", "stdin:"},
 		"Empty":   {"", "stdin"},

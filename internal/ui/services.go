@@ -3,17 +3,17 @@ package ui
 import (
 	"slices"
 
-	"refract.dev/internal/offline/preview"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/preview"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/tree"
 )
 
-// servicesPage is what the sixth page shows.
+// servicesPage is the data of the page "Services into pods".
 type servicesPage struct {
 	Policies []servicePolicy
 	Pods     []podRow
 	More     int
-	Pod      *podPage // The one that is looked at.
+	Pod      *podPage // The selected pod.
 }
 
 type servicePolicy struct {
@@ -38,7 +38,7 @@ type podPage struct {
 	Err   string
 }
 
-// services returns the policies and the pods, one of them as it would be.
+// services returns the policies, the pods that they apply to, and the selected pod with its injections.
 func (s *Snapshot) services(pod string) *servicesPage {
 	p := &servicesPage{}
 	selected := map[string]int{}

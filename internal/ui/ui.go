@@ -1,62 +1,62 @@
-// Package ui shows a fleet in a browser: which object has which content on which cluster, who
-// made each line of it what it is, what a policy does and what it would do if it were another. The same
-// pages are made of files and of a hub, and what belongs to one change fits into one file that needs
-// nothing else.
+// Package ui shows a fleet in a browser: the content of each object on each cluster, the author of each line, the
+// effect of a policy, and the effect of a change to it. The pages show files or a hub. For one change, they can be
+// written into one self-contained file.
 //
-// It writes nothing, neither on the hub nor on a member. Names and values of objects are text, whatever they
-// hold; the values of Secrets are shown nowhere.
+// The package writes nothing to the hub or to members. Pages show the names and values of objects as plain text, and
+// never show values of Secrets.
 package ui
 
 import (
 	"time"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/offline/lint"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/preview"
-	"refract.dev/internal/offline/render"
-	"refract.dev/internal/status"
+	"refract.dev/fleet/offline/lint"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/preview"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/status"
 )
 
-// Snapshot is what there is at one moment. It is not modified once it was made.
+// Snapshot is the state of a fleet at one moment. It is immutable.
 type Snapshot struct {
-	// Origin says in words where it was read.
+	// Origin describes the source of the snapshot.
 	Origin string
-	// Live is whether a hub says what is on clusters. Of files it is not known.
+	// Live reports whether a hub reports the state of clusters. Files have no such reports.
 	Live bool
 
 	set        *manifest.Set
-	documents  []manifest.Document // Definitions and how they are converted.
+	documents  []manifest.Document // CustomResourceDefinitions and ConversionPolicies.
 	problems   []*manifest.Problem
 	evaluation *render.Evaluation
-	unread     string // Why definitions of a hub could not be read.
+	unread     string // The error of reading the hub's definitions, if any.
 	findings   *lint.Result
 	pods       *preview.Evaluation
 	statuses   []*status.Object
 	members    []corev1alpha1.FederatedCluster
-	intended   *matrix // What is to be.
+	intended   *matrix // The desired state.
 	fleet      *matrix
 	at         time.Time
 }
 
-// Input is what a snapshot is made of.
+// Input is the input of a snapshot.
 type Input struct {
 	Origin   string
 	Set      *manifest.Set
 	Problems []*manifest.Problem
-	// Documents are those among which CustomResourceDefinitions and ConversionPolicies are.
+	// Documents contain the CustomResourceDefinitions and ConversionPolicies, among others.
 	Documents []manifest.Document
-	// ConversionsUnread says why what a hub has of them could not be read; empty if it could.
+	// ConversionsUnread is the reason why the hub's definitions and ConversionPolicies could not be read; empty if they
+	// could.
 	ConversionsUnread string
-	// Live is whether the rest is known, as a hub says it.
+	// Live reports whether Statuses and Members come from a hub.
 	Live     bool
 	Statuses []*status.Object
 	Members  []corev1alpha1.FederatedCluster
-	// Now is the time.
+	// Now is the present time.
 	Now time.Time
 }
 
-// NewSnapshot evaluates what was read. It is an error if it is not known which clusters there are.
+// NewSnapshot evaluates the input. It returns an error if the clusters are unknown.
 func NewSnapshot(in *Input) (*Snapshot, error) {
 	evaluation, err := render.Evaluate(in.Set, render.Options{})
 	if err != nil {
@@ -69,7 +69,7 @@ func NewSnapshot(in *Input) (*Snapshot, error) {
 	return s.With(in.Statuses, in.Members, in.Now), nil
 }
 
-// With returns the snapshot with what a hub says now of what is on clusters.
+// With returns the snapshot with new reports from the hub about the state of clusters.
 func (s *Snapshot) With(statuses []*status.Object, members []corev1alpha1.FederatedCluster, now time.Time) *Snapshot {
 	is := *s
 	is.statuses, is.members, is.at = status.NewObjects(statuses).Objects, members, now

@@ -27,16 +27,17 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"entry": func(v *view, section, address, text string) entry { return entry{address, text, v.Section == section} },
 }).ParseFS(pages, "pages/*.html"))
 
-// mostText is how many bytes of a name or a message a page shows.
+// mostText bounds the bytes of a name or message on a page.
 const mostText = 4000
 
-// entry is one of the navigation.
+// entry is an entry of the navigation.
 type entry struct {
 	Address, Text string
 	Here          bool
 }
 
-// plain is a text in which nothing hides: control characters, and those that change the direction of what is written, are shown as what they are.
+// plain returns a text with escapes in place of control characters and characters that change the direction of text, so
+// that the text hides nothing.
 func plain(text string) string {
 	hidden := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f ||
@@ -56,20 +57,20 @@ func plain(text string) string {
 	return b.String()
 }
 
-// view is a page and what it shows.
+// view is a page with its data.
 type view struct {
 	Title    string
-	Section  string // Which entry of the navigation it belongs to.
+	Section  string // The entry of the navigation that the page belongs to.
 	Origin   string
 	Live     bool
-	Problems int // With what was read.
+	Problems int // The number of problems in the input.
 	At       time.Time
 	Data     any
 
 	template string
 }
 
-// Body is the part of the page below the navigation.
+// Body returns the part of the page below the navigation.
 func (v *view) Body() (template.HTML, error) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, v.template, v.Data); err != nil {
@@ -121,7 +122,7 @@ func definitionsView(s *Snapshot, r *http.Request) (*view, error) {
 	text := ""
 	if r.Method == http.MethodPost {
 		if err := r.ParseForm(); err != nil {
-			return nil, fmt.Errorf("reading the object, of which 1 MiB is read: %w", err)
+			return nil, fmt.Errorf("reading the object, of at most 1 MiB: %w", err)
 		}
 		text = r.PostForm.Get("object")
 	}

@@ -12,14 +12,14 @@ import (
 	"refract.dev/internal/owner"
 )
 
-// Kind is that of a configuration, as it stands in a manifest.
+// Kind is the kind of a configuration, as in a manifest.
 type Kind string
 
 // Kinds of configurations.
 const (
-	// Validating has the API server ask whether something may be written.
+	// Validating webhooks decide whether the API server may store an object.
 	Validating Kind = "ValidatingWebhookConfiguration"
-	// Mutating has it ask what is to be written instead.
+	// Mutating webhooks change an object before the API server stores it.
 	Mutating Kind = "MutatingWebhookConfiguration"
 )
 
@@ -27,69 +27,65 @@ func (k Kind) versioned() schema.GroupVersionKind {
 	return admissionregistrationv1.SchemeGroupVersion.WithKind(string(k))
 }
 
-// Configuration has the API server ask a server's webhooks.
+// Configuration makes the API server call webhooks of a server.
 type Configuration struct {
 	Kind Kind
-	// Name of the object. Two programs must not keep one of the same kind and name.
+	// Name of the object. Two programs must not keep configurations of the same kind and name.
 	Name string
-	// Role is the ClusterRole of the manifests that the configuration belongs to: it is
-	// collected with it. A program that runs without them keeps it all the same. Empty if
-	// it belongs to none.
+	// Role is the ClusterRole in the manifests that owns the configuration, so that it is garbage-collected with the
+	// ClusterRole. A program that runs without the manifests keeps the configuration all the same. Empty for no owner.
 	Role string
-	// Webhooks returns all that the configuration may hold, as they should be now.
-	// Those without rules are taken out of it; if none has any, it is deleted. It is
-	// called by several goroutines.
+	// Webhooks returns all webhooks that the configuration may have, in their present state. A webhook without rules is
+	// removed from the configuration, and the configuration is deleted if none has rules. Several goroutines call
+	// Webhooks at the same time.
 	Webhooks func() []Webhook
-	// Known is closed when Webhooks can tell; until then the configuration is left as
-	// it is. Nil if it can from the beginning.
+	// Known is closed once Webhooks returns the right result. Until then the configuration is not changed. Nil if
+	// Webhooks is right from the beginning.
 	Known <-chan struct{}
-	// Changed is sent to when Webhooks may return something else. Nil if it never does.
+	// Changed receives a value when the result of Webhooks may have changed. Nil if it never changes.
 	Changed <-chan struct{}
 }
 
-// Webhook is when an API server asks, and where.
+// Webhook selects requests of the API server, and sends them to a path.
 type Webhook struct {
-	// Name has at least three parts, as a domain.
+	// Name has at least three parts, like a domain.
 	Name string
-	// Path is one that the server handles.
+	// Path is a path that the server handles.
 	Path string
-	// Rules are what the API server asks about.
+	// Rules select the requests.
 	Rules []admissionregistrationv1.RuleWithOperations
-	// FailurePolicy is what comes of a write if nobody answers.
+	// FailurePolicy decides about a write if the webhook does not answer.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
-	// Writes is whether an answer that allows something has effects other than that,
-	// unless it is about a dry run.
+	// Writes is whether the webhook has side effects, except for dry runs.
 	Writes bool
-	// Reinvocation is whether a mutating webhook is asked again if others have changed
-	// something after it; Never if empty.
+	// Reinvocation is whether the API server calls a mutating webhook again if later webhooks have changed the object;
+	// empty means Never.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
-	// TimeoutSeconds is how long the API server waits.
+	// TimeoutSeconds is the time that the API server waits.
 	TimeoutSeconds int32
-	// Namespaces are those it asks about; nil for all.
+	// Namespaces selects the namespaces; nil selects all.
 	Namespaces *metav1.LabelSelector
-	// Conditions must all hold for it to ask. Those that others add are taken out.
+	// Conditions must all hold for a call. Conditions that other writers add are removed.
 	Conditions []admissionregistrationv1.MatchCondition
 }
 
 const (
-	// ConfigurationName is that of the ValidatingWebhookConfiguration that has the API
-	// server ask about policies and clusters.
+	// ConfigurationName is the name of the ValidatingWebhookConfiguration for policies and clusters.
 	ConfigurationName = "refract-policies"
-	// PoliciesPath is where it asks.
+	// PoliciesPath is the path of its webhooks.
 	PoliciesPath = "/validate/policies"
 
 	policiesWebhook  = "policies.refract.dev"
 	deletionsWebhook = "deletions.policies.refract.dev"
-	// timeout is how long the API server waits, in seconds; deletionTimeout how long if it only wants to know what a deletion does.
+	// timeout is the API server's timeout in seconds for writes, deletionTimeout for deletions, where the answer only
+	// has warnings.
 	timeout         = 10
 	deletionTimeout = 5
 )
 
-// newSpec is when the API server asks. What this leaves out the handler would
-// admit, too; this way finalizers, and what else is in the metadata of an object,
-// can be written when no webhook answers. That an object is being deleted is no
-// reason not to ask: it is in force for as long as a finalizer keeps it. The API
-// server counts the generation up before it asks.
+// newSpec is the condition for a call. The handler would also admit all other writes; without the call, finalizers and
+// other metadata can be written while no webhook answers. Objects that are being deleted are not excluded, because they
+// are in force while a finalizer keeps them. The API server increments the generation before it calls webhooks.
 const newSpec = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
 	"(request.kind.kind in ['ClusterOverridePolicy', 'OverridePolicy'] && object" + approval + " != '' && " +
 	"object" + approval + " != oldObject" + approval + ") || " +
@@ -98,12 +94,12 @@ const newSpec = "request.operation == 'CREATE' || object.metadata.generation != 
 
 const approval = ".metadata.?annotations[?'" + refractv1alpha1.ApproveReferencesAnnotation + "'].orValue('')"
 
-// byPeople leaves out deletions by the hub's own controllers, as of a namespace with all that is in it: nobody reads
-// their warnings.
+// byPeople excludes deletions by the hub's own controllers, for example of all objects of a deleted namespace: no user
+// reads their warnings.
 const byPeople = "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:') && !request.userInfo.username.startsWith('system:kube-')"
 
-// policiesConfiguration is the one of a hub. It stays when the program ends:
-// nobody writes policies unchecked.
+// policiesConfiguration returns the configuration of a hub. It stays when the program ends, so that no policies are
+// stored unchecked.
 func policiesConfiguration() Configuration {
 	all := admissionregistrationv1.AllScopes
 	webhooks := []Webhook{{
@@ -123,7 +119,7 @@ func policiesConfiguration() Configuration {
 		TimeoutSeconds: timeout,
 		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
 	}, {
-		// The answer only has warnings, so a deletion waits for nobody who is not there.
+		// The answer only has warnings, so a deletion succeeds without the webhook.
 		Name: deletionsWebhook,
 		Path: PoliciesPath,
 		Rules: []admissionregistrationv1.RuleWithOperations{{
@@ -142,8 +138,7 @@ func policiesConfiguration() Configuration {
 	return Configuration{Kind: Validating, Name: ConfigurationName, Role: owner.HubRole, Webhooks: func() []Webhook { return webhooks }}
 }
 
-// entry returns the webhook as an API server has it. That of a mutating webhook
-// has all the fields of a validating one.
+// entry returns the webhook in the form of the API. A MutatingWebhook has all the fields of a ValidatingWebhook.
 func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (map[string]any, error) {
 	equivalent, effects := admissionregistrationv1.Equivalent, admissionregistrationv1.SideEffectClassNone
 	if w.Writes {
@@ -171,8 +166,7 @@ func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (ma
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
 }
 
-// entriesOf returns these webhooks as an API server has them, without those that
-// have no rules.
+// entriesOf returns the webhooks that have rules in the form of the API.
 func entriesOf(webhooks []Webhook, at func(path string) *admissionregistrationv1.WebhookClientConfig) ([]any, error) {
 	var entries []any
 	for _, w := range webhooks {
@@ -195,7 +189,7 @@ func (c *Configuration) object(entries []any) *unstructured.Unstructured {
 	return u
 }
 
-// reference returns the object with its name alone.
+// reference returns the object with only its kind and name.
 func (c *Configuration) reference() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(c.Kind.versioned())

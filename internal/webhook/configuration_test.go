@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/webhook/pki"
+	"refract.dev/kit/webhook/pki"
 )
 
-// changing is a configuration of two mutating webhooks, which a test takes away.
+// changing is a configuration of two mutating webhooks that a test can add and remove.
 type changing struct {
 	first, second atomic.Bool
 	changed       chan struct{}
@@ -77,7 +77,7 @@ func keeping(t *testing.T, registrations ...interface{ Start(context.Context) er
 	})
 }
 
-// webhooks are those of the mutating configuration; nil if it is not there.
+// webhooks returns the webhooks of the mutating configuration; nil if it does not exist.
 func webhooks(t *testing.T, c client.Client) []admissionregistrationv1.MutatingWebhook {
 	t.Helper()
 	is := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -101,7 +101,7 @@ func expect(t *testing.T, what string, c client.Client, want ...string) {
 	})
 }
 
-// TestWebhooksComeAndGo has a configuration that changes, beside that of the hub.
+// TestWebhooksComeAndGo has a configuration that changes, next to that of the hub.
 func TestWebhooksComeAndGo(t *testing.T) {
 	c := hub()
 	s := local(t, c, logr.Discard())
@@ -158,7 +158,7 @@ func TestWebhooksComeAndGo(t *testing.T) {
 	}
 }
 
-// TestAllLearnWhatToTrust replaces the authority: every configuration must say so.
+// TestAllLearnWhatToTrust replaces the authority: every configuration must get the new caBundle.
 func TestAllLearnWhatToTrust(t *testing.T) {
 	c := hub()
 	s := local(t, c, logr.Discard())
@@ -168,8 +168,7 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 	keeping(t, s.Keep(changing.configuration()), s.Registration())
 	expect(t, "it is there", c, "first.refract.dev")
 	eventually(t, "the hub's is there", func() error {
-		_, err := Registered(t.Context(), c)
-		return err
+		return c.Get(t.Context(), client.ObjectKey{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 
 	issuer := pki.Issuer{Names: s.endpoint.names(), Now: time.Now}
@@ -193,7 +192,7 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 	})
 }
 
-// TestOnlyTheLeaderRegisters has a program that decides itself who leads.
+// TestOnlyTheLeaderRegisters has a program that elects its leader itself.
 func TestOnlyTheLeaderRegisters(t *testing.T) {
 	c := hub()
 	s := local(t, c, logr.Discard())

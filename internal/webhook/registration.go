@@ -13,28 +13,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/internal/owner"
-	"refract.dev/webhook/follow"
+	"refract.dev/kit/webhook/follow"
 )
 
 const fieldManager = "refract"
 
-// Registration keeps a configuration of a server: whatever somebody does to it is
-// undone within seconds. It is a Runnable of a manager that only the leader runs,
-// so that two versions of the program do not undo what the other does.
+// Registration keeps a configuration of a server up to date, and reverts changes of other writers within seconds. It is
+// a Runnable of a manager, and runs on the leader only, so that two versions of the program do not undo each other's
+// changes.
 //
-// What it has written stays when the program ends.
+// The configuration stays when the program ends.
 type Registration struct {
 	server *Server
 	kept   Configuration
-	// trust is sent to when the API server must trust something else.
+	// trust receives a value when the authorities that the API server must trust change.
 	trust <-chan struct{}
 }
 
-// Registration returns what keeps the configuration of a hub, which has the API
-// server ask about policies and clusters.
+// Registration returns the [Registration] of a hub's configuration, with the webhooks for policies and clusters.
 func (s *Server) Registration() *Registration { return s.Keep(policiesConfiguration()) }
 
-// Keep returns what keeps the configuration for the server.
+// Keep returns the [Registration] of this configuration for the server.
 func (s *Server) Keep(c Configuration) *Registration {
 	return &Registration{server: s, kept: c, trust: s.certificates.Changes()}
 }
@@ -42,7 +41,7 @@ func (s *Server) Keep(c Configuration) *Registration {
 // NeedLeaderElection returns true.
 func (*Registration) NeedLeaderElection() bool { return true }
 
-// Start keeps the configuration until ctx ends, from when the server answers.
+// Start waits until the server is ready, and then keeps the configuration up to date until ctx ends.
 func (r *Registration) Start(ctx context.Context) error {
 	if !until(ctx, func() bool { return r.server.Ready() == nil }) {
 		return nil
@@ -62,22 +61,21 @@ func (r *Registration) Start(ctx context.Context) error {
 	return nil
 }
 
-// Registered reports whether the API server asks a webhook about policies, be it
-// that of a program that runs no more.
+// Registered reports whether the API server calls a webhook for policies, even one of a program that no longer runs.
 func Registered(ctx context.Context, c client.Reader) (bool, error) {
 	err := c.Get(ctx, types.NamespacedName{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// RegisteredSince returns since when the API server has been told to ask a webhook about
-// policies, by its own clock; the zero time if it has not.
+// RegisteredSince returns the time, by the API server's clock, since which a webhook for policies is registered; the
+// zero time if none is.
 func RegisteredSince(ctx context.Context, c client.Reader) (time.Time, error) {
 	is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	err := c.Get(ctx, types.NamespacedName{Name: ConfigurationName}, is)
 	return is.CreationTimestamp.Time, client.IgnoreNotFound(err)
 }
 
-// apply makes the configuration what it should be.
+// apply applies the configuration, or deletes it if no webhook has rules.
 func (r *Registration) apply(ctx context.Context) error {
 	if err := r.server.Ready(); err != nil {
 		return err
@@ -89,14 +87,14 @@ func (r *Registration) apply(ctx context.Context) error {
 	}
 	if len(entries) == 0 {
 		if err := r.remove(ctx); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting %s %s, which asks about nothing: %w", r.kept.Kind, r.kept.Name, err)
+			return fmt.Errorf("deleting %s %s, which has no rules: %w", r.kept.Kind, r.kept.Name, err)
 		}
 		return nil
 	}
 	var owners []metav1.OwnerReference
 	if r.kept.Role != "" {
 		if owners, err = r.server.owners.References(ctx, r.kept.Role); err != nil {
-			return fmt.Errorf("finding what %s %s belongs to: %w", r.kept.Kind, r.kept.Name, err)
+			return fmt.Errorf("finding the owners of %s %s: %w", r.kept.Kind, r.kept.Name, err)
 		}
 	}
 	if err := owner.Apply(ctx, r.server.client, r.kept.object(entries), owners, fieldManager); err != nil {
@@ -105,7 +103,7 @@ func (r *Registration) apply(ctx context.Context) error {
 	return r.prune(ctx, webhooks)
 }
 
-// remove deletes the configuration that is there now.
+// remove deletes the configuration that exists now.
 func (r *Registration) remove(ctx context.Context) error {
 	is := r.kept.reference()
 	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
@@ -114,12 +112,12 @@ func (r *Registration) remove(ctx context.Context) error {
 	return r.server.client.Delete(ctx, is, client.Preconditions{UID: new(is.GetUID())})
 }
 
-// prune takes out what others hold in our webhooks and what changes when the API
-// server asks: server-side apply leaves that to them.
+// prune removes the parts of this server's webhooks that other field managers own and that change the selection of
+// requests, such as added match conditions. Server-side apply does not remove them.
 func (r *Registration) prune(ctx context.Context, webhooks []Webhook) error {
 	is := r.kept.reference()
 	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
-		return client.IgnoreNotFound(err) // Who deletes it is noticed.
+		return client.IgnoreNotFound(err) // The watch reports the deletion.
 	}
 	entries, _, err := unstructured.NestedSlice(is.Object, "webhooks")
 	if err != nil {
@@ -132,13 +130,13 @@ func (r *Registration) prune(ctx context.Context, webhooks []Webhook) error {
 	is.Object["webhooks"] = kept
 	err = r.server.client.Update(ctx, is, client.FieldOwner(fieldManager))
 	if apierrors.IsConflict(err) {
-		return nil // Who was faster is noticed.
+		return nil // The watch reports the other writer's change.
 	}
 	return err
 }
 
-// pruned returns the entries without those of ours that should not be there, and
-// without conditions that we did not set in the rest of ours.
+// pruned returns the entries without this server's webhooks that have no rules, and removes added match conditions from
+// its other webhooks.
 func pruned(entries []any, ours []Webhook) (kept []any, changed bool) {
 	wanted := map[string]*Webhook{}
 	for i := range ours {
@@ -161,7 +159,7 @@ func pruned(entries []any, ours []Webhook) (kept []any, changed bool) {
 	return kept, changed
 }
 
-// pruneConditions reports whether it took out any.
+// pruneConditions reports whether it removed any condition.
 func pruneConditions(entry map[string]any, w *Webhook) bool {
 	wanted := map[string]bool{}
 	for _, c := range w.Conditions {
@@ -182,15 +180,14 @@ func pruneConditions(entry map[string]any, w *Webhook) bool {
 	return true
 }
 
-// ClientConfig returns where the API server finds a path of this server, and what it is
-// to trust: the old and the new authorities while both are in use, nothing while that is
-// not known or is for somebody else to say.
+// ClientConfig returns the address of a path of this server for the API server, and the authorities to trust: the old
+// and the new ones while both are in use. It has no authorities while they are unknown, or if another program
+// configures them.
 func (s *Server) ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
 	return s.clientConfig(path)
 }
 
-// Changes returns a channel of the caller's own, which is sent to when ClientConfig may
-// return something else.
+// Changes returns a new channel for each caller. It receives a value when the result of ClientConfig may have changed.
 func (s *Server) Changes() <-chan struct{} { return s.certificates.Changes() }
 
 func (s *Server) clientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
@@ -206,14 +203,13 @@ func (s *Server) clientConfig(path string) *admissionregistrationv1.WebhookClien
 	return config
 }
 
-// When returns what does the same in every replica for which leads returns true.
-// Who has led once leads for as long as it runs.
+// When returns a Runnable that keeps the configuration up to date in every replica for which leads returns true. A
+// replica that has led once continues as long as it runs.
 func (r *Registration) When(leads func() bool) *Following {
 	return &Following{registration: r, leads: leads}
 }
 
-// Following keeps a configuration in a program that does not leave it to its
-// manager who leads.
+// Following keeps a configuration up to date in a program that elects its leader itself, without its manager.
 type Following struct {
 	registration *Registration
 	leads        func() bool
@@ -222,7 +218,7 @@ type Following struct {
 // NeedLeaderElection returns false: every replica waits until it leads.
 func (*Following) NeedLeaderElection() bool { return false }
 
-// Start keeps the configuration until ctx ends, from when this replica leads.
+// Start waits until this replica leads, and then keeps the configuration up to date until ctx ends.
 func (f *Following) Start(ctx context.Context) error {
 	if !until(ctx, f.leads) {
 		return nil

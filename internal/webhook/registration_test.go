@@ -28,7 +28,7 @@ func registered(t *testing.T, c client.Client) *admissionregistrationv1.Validati
 	return is
 }
 
-// TestConfiguration compares with a file what the API server is told.
+// TestConfiguration compares the configuration with a file.
 func TestConfiguration(t *testing.T) {
 	cases := map[string]Options{
 		"url":     {URL: "https://hub.example:9443/refract/"},
@@ -69,8 +69,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestRegistrationIsRestored has somebody do to the configuration what would keep
-// the API server from asking.
+// TestRegistrationIsRestored makes changes to the configuration that would keep the API server from calling the
+// webhooks.
 func TestRegistrationIsRestored(t *testing.T) {
 	c := hub()
 	var log record

@@ -1,9 +1,9 @@
-// Package webhook keeps an API server informed when and where to ask the webhooks of
-// a cluster, be it a hub or a member. They are served by the kit that is in package
-// [refract.dev/webhook]; what is answered is for the handlers to say.
+// Package webhook registers the webhooks of a cluster, a hub or a member, with its API server, and keeps the
+// registration up to date. The kit in package [refract.dev/kit/webhook] serves the webhooks, and their handlers decide the
+// answers.
 //
-// Without a folder of certificates the server is its own authority. Authority and
-// certificate lie in a Secret of the system namespace, which all replicas share.
+// Without a folder of certificates, the server is its own certificate authority. The authority and the certificate are
+// in a Secret of the system namespace, which all replicas share.
 package webhook
 
 import (
@@ -24,54 +24,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/internal/owner"
-	kit "refract.dev/webhook"
-	"refract.dev/webhook/pki"
+	kit "refract.dev/kit/webhook"
+	"refract.dev/kit/webhook/pki"
 )
 
-// SecretName is that of the Secret, in the system namespace, with the webhook's
-// authority and certificate. Whoever deletes it has both issued anew.
+// SecretName is the name of the Secret with the webhook's authority and certificate, in the system namespace. If the
+// Secret is deleted, both are issued again.
 const SecretName = "refract-webhook" //nolint:gosec // It is a name.
 
-// Options say how webhooks are served.
+// Options configure a [Server].
 type Options struct {
-	// Client reads what is there now, not what a cache remembers. Its scheme has the
-	// kinds of Kubernetes. Required.
+	// Client reads from the API server and not from a cache. Its scheme has the kinds of Kubernetes. Required.
 	Client client.WithWatch
-	// Namespace is the system namespace. Required unless CertDir is given.
+	// Namespace is the system namespace. Required unless CertDir is set.
 	Namespace string
-	// Secret is the name of the Secret; [SecretName] if empty. Programs that are found at
-	// different places must not share one.
+	// Secret is the name of the Secret; empty means [SecretName]. Programs with different addresses must not share a
+	// Secret.
 	Secret string
-	// BindAddress is HOST:PORT to listen on; an empty host means all.
+	// BindAddress is the HOST:PORT to listen on. An empty host means all addresses.
 	BindAddress string
-	// Listener, if set, is where to listen instead.
+	// Listener, if set, replaces BindAddress.
 	Listener net.Listener
-	// URL is where the API server finds this server, https://HOST[:PORT][/PATH]. Either
-	// it or Service is required.
+	// URL is the address of this server for the API server, https://HOST[:PORT][/PATH]. Either URL or Service is
+	// required.
 	URL string
-	// Service is in front of this server, on port 443.
+	// Service is the Service of this server, with port 443.
 	Service types.NamespacedName
-	// CertDir, if set, is a folder with tls.crt and tls.key, which somebody else keeps,
-	// as cert-manager does. If ca.crt is there too it is what the API server is told to
-	// trust; if not, what it is told is left to somebody else.
+	// CertDir, if set, is a folder with tls.crt and tls.key that another program manages, such as cert-manager. If the
+	// folder also has ca.crt, the server writes these authorities to the API server. Otherwise another program does.
 	CertDir string
-	// ClientCAFile, if set, is a file of authorities: whoever connects must show a
-	// certificate that one of them has signed, of one of ClientNames if there are any. An
-	// API server does only if it is configured to, and never to convert.
+	// ClientCAFile, if set, is a file of certificate authorities. Each client must then present a certificate that one
+	// of them has signed, with one of the ClientNames if there are any. An API server presents one only if it is
+	// configured to, and never for conversion.
 	ClientCAFile string
 	ClientNames  []string
-	// Metrics is where the server's metrics are registered; nil for nowhere.
+	// Metrics registers the server's metrics; nil registers none.
 	Metrics prometheus.Registerer
-	// Drain is how long those who have not heard yet that the server ends are answered; 0 for not at all.
+	// Drain is the time for which the server still accepts connections of clients that do not know yet that it ends; 0
+	// means none.
 	Drain time.Duration
-	// Log is told what an operator acts on.
+	// Log gets the messages that an operator should act on.
 	Log logr.Logger
-	// Now tells the time by which certificates are issued; time.Now if nil.
+	// Now returns the time for issuing certificates; nil means time.Now.
 	Now func() time.Time
 }
 
-// Server serves webhooks over HTTPS, and knows where the API server finds them. It
-// is a Runnable of a manager, which every replica runs.
+// Server serves webhooks over HTTPS, and knows its address for the API server. It is a Runnable of a manager, and every
+// replica runs it.
 type Server struct {
 	*kit.Server
 
@@ -102,7 +101,7 @@ func New(o Options) (*Server, error) {
 	return &Server{Server: server, client: o.Client, log: o.Log, endpoint: at, certificates: certificates, owners: owner.New(o.Client)}, nil
 }
 
-// certificates returns those for a server of these names.
+// certificates returns the certificates for a server with these names.
 func (o *Options) certificates(names []string) (kit.Certificates, error) {
 	if o.CertDir != "" {
 		return kit.Files(filepath.Join(o.CertDir, pki.ServingCertificate), filepath.Join(o.CertDir, pki.ServingKey),
@@ -115,15 +114,15 @@ func (o *Options) certificates(names []string) (kit.Certificates, error) {
 		kit.IssuedOptions{CreateNamespace: true, Log: o.Log, Now: o.Now}), nil
 }
 
-// soon is how often it is looked whether something is so that will be in a moment.
+// soon is the interval of [until].
 const soon = 50 * time.Millisecond
 
-// until returns when something is so, and false if ctx ended before.
+// until waits until the condition holds. It returns false if ctx ends first.
 func until(ctx context.Context, is func() bool) bool {
 	return wait.PollUntilContextCancel(ctx, soon, true, func(context.Context) (bool, error) { return is(), nil }) == nil
 }
 
-// endpoint is where the API server finds the webhooks.
+// endpoint is the address of the webhooks for the API server.
 type endpoint struct {
 	url     *url.URL // Nil for a Service.
 	service types.NamespacedName
@@ -151,12 +150,12 @@ func (o *Options) endpoint() (endpoint, error) {
 	return endpoint{url: u}, nil
 }
 
-// names returns the names that the server's certificate is for.
+// names returns the names for the server's certificate.
 func (e *endpoint) names() []string {
 	if e.url != nil {
 		return []string{strings.ToLower(e.url.Hostname())}
 	}
-	// An API server asks for NAME.NAMESPACE.svc, whatever the cluster's domain.
+	// An API server uses NAME.NAMESPACE.svc, whatever the cluster's domain.
 	inside := e.service.Name + "." + e.service.Namespace
 	return []string{inside + ".svc", inside}
 }

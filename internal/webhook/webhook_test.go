@@ -20,7 +20,7 @@ import (
 
 const system = "kube-admiral-system"
 
-// record keeps what is logged.
+// record keeps log lines.
 type record struct {
 	mu    sync.Mutex
 	lines []string
@@ -82,7 +82,7 @@ func start(t *testing.T, s *Server) {
 	eventually(t, "the server is ready", func() error { return s.Ready() })
 }
 
-// eventually waits until there is no error.
+// eventually waits until is returns no error.
 func eventually(t *testing.T, what string, is func() error) {
 	t.Helper()
 	err := errors.New("was never asked")
@@ -136,8 +136,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestClientConfig: what another than an admission webhook is to be found by, with
-// certificates in a Secret of its own.
+// TestClientConfig tests the address and the authorities for other objects than admission webhooks, with certificates
+// in a separate Secret.
 func TestClientConfig(t *testing.T) {
 	c := hub()
 	s, err := New(Options{

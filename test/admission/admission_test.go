@@ -1,5 +1,5 @@
 // Package admission asks a real API server what it makes of the answers of
-// refract.dev/webhook/admission.
+// refract.dev/kit/webhook/admission.
 package admission
 
 import (
@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"refract.dev/kit/webhook/admission"
+	"refract.dev/kit/webhook/lookup"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/admission"
-	"refract.dev/webhook/lookup"
 )
 
 // shared is the API server of all tests, and what talks to it.

@@ -158,11 +158,6 @@ func besiege(t *testing.T) *siege {
 	for _, r := range []*harness.Replica{s.controllers, s.injector} {
 		harness.Eventually(t, r.Name+" is at work", r.Ready)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the controllers' log ends:\n%s", harness.LogTail(s.controllers.Log))
-		}
-	})
 	return s
 }
 

@@ -126,9 +126,9 @@ func TestCredentialsStayWithTheirMember(t *testing.T) {
 	attacks := map[string]struct{ reason, spec, want string }{
 		"Endpoint": {
 			"Another server, whose certificate is not looked at.", fmt.Sprintf(`{"apiEndpoint":%q,"insecure":true,"useServiceAccount":true}`, theirs),
-			"says that they are for " + to.Endpoint + ", and spec.apiEndpoint is " + theirs,
+			"records " + to.Endpoint + " as their API server, and spec.apiEndpoint is " + theirs,
 		},
-		"Insecure": {"Whoever answers in the name of the member.", `{"insecure":true}`, "with spec.insecure anybody on the way to " + to.Endpoint},
+		"Insecure": {"Whoever answers in the name of the member.", `{"insecure":true}`, "with spec.insecure, any host on the path to " + to.Endpoint},
 		"Plain":    {"Whoever listens.", fmt.Sprintf(`{"apiEndpoint":%q}`, strings.Replace(to.Endpoint, "https", "http", 1)), "and spec.apiEndpoint is http://"},
 	}
 	for name, tc := range attacks {

@@ -243,7 +243,7 @@ func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 
 	d.must(d.Delete(t.Context(), "hub", "propagationpolicy", a, "everywhere"))
 	d.label(a, 0, many, "")
-	d.waits([]string{"copies in namespace " + a + ", whose objects do not ask to be propagated any more", "refract approve "})
+	d.waits([]string{"copies in namespace " + a + ", whose objects no longer request propagation", "refract approve "})
 	d.drop(b, 0, 1)
 	d.left(b, 7) // What B deletes goes,
 	d.label(b, 1, 2, "")
@@ -272,7 +272,7 @@ func TestDeletionsThatNobodySaw(t *testing.T) {
 	d.drop(a, 0, many)
 	d.drop(b, 0, 1)
 	d.run()
-	d.waits([]string{"copies in namespace " + a + ", whose objects went from the hub while nobody watched"}, "in namespace "+b)
+	d.waits([]string{"copies in namespace " + a + ", whose objects disappeared from the hub unobserved"}, "in namespace "+b)
 	d.left(b, 4)
 	d.keeps(a, many)
 

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
 	"refract.dev/test/harness"
 )
 

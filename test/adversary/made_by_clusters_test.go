@@ -201,7 +201,7 @@ func TestRow11WhatClustersMakeForThemselvesIsNotTouched(t *testing.T) {
 	others(t, ns, policy)
 	for _, n := range all {
 		eventually(t, "the reason of "+n.String(), "MadeByEachCluster", func() string { return n.synced(t, "reason") })
-		harness.WantAll(t, "The report says why.", n.synced(t, "message"), []string{"each cluster makes this object for itself"})
+		harness.WantAll(t, "The report says why.", n.synced(t, "message"), []string{"each cluster creates this object itself"})
 	}
 	if diff := cmp.Diff(before, versions(t, all)); diff != "" {
 		t.Errorf("while they are placed: -before, +after:\n%s", diff)

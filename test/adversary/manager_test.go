@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/member"
+	"refract.dev/fleet/member"
 	"refract.dev/test/harness"
 )
 

@@ -215,7 +215,7 @@ func TestEmptyNamespaces(t *testing.T) {
 		})
 	}
 	if os.Getenv("REFRACT_SOAK") != "1" {
-		return // What comes after the two minutes is for make soak, and with another clock for internal/controller/propagation.
+		return // What comes after the two minutes is for make soak, and with another clock for fleet/propagation.
 	}
 	put(t, env, "member-1", used, "{apiVersion: v1, kind: Secret, metadata: {name: theirs, namespace: NS}}")
 

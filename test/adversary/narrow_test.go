@@ -86,7 +86,7 @@ func TestNamedSecrets(t *testing.T) {
 	arrives("web:1")
 	harness.Eventually(t, "the Propagation says what does not travel", func(ctx context.Context) error {
 		o, err := env.Get(ctx, "hub", "propagation", "shop", "web.deployments.apps")
-		if err == nil && !strings.Contains(fmt.Sprint(o), "secrets db does not travel with the object: Refract may not list secrets on the hub") {
+		if err == nil && !strings.Contains(fmt.Sprint(o), "secrets db does not travel with the object: Refract has no right to list secrets on the hub") {
 			err = fmt.Errorf("it says %v", o)
 		}
 		return err
@@ -97,7 +97,7 @@ func TestNamedSecrets(t *testing.T) {
 	}
 	harness.Eventually(t, "the log says which types are passed over", func(context.Context) error {
 		log, err := os.ReadFile(refract.Log)
-		if err == nil && !strings.Contains(string(log), "Types may not be listed on the hub") {
+		if err == nil && !strings.Contains(string(log), "No right to list types on the hub") {
 			err = errors.New("it does not")
 		}
 		return err

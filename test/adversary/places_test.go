@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/podtemplate"
+	"refract.dev/fleet/policy/podtemplate"
 )
 
 // place is where the spec of a pod may name an object of its namespace. A list is

@@ -216,11 +216,6 @@ func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 func TestReferencesOfOverrides(t *testing.T) {
 	t.Parallel()
 	r := &referrer{env: harness.New(t, harness.Topology{Members: 2, CRDs: true})}
-	t.Cleanup(func() {
-		if t.Failed() && r.controllers != nil {
-			t.Logf("the controllers' log ends:\n%s", harness.LogTail(r.controllers.Log))
-		}
-	})
 	r.must(t, "hub", "", referrerRights, "apply", "-f", "-")
 	crd := filepath.Join("..", "..", "config", "crd", "refract.dev_serviceinjectionpolicies.yaml")
 	r.must(t, r.env.Members[0], "", "", "apply", "--server-side", "-f", crd)
@@ -240,7 +235,7 @@ func TestReferencesOfOverrides(t *testing.T) {
 	})
 	r.must(t, "hub", "mallory", referring("early"), "apply", "-f", "-")
 	r.arrives(t, "deployment", "early")
-	r.says(t, "what was written while no webhook ran is said to stay", "early.deployments.apps", "Secret theirs, which OverridePolicy shop/early brings in")
+	r.says(t, "what was written while no webhook ran is said to stay", "early.deployments.apps", "Secret theirs, which OverridePolicy shop/early adds")
 
 	// Nor does it travel because somebody asks now.
 	ports, err := harness.FreePorts(1)
@@ -279,7 +274,7 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.must(t, "hub", "mallory", referring("image"), "apply", "-f", "-")
 	r.arrives(t, "deployment", "image")
 	r.stays(t, "Nobody was asked about it, as nobody could know.", "theirs-too", "after-the-image")
-	r.says(t, "it is said to stay", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image brings in")
+	r.says(t, "it is said to stay", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image adds")
 
 	// Nor by asking the webhook in an administrator's name.
 	r.forges(t, ports[0], "image", "CREATE")
@@ -303,7 +298,7 @@ func TestReferencesOfOverrides(t *testing.T) {
   labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: implicit}},
   spec: {service: db, selector: {matchLabels: {app: early}}, env: [{name: A, value: b}]}}`
 	r.must(t, "hub", "mallory", policy, "apply", "-f", "-")
-	r.says(t, "the injection policy does not go out", "db.serviceinjectionpolicies.refract.dev", "has it give out Service db on clusters")
+	r.says(t, "the injection policy does not go out", "db.serviceinjectionpolicies.refract.dev", "makes it hand out Service db on clusters")
 	r.mustNot(t, "Whoever writes it so himself is refused, too.", "Secret shop/theirs",
 		overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}], labels: [{value: {a: b}}]"), "apply", "-f", "-")
 

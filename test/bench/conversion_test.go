@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/conversion"
 	peer "sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
 
-	"refract.dev/convert"
+	"refract.dev/conversion/convert"
 	"refract.dev/examples/pizza/restaurant"
-	refract "refract.dev/webhook/conversion"
+	refract "refract.dev/kit/webhook/conversion"
 )
 
 // The types that the peer converts: a pizza of 10 KB, most of which are notes.

@@ -236,7 +236,7 @@ func newSystem(b *testing.B, hub string, members ...string) *system {
 	for _, m := range members {
 		s.members = append(s.members, dynamicClient(b, m))
 	}
-	text, err := os.ReadFile("../../override/testdata/bench/deployment.yaml")
+	text, err := os.ReadFile("../../fleet/policy/override/testdata/bench/deployment.yaml")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	refract "refract.dev/kit/webhook/conversion"
 	"refract.dev/test/harness"
-	refract "refract.dev/webhook/conversion"
 )
 
 const (

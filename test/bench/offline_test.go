@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/offline/manifest"
+	"refract.dev/fleet/offline/manifest"
 	"refract.dev/internal/output"
 	"refract.dev/test/generate"
 )

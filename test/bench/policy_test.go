@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/convert"
-	"refract.dev/convert/policy"
-	"refract.dev/structural"
-	refract "refract.dev/webhook/conversion"
+	"refract.dev/conversion/convert"
+	"refract.dev/conversion/policy"
+	"refract.dev/conversion/structural"
+	refract "refract.dev/kit/webhook/conversion"
 )
 
 // definition reads a CustomResourceDefinition of testdata/conversion.

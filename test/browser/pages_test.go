@@ -34,7 +34,7 @@ var addresses = map[string]string{
 	"/services":                                                      "Services into pods",
 	"/services?pod=Deployment/shop/my-nginx":                         "Services into pods",
 	"/definitions":                                                   "Custom resources",
-	"/object/Deployment.apps/shop/there-is-none-of-it":               "That is not here",
+	"/object/Deployment.apps/shop/there-is-none-of-it":               "Not found",
 }
 
 // accessible fails the test if axe finds something that keeps somebody from using the page.

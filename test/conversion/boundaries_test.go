@@ -129,10 +129,10 @@ func TestDuplicates(t *testing.T) {
 		return result, converted(out)
 	}
 	for object, want := range map[string]string{
-		`"metadata":{"name":"n"},"spec":{},"spec":{}`:                      "spec: the key is there twice",
-		`"metadata":{"name":"n","name":"m"},"spec":{}`:                     "metadata.name: the key is there twice",
-		`"metadata":{"name":"n"},"spec":{"title":"a","title":"b"}`:         "spec.title: the key is there twice",
-		`"metadata":{"name":"n"},"spec":{"ports":[{"color":1,"color":2}]}`: "color: the key is there twice",
+		`"metadata":{"name":"n"},"spec":{},"spec":{}`:                      "spec: duplicate key",
+		`"metadata":{"name":"n","name":"m"},"spec":{}`:                     "metadata.name: duplicate key",
+		`"metadata":{"name":"n"},"spec":{"title":"a","title":"b"}`:         "spec.title: duplicate key",
+		`"metadata":{"name":"n"},"spec":{"ports":[{"color":1,"color":2}]}`: "color: duplicate key",
 	} {
 		if message, objects := review(object); !strings.Contains(message, want) || len(objects) > 0 {
 			t.Errorf("%s: want %q, got %q, %v", object, want, message, objects)

@@ -18,8 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"refract.dev/kit/webhook/pki"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/pki"
 )
 
 // front is what the API server takes for the webhook. It passes what it is sent to the

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/convert"
+	"refract.dev/conversion/convert"
+	"refract.dev/kit/webhook/conversion"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/conversion"
 )
 
 // keeping is a policy that cannot convert scripts which begin with "bad", and keeps them.
@@ -193,7 +193,7 @@ func (s *scene) refusedWhereItLacks(name string) {
 		"Something else is to come back.":   `{"metadata":{"annotations":{"refract.dev/complement":"{}"}}}`,
 		"A member that it does not have is": `{"extra":{}, "spec":{"note":"n"}}`,
 	} {
-		harness.WantStatus(s.T, what, s.patch(v1, name, patch), 422, refusal, "spec.script", "Change it in the version that it is from")
+		harness.WantStatus(s.T, what, s.patch(v1, name, patch), 422, refusal, "spec.script", "Change it in its original version")
 	}
 	forged := s.object(v1, "forged", `{caption: T}`)
 	forged.SetAnnotations(map[string]string{

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/kit/webhook/pki"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/pki"
 )
 
 // manager is who writes spec.conversion.

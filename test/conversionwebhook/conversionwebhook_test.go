@@ -17,7 +17,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/controller/conversion"
+	"refract.dev/conversion/converter"
 )
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
@@ -333,7 +333,7 @@ func (w *world) unwired(t *testing.T, kind string) {
 func (w *world) finalizer(t *testing.T) {
 	w.converts(t, "Gear")
 	w.stop() // Or they would write the configuration again, sooner than the policy is deleted.
-	w.must(t, "", "delete", "validatingwebhookconfiguration", conversion.ConfigurationName)
+	w.must(t, "", "delete", "validatingwebhookconfiguration", converter.ConfigurationName)
 	harness.Eventually(t, "it is deleted, for now", func(context.Context) error { // The API server forgets the webhook a moment later.
 		if out, err := w.do("", "delete", "conversionpolicy", "gears", "--wait=false"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -354,7 +354,7 @@ func (w *world) finalizer(t *testing.T) {
 func (w *world) twoServe(t *testing.T) {
 	w.converts(t, "Spring")
 	w.stop()
-	w.must(t, "", "delete", "validatingwebhookconfiguration", conversion.ConfigurationName)
+	w.must(t, "", "delete", "validatingwebhookconfiguration", converter.ConfigurationName)
 	w.create(t, of(policy, "Spring", "NAME", "another"))
 	w.serve()
 	if message := w.condition(t, "another", refractv1alpha1.ConversionReady, "AnotherServes"); !strings.Contains(message, "ConversionPolicy springs is older") {

@@ -130,11 +130,6 @@ func (w *world) start(t *testing.T, kubeconfig, name string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s:\n%s", name, harness.LogTail(r.Log))
-		}
-	})
 	return r
 }
 

@@ -33,8 +33,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/controller/conversion"
-	"refract.dev/internal/hub"
+	"refract.dev/conversion/converter"
+	"refract.dev/fleet/hub"
 	"refract.dev/internal/webhook"
 	"refract.dev/test/harness"
 )
@@ -161,7 +161,7 @@ func (w *world) serve() {
 	if err := mgr.Add(server); err != nil {
 		t.Fatal(err)
 	}
-	served, err := conversion.Setup(t.Context(), mgr, conversion.Options{Server: server, Client: live, Log: log})
+	served, err := converter.Setup(t.Context(), mgr, converter.Options{Server: server, Client: live, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func (w *world) serve() {
 	t.Cleanup(w.stop)
 	harness.Eventually(t, "it is ready", func(context.Context) error { return errors.Join(server.Ready(), served.Ready()) })
 	harness.Eventually(t, "the API server asks about policies", func(context.Context) error {
-		return w.client.Get(t.Context(), client.ObjectKey{Name: conversion.ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
+		return w.client.Get(t.Context(), client.ObjectKey{Name: converter.ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 }
 

@@ -306,7 +306,7 @@ spec:
 	// write that: see test/adversary for when somebody does.
 	eventually(t, "the Secret that an override brings in", "true", func() string {
 		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
-		return fmt.Sprint(strings.Contains(harness.Field(p, "status", "warnings"), "Secret eu, which OverridePolicy "+ns+"/web brings in"))
+		return fmt.Sprint(strings.Contains(harness.Field(p, "status", "warnings"), "Secret eu, which OverridePolicy "+ns+"/web adds"))
 	})
 	p := status(t, ns, "settings.configmaps", "Synced")
 	if got := harness.Field(p, "status", "follows"); !strings.Contains(got, "deployments.apps") || !strings.Contains(got, "name:web") {

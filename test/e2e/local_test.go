@@ -85,7 +85,11 @@ func TestAssignedFieldsStayLocal(t *testing.T) {
 	apply(t, in(ns, assignedObjects))
 	eventually(t, "the Service of the new UID", "Synced", func() string {
 		uid := string(there(t, "hub", "service", ns, "front").GetUID())
-		if source := there(t, "member-2", "service", ns, "front").GetAnnotations()["refract.dev/source"]; !strings.Contains(source, uid) {
+		service := get(t, "member-2", "service", ns, "front")
+		if service == nil {
+			return "deleted with the Service of the former UID"
+		}
+		if source := service.GetAnnotations()["refract.dev/source"]; !strings.Contains(source, uid) {
 			return source
 		}
 		return "Synced"

@@ -104,7 +104,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 	}
 	fails(`reaching cluster "new" at https://127.0.0.1:1`, join("new", closed)...)
 
-	fails("refract join second-name --replaces member-2 gives it the new name", join("second-name", env.Kubeconfig("member-2"))...)
+	fails("refract join second-name --replaces member-2 renames it", join("second-name", env.Kubeconfig("member-2"))...)
 
 	// Somebody makes one by hand, with the same Secret.
 	ns := namespace(t)

@@ -90,7 +90,7 @@ spec:
 	everywhere(t, "deleted", "deployment", ns, "web", []string{"absent", "absent", "absent"}, path...)
 	for i := range 3 {
 		rowSays(t, ns, "data.persistentvolumeclaims", fmt.Sprintf("member-%d", i+1), "AwaitingApproval",
-			"what the object travelled with was deleted on the hub; it is a volume", "--delete-volumes")
+			"the object that it travelled with was deleted on the hub; it is a volume", "--delete-volumes")
 	}
 	eventually(t, "refract get lists what waits", "true", func() string {
 		out, err := env.Refract("get", "persistentvolumeclaim/data", "-n", ns, "--kubeconfig", env.Kubeconfig("hub"))

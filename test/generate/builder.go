@@ -9,7 +9,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// builder puts a fleet together.
+// builder assembles a fleet.
 type builder struct {
 	choices
 
@@ -17,10 +17,10 @@ type builder struct {
 	layout layout
 }
 
-// layout names the file of a document.
+// layout returns the file name for a document.
 type layout func(kind, namespace, name string) string
 
-// layouts are the ways in which people spread manifests over files.
+// layouts are the usual ways to distribute manifests over files.
 var layouts = []layout{
 	func(_, _, _ string) string { return "all.yaml" },
 	func(kind, _, _ string) string { return group(kind) + ".yaml" },
@@ -61,13 +61,13 @@ func isCluster(kind string) bool { return kind == corev1alpha1.KindFederatedClus
 
 func isObject(kind string) bool { return !isPolicy(kind) && !isCluster(kind) }
 
-// place is where a document stands in the fleet.
+// place is the position of a document in the fleet.
 type place struct {
 	file  string
 	index int
 }
 
-// find returns the places of the documents of some kinds.
+// find returns the places of all documents with matching kinds.
 func (b *builder) find(kind func(string) bool) []place {
 	var found []place
 	for _, file := range b.fleet.Paths() {
@@ -82,7 +82,7 @@ func (b *builder) find(kind func(string) bool) []place {
 
 func (b *builder) at(p place) Document { return b.fleet[p.file][p.index] }
 
-// all returns the documents of some kinds.
+// all returns all documents with matching kinds.
 func (b *builder) all(kind func(string) bool) []Document {
 	found := b.find(kind)
 	out := make([]Document, len(found))
@@ -92,7 +92,7 @@ func (b *builder) all(kind func(string) bool) []Document {
 	return out
 }
 
-// add adds a document and returns the one that is in the fleet.
+// add adds a copy of the document to the fleet and returns the copy.
 func (b *builder) add(d Document) Document {
 	d = copied(d)
 	file := b.layout(kindOf(d), namespaceOf(d), nameOf(d))
@@ -107,7 +107,7 @@ func (b *builder) remove(p place) {
 	}
 }
 
-// name returns a name that no document of that kind has in the namespace.
+// name returns a name that no document of that kind in the namespace has.
 func (b *builder) name(kind, namespace, stem string) string {
 	for i := 1; ; i++ {
 		name := fmt.Sprintf("%s-%d", stem, i)
@@ -124,8 +124,7 @@ func kindOf(d Document) string { return stringAt(d, "kind") }
 
 func nameOf(d Document) string { return stringAt(member(d, "metadata"), "name") }
 
-// namespaceOf returns the namespace that a document names: empty if it leaves
-// it to be default.
+// namespaceOf returns the namespace in a document. It is empty if the document relies on the default.
 func namespaceOf(d Document) string { return stringAt(member(d, "metadata"), "namespace") }
 
 func labelsOf(d Document) Document { return member(member(d, "metadata"), "labels") }
@@ -135,7 +134,7 @@ func stringAt(d Document, key string) string {
 	return s
 }
 
-// member returns a member that is an object; nil if there is none.
+// member returns a member that is an object, or nil.
 func member(d Document, key string) Document {
 	m, _ := d[key].(Document)
 	return m

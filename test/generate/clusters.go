@@ -8,8 +8,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Label keys of clusters, and the values that policies ask for. The label nodes
-// is a number.
+// Label keys of clusters, and the values that policies select. The value of the label nodes is mostly a number.
 var (
 	regions   = []string{"eu", "us", "ap"}
 	envs      = []string{"prod", "stage", "dev"}
@@ -56,7 +55,7 @@ func (b *builder) clusterLabels() Document {
 	return labels
 }
 
-// labelValue returns a value that the label of a cluster may have.
+// labelValue returns a possible value of a cluster label.
 func (b *builder) labelValue(key string) string {
 	switch key {
 	case "region":
@@ -81,7 +80,7 @@ func (b *builder) clusterNames() []string {
 	return names
 }
 
-// target returns the targetClusters of a rule.
+// target returns random targetClusters of a rule.
 func (b *builder) target() Document {
 	t := Document{}
 	switch b.IntN(10) {
@@ -93,7 +92,7 @@ func (b *builder) target() Document {
 		t["clusterAffinity"] = b.affinity()
 	case 8:
 		t["clusterSelector"], t["clusterAffinity"] = b.selector(), b.affinity()
-	default: // Empty: every cluster.
+	default: // Empty selects every cluster.
 	}
 	if len(t) == 1 && b.chance(10) {
 		t["clusters"] = b.names()
@@ -109,7 +108,7 @@ func (b *builder) names() []string {
 	return names
 }
 
-// selector returns labels that some cluster carries, if any has some.
+// selector returns labels of a random cluster, if that cluster has labels.
 func (b *builder) selector() Document {
 	labels := labelsOf(pick(b.choices, b.all(isCluster)...))
 	keys := slices.Sorted(maps.Keys(labels))
@@ -138,7 +137,7 @@ func (b *builder) affinity() []Document {
 			term["matchFields"] = []Document{{"key": "metadata.name", "operator": pick(b.choices, "In", "NotIn"), "values": b.names()}}
 		}
 		if b.slips() {
-			term = Document{} // Chooses nothing.
+			term = Document{} // Selects nothing.
 		}
 		terms = append(terms, term)
 	}

@@ -7,7 +7,7 @@ import (
 	"refract.dev/tree"
 )
 
-// features counts what the documents of fleets make use of.
+// features counts the features that the documents of fleets use.
 type features map[string]int
 
 func (f features) missing(of []string) []string {
@@ -74,7 +74,7 @@ func (f features) addItem(overrider string, item Document) {
 	}
 }
 
-// wanted is what some fleets must have.
+// wanted are the features that must appear in at least one fleet.
 var wanted = []string{
 	"FederatedCluster", "OverridePolicy", "ClusterOverridePolicy", "PropagationPolicy", "ClusterPropagationPolicy",
 	"Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "ConfigMap", "Secret", "Service",

@@ -1,7 +1,6 @@
-// Package generate makes fleets for tests and benchmarks: clusters, objects and
-// policies, as manifests of the kind that people write. The same arguments make
-// the same fleet, byte for byte. It knows what is valid and not what Refract
-// makes of it, so it can be asked for inputs of any command and any engine.
+// Package generate makes fleets for tests and benchmarks: clusters, objects and policies, as manifests like those of
+// users. The same arguments give the same fleet, byte for byte. The package knows the rules for valid manifests, but
+// not how Refract renders them, so its fleets are inputs for every command and every engine.
 package generate
 
 import (
@@ -19,18 +18,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Fleet is the manifests of a fleet: the documents of files, by their paths with
-// slashes. A file whose name ends in .json is written as JSON, any other as YAML.
+// Fleet is the manifests of a fleet: the documents of each file, by slash-separated path. A file whose name ends in
+// .json is written as JSON, any other as YAML.
 type Fleet map[string][]Document
 
-// Document is one manifest. It holds what JSON can: maps of this very type,
-// []any, string, bool, int64 and float64.
+// Document is a manifest. It contains only JSON types: maps of this type, []any, string, bool, int64 and float64.
 type Document = map[string]any
 
 // Paths returns the paths of all files, sorted.
 func (f Fleet) Paths() []string { return slices.Sorted(maps.Keys(f)) }
 
-// Clone returns a copy that shares nothing with f.
+// Clone returns a copy that shares no memory with f.
 func (f Fleet) Clone() Fleet {
 	out := make(Fleet, len(f))
 	for name, documents := range f {
@@ -41,7 +39,7 @@ func (f Fleet) Clone() Fleet {
 	return out
 }
 
-// FS returns the files as they stand now: later changes of f do not show in it.
+// FS returns the files with their present content. It does not show later changes of f.
 func (f Fleet) FS() fs.FS {
 	files := make(fstest.MapFS, len(f))
 	for name, documents := range f {
@@ -50,8 +48,7 @@ func (f Fleet) FS() fs.FS {
 	return files
 }
 
-// WriteDir writes the files below dir, which need not exist. Files that are there
-// and not in the fleet stay as they are.
+// WriteDir writes the files below dir, which need not exist. It leaves other files there unchanged.
 func (f Fleet) WriteDir(dir string) error {
 	for _, name := range f.Paths() {
 		to := filepath.Join(dir, filepath.FromSlash(name))
@@ -65,7 +62,7 @@ func (f Fleet) WriteDir(dir string) error {
 	return nil
 }
 
-// text returns the content of a file. It panics for what a Document cannot hold.
+// text returns the content of a file. It panics if a document contains types that a [Document] must not contain.
 func text(name string, documents []Document) []byte {
 	var out bytes.Buffer
 	for i, d := range documents {
@@ -85,8 +82,7 @@ func text(name string, documents []Document) []byte {
 	return out.Bytes()
 }
 
-// copied returns a deep copy that holds only what a [Document] does: integers
-// become int64, and slices []any.
+// copied returns a deep copy with the types of a [Document]: it converts integers to int64, and slices to []any.
 func copied[T any](v T) T {
 	out, _ := plain(v).(T)
 	return out

@@ -8,8 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFleetFiles: what is written can be read, from a file system and from a
-// folder, and is what the fleet says.
+// TestFleetFiles: the files of a file system and of a folder have the content of the fleet.
 func TestFleetFiles(t *testing.T) {
 	f := Fleet{
 		"a/b.yaml": {{"apiVersion": "v1", "kind": "ConfigMap", "metadata": Document{"name": "x"}, "n": int64(1)<<53 + 1}, {"apiVersion": "v1", "kind": "Pod", "metadata": Document{"name": "y"}}},

@@ -7,14 +7,13 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Size says how much there is in a fleet of [Large].
+// Size is the size of a fleet of [Large].
 type Size struct {
-	// Objects are Deployments of 2 to 2.5 KB of YAML.
+	// Objects is the number of Deployments, each with 2 to 2.5 KB of YAML.
 	Objects int
-	// Clusters carry the labels region, env and tier, of three values each.
+	// Clusters is the number of clusters. Each has the labels region, env and tier, with three values each.
 	Clusters int
-	// Policies are OverridePolicies. Each object names one of them, so there must
-	// be one if there is an object.
+	// Policies is the number of OverridePolicies. Each object names one, so there must be at least one if there are objects.
 	Policies int
 }
 
@@ -26,13 +25,12 @@ const (
 	LargePlacements = "placements.yaml" // One ClusterPropagationPolicy.
 )
 
-// largeNamespaces is over how many namespaces the policies of a fleet are spread.
+// largeNamespaces is the number of namespaces of the policies.
 const largeNamespaces = 10
 
-// Large returns a fleet of a given size, for benchmarks: each object is placed on
-// each cluster and names one OverridePolicy, which makes three variants of it.
-// With at least 27 clusters there is one for each combination of labels, and so
-// some for each variant.
+// Large returns a fleet of the given size, for benchmarks. Each object is placed on each cluster and names one
+// OverridePolicy, which makes three variants of it. With at least 27 clusters, each combination of labels has a
+// cluster, and so each variant has several.
 func Large(size Size) Fleet {
 	f := Fleet{}
 	for i := range size.Clusters {
@@ -53,8 +51,8 @@ func Large(size Size) Fleet {
 	return f
 }
 
-// LargePolicy returns the path of the OverridePolicy with this index, whose first
-// rule sets /spec/replicas by its first item of jsonpatch.
+// LargePolicy returns the path of the OverridePolicy with this index. The first item of jsonpatch in its first rule
+// sets /spec/replicas.
 func LargePolicy(i int) string {
 	return path.Join(LargePolicies, largeNamespace(i), largePolicyName(i)+".yaml")
 }
@@ -65,8 +63,7 @@ func largePolicyName(policy int) string { return fmt.Sprintf("overrides-%03d", p
 
 func nth(values []string, i int) string { return values[i%len(values)] }
 
-// largePolicy has a rule for each value of one of the labels of clusters, chosen
-// in each of the ways there are.
+// largePolicy has one rule for each value of one cluster label. Each rule selects its clusters in a different way.
 func largePolicy(i int) Document {
 	key := nth([]string{"region", "env", "tier"}, i)
 	values := map[string][]string{"region": regions, "env": envs, "tier": tiers}[key]
@@ -100,7 +97,7 @@ func largePolicy(i int) Document {
 	}
 }
 
-// largeDeployment is a Deployment as an application team would write it.
+// largeDeployment is a Deployment like those of application teams.
 func largeDeployment(i, policy int) Document {
 	name := fmt.Sprintf("app-%05d", i)
 	selector := Document{"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "shop"}

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLarge: there is as much of everything as was asked for, of the size that
-// was promised, and each object has three variants.
+// TestLarge: the fleet has the requested number of objects, clusters and policies, the files have the documented size,
+// and each object has three variants.
 func TestLarge(t *testing.T) {
 	size := Size{Objects: 60, Clusters: 27, Policies: 20}
 	f := Large(size)

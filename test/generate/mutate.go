@@ -8,10 +8,9 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Mutate returns another fleet, made from one of [Random] by a few of the edits
-// that a pull request holds: to objects, policies, placements and clusters. It
-// depends on its arguments alone and does not modify f. There is at least one
-// difference; every document is a valid manifest, and at least one is a cluster.
+// Mutate returns a copy of a fleet of [Random] with a few of the edits of a typical pull request: to objects, policies,
+// placements and clusters. The result depends only on the arguments, and f is not modified. It differs from f in at
+// least one place, contains only valid manifests, and has at least one cluster.
 func Mutate(f Fleet, seed uint64) Fleet {
 	c := choose(seed, streamMutate)
 	b := &builder{choices: c, fleet: f.Clone(), layout: pick(c, layouts...)}
@@ -21,8 +20,7 @@ func Mutate(f Fleet, seed uint64) Fleet {
 	return b.fleet
 }
 
-// edits change a fleet, each in one way. Where there is nothing to change that
-// way they leave it as it is.
+// edits are the kinds of edits. An edit without a suitable document does nothing.
 var edits = []func(b *builder){
 	(*builder).addCluster, (*builder).editCluster, (*builder).removeCluster,
 	(*builder).addObject, (*builder).editObject, (*builder).editObject, (*builder).editNames, (*builder).removeObject,
@@ -40,14 +38,14 @@ func (b *builder) editCluster() {
 	member(cluster, "metadata")["labels"] = b.clusterLabels()
 }
 
-// removeCluster leaves at least one: without any, nothing can be rendered.
+// removeCluster keeps the last cluster, because nothing can be rendered without one.
 func (b *builder) removeCluster() {
 	if clusters := b.find(isCluster); len(clusters) > 1 {
 		b.remove(pick(b.choices, clusters...))
 	}
 }
 
-// editObject changes values of an object.
+// editObject changes values in an object.
 func (b *builder) editObject() {
 	objects := b.all(isObject)
 	if len(objects) == 0 {
@@ -62,8 +60,7 @@ func (b *builder) editObject() {
 	}
 }
 
-// change changes a value somewhere inside d, but not what gives an object its
-// structure.
+// change changes a value inside d, except the members in [structure].
 func change(c choices, d Document) {
 	for len(d) > 0 {
 		key := pick(c, slices.Sorted(maps.Keys(d))...)
@@ -78,7 +75,7 @@ func change(c choices, d Document) {
 	}
 }
 
-// editNames lets an object name other policies, or none.
+// editNames changes or removes a policy label of an object.
 func (b *builder) editNames() {
 	objects := b.all(isObject)
 	if len(objects) == 0 {
@@ -95,7 +92,7 @@ func (b *builder) editNames() {
 		delete(labels, key)
 		return
 	}
-	labels[key] = nameOf(pick(b.choices, policies...)) // It may well be of another kind.
+	labels[key] = nameOf(pick(b.choices, policies...)) // The policy may be of another kind.
 }
 
 func (b *builder) removeObject() {
@@ -104,8 +101,8 @@ func (b *builder) removeObject() {
 	}
 }
 
-// overridePolicy returns a policy that overrides, its rules, and somebody who
-// knows an object that names it; false if there are no policies or objects.
+// overridePolicy returns an override policy, its rules, and an author that knows an object, preferably one that names
+// the policy. It returns false if there are no policies or objects.
 func (b *builder) overridePolicy() (Document, []any, *author, bool) {
 	policies, objects := b.all(isOverride), b.all(isObject)
 	if len(policies) == 0 || len(objects) == 0 {
@@ -120,7 +117,7 @@ func (b *builder) overridePolicy() (Document, []any, *author, bool) {
 	return policy, rules, b.authorFor(kindOf(policy), o), true
 }
 
-// names reports whether the object names the override policy.
+// names reports whether an object names the override policy.
 func names(o, policy Document) bool {
 	if kindOf(policy) == corev1alpha1.KindClusterOverridePolicy {
 		return labelsOf(o)[corev1alpha1.ClusterOverridePolicyLabel] == nameOf(policy)
@@ -134,7 +131,7 @@ func (b *builder) addRule() {
 	}
 }
 
-// editRule lets edit change a rule of a policy, if there is one.
+// editRule calls edit with a rule of a policy, if there is one.
 func (b *builder) editRule(edit func(rule Document, a *author)) {
 	policy, _, a, ok := b.overridePolicy()
 	if !ok {
@@ -153,7 +150,7 @@ func (b *builder) editOverriders() {
 	b.editRule(func(rule Document, a *author) { rule["overriders"] = copied(a.overriders()) })
 }
 
-// editPatch gives an item of jsonpatch another value of the same type.
+// editPatch replaces the values of jsonpatch items by values of the same type.
 func (b *builder) editPatch() {
 	b.editRule(func(rule Document, a *author) {
 		for _, item := range items(member(rule, "overriders"), "jsonpatch") {

@@ -6,7 +6,7 @@ import corev1alpha1 "refract.dev/api/core/v1alpha1"
 type kindMaker struct {
 	apiVersion, name string
 	clusterScoped    bool
-	// body returns the members of an object of this name but its type and metadata.
+	// body returns the object without its type and metadata.
 	body func(c choices, name string) Document
 }
 
@@ -15,7 +15,7 @@ const (
 	databaseKind  = "Database"
 )
 
-// kinds are those of objects: workloads more often than others.
+// kinds are the kinds of objects. Workloads appear more often than others.
 var kinds = []kindMaker{
 	{apiVersion: "apps/v1", name: "Deployment", body: deployment},
 	{apiVersion: "apps/v1", name: "Deployment", body: deployment},
@@ -33,8 +33,7 @@ var kinds = []kindMaker{
 	{apiVersion: "v1", name: "Namespace", clusterScoped: true, body: func(choices, string) Document { return Document{} }},
 }
 
-// addObject adds an object with the policies that it names, and if its kind is
-// not built in, the definition of it.
+// addObject adds an object, the policies that it names, and the definition of its kind if it is a custom resource.
 func (b *builder) addObject() {
 	k := pick(b.choices, kinds...)
 	namespace := ""
@@ -43,7 +42,7 @@ func (b *builder) addObject() {
 	}
 	stem := pick(b.choices, "web", "api", "orders", "checkout")
 	if namespace == "default" {
-		stem += "-default" // Those that name no namespace get the same one.
+		stem += "-default" // An object without a namespace is in default, too, and must not get the same name.
 	}
 	name := b.name(k.name, namespace, stem)
 	o := k.body(b.choices, name)
@@ -66,15 +65,14 @@ func (b *builder) metadata(name, namespace string) Document {
 	if b.chance(10) {
 		delete(m, "annotations")
 	}
-	if b.chance(10) { // As kubectl get prints it.
+	if b.chance(10) { // As in the output of kubectl get.
 		m["uid"], m["resourceVersion"], m["generation"] = "0e2f0c0e-6a3c-4a53-8d43-5b0a1c9a8c10", "4711", 3
 		m["creationTimestamp"], m["finalizers"] = "2026-01-02T03:04:05Z", []string{"example.com/hub"}
 	}
 	return m
 }
 
-// namePolicies gives an object the labels that name its policies, and adds those
-// policies that are not there.
+// namePolicies sets the labels that name the policies of an object, and adds missing policies.
 func (b *builder) namePolicies(o Document, clusterScoped bool) {
 	labels, namespace := labelsOf(o), namespaceOf(o)
 	if b.chance(85) {
@@ -100,8 +98,7 @@ func defaulted(namespace string) string {
 	return namespace
 }
 
-// reuse returns the name of a policy: in so many of 100 cases of one that is
-// there, if there is one, otherwise of a new one.
+// reuse returns the name of a policy: in percent of 100 cases of an existing one, if there is one, otherwise of a new one.
 func (b *builder) reuse(kind, namespace string, percent int, add func(namespace string) Document) string {
 	if b.slips() {
 		return pick(b.choices, "forgotten", "forgotten", "")
@@ -171,7 +168,7 @@ func podSpec(c choices, restart string) Document {
 	return spec
 }
 
-// images are references of every form.
+// images are image references of every form.
 var images = []string{
 	"nginx", "nginx:1.29", "team/api:v1", "registry.example/shop/web:2.4.0", "localhost:5000/tools/proxy", "registry.example:8443/a/b/c:x",
 	"quay.io/org/metrics:v3@sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
@@ -221,8 +218,8 @@ func clusterRole(choices, string) Document {
 	return Document{"rules": []Document{{"apiGroups": []string{""}, "resources": []string{"pods", "services"}, "verbs": []string{"get", "watch", "list"}}}}
 }
 
-// database holds what built-in kinds do not: every type of value, integers that
-// a float64 cannot hold, and keys that a JSON pointer has to escape.
+// database returns an object with features that built-in kinds lack: every type of value, integers beyond the precision
+// of float64, and keys that must be escaped in a JSON pointer.
 func database(c choices, _ string) Document {
 	return Document{"spec": Document{
 		"image": pick(c, images...), "engine": pick(c, "postgres", "mysql"), "encrypted": c.chance(50), "sampling": 0.25,

@@ -7,17 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/podtemplate"
+	"refract.dev/fleet/policy/podtemplate"
 	"refract.dev/tree"
 )
 
-// author writes the rules of a policy for one object, which it has looked at.
+// author writes the rules of a policy for a known object.
 type author struct {
 	*builder
 
-	kind       string // Of the policy.
+	kind       string // Kind of the policy.
 	object     Document
-	pod        *podtemplate.Places // Nil when there is no pod template.
+	pod        *podtemplate.Places // Nil for objects without a pod template.
 	containers []Document          // Init containers first.
 }
 
@@ -37,8 +37,8 @@ func (b *builder) authorFor(kind string, o Document) *author {
 	return a
 }
 
-// addOverride adds a policy for an object, an OverridePolicy if there is a
-// namespace, and returns it.
+// addOverride adds a policy for an object and returns it: an OverridePolicy if there is a namespace, otherwise a
+// ClusterOverridePolicy.
 func (b *builder) addOverride(namespace string, o Document) Document {
 	kind, metadata := corev1alpha1.KindClusterOverridePolicy, Document{}
 	if namespace != "" {
@@ -87,7 +87,7 @@ func (a *author) overriders() Document {
 	return out
 }
 
-// operation sets an operator, which may be left out where it is the default.
+// operation sets an operator. If it is the default, it may be omitted.
 func (a *author) operation(item Document, operator, otherwise string) Document {
 	if operator != otherwise || a.chance(50) {
 		item["operator"] = operator
@@ -95,7 +95,7 @@ func (a *author) operation(item Document, operator, otherwise string) Document {
 	return item
 }
 
-// containerName returns the name of a container, seldom of one that is not there.
+// containerName returns the name of a container, in rare cases of a missing one.
 func (a *author) containerName() string {
 	if a.slips() {
 		return "sidecar"
@@ -124,7 +124,7 @@ func (a *author) image() Document {
 		item["imagePath"] = a.pod.Containers.String() + "/0/image"
 	case a.pod != nil && form < 7:
 		item["containerNames"] = []string{a.containerName()}
-	default: // All containers, or none to be found.
+	default: // All containers, if the object has containers.
 	}
 	return item
 }
@@ -136,7 +136,7 @@ func (a *author) imageOperations() []Document {
 		"Tag":        {"2.0.0", "latest", "v3_rc.1"},
 		"Digest":     {"sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"},
 	}
-	if a.slips() { // Often one is there already; a repository has to be.
+	if a.slips() { // These often fail: an existing component must not be added, and a repository is required.
 		return pick(a.choices,
 			[]Document{{"imageComponent": "Tag", "operator": "addIfAbsent", "value": "stable"}},
 			[]Document{{"imageComponent": "Registry", "operator": "addIfAbsent", "value": "mirror.example"}},

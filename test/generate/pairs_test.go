@@ -4,15 +4,15 @@ import (
 	"slices"
 	"testing"
 
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/variant"
-	"refract.dev/match"
-	"refract.dev/override"
-	"refract.dev/placement"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/policy/match"
+	"refract.dev/fleet/policy/override"
+	"refract.dev/fleet/policy/placement"
+	"refract.dev/fleet/variant"
 	"refract.dev/tree"
 )
 
-// read reads a fleet, in which there may be no problem.
+// read reads a fleet, and fails the test on a problem.
 func read(t *testing.T, f Fleet) *manifest.Set {
 	t.Helper()
 	set, problems := manifest.ReadFS(f.FS())
@@ -25,10 +25,10 @@ func read(t *testing.T, f Fleet) *manifest.Set {
 	return set
 }
 
-// pair is what one cluster gets of one object.
+// pair is the variant of one object on one cluster.
 type pair struct {
 	object, cluster string
-	variant         *override.Variant // Nil if a policy is missing, or it is not placed there.
+	variant         *override.Variant // Nil if a policy is missing, or if the object is not placed on the cluster.
 }
 
 // pairs renders all objects for all clusters of a set.
@@ -64,8 +64,7 @@ func pairs(set *manifest.Set) []pair {
 	return out
 }
 
-// overrides returns the override policies that an object names, and whether they
-// are all there.
+// overrides returns the override policies that an object names, and whether all of them exist.
 func overrides(set *manifest.Set, o *manifest.Object) ([]*override.Policy, bool) {
 	known := map[tree.Policy]*override.Policy{}
 	for _, p := range set.OverridePolicies {
@@ -88,8 +87,8 @@ func overrides(set *manifest.Set, o *manifest.Object) ([]*override.Policy, bool)
 	return policies, true
 }
 
-// placements returns the clusters that an object is placed on, all if it does not
-// name a policy, and the policy.
+// placements returns the propagation policy of an object and the clusters that it is placed on: all clusters if it
+// names no policy.
 func placements(set *manifest.Set, o *manifest.Object, clusters []placement.Cluster) (tree.Policy, []placement.Target) {
 	known := map[tree.Policy]*placement.Policy{}
 	for _, p := range set.PropagationPolicies {

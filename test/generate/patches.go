@@ -11,7 +11,7 @@ import (
 	"refract.dev/tree"
 )
 
-// patch returns an item of jsonpatch.
+// patch returns a random item of jsonpatch.
 func (a *author) patch() Document {
 	switch {
 	case a.slips():
@@ -33,12 +33,12 @@ func (a *author) item(operator, path string, value any) Document {
 	return a.operation(item, operator, "replace")
 }
 
-// patchPod is what people patch of workloads.
+// patchPod returns a typical patch of a workload.
 func (a *author) patchPod() Document {
 	spec, containers := a.pod.Spec.String(), a.pod.Containers.String()
 	sidecar := Document{"name": a.fresh("sidecar-"), "image": "registry.example/platform/proxy:0.9.4", "ports": []Document{{"containerPort": 15001}}}
 	return pick(a.choices,
-		a.item("replace", "/spec/replicas", a.IntN(20)), // A warning where there are none.
+		a.item("replace", "/spec/replicas", a.IntN(20)), // Causes a warning for kinds without replicas.
 		a.item("replace", spec+"/terminationGracePeriodSeconds", a.IntN(600)),
 		a.item("replace", containers+"/0/resources", Document{"limits": Document{"memory": "2Gi", "cpu": 2}}),
 		a.item("replace", containers+"/0/resources/limits/memory", pick(a.choices, "4Gi", "8Gi")),
@@ -64,7 +64,7 @@ func (a *author) patchMetadata() Document {
 		a.item("remove", "/metadata/annotations", nil),
 		a.item("remove", "/metadata/finalizers", nil),
 	}
-	if a.kind == corev1alpha1.KindClusterOverridePolicy { // No other may add any.
+	if a.kind == corev1alpha1.KindClusterOverridePolicy { // An OverridePolicy may not add finalizers.
 		patches = append(patches,
 			a.item("replace", "/metadata/finalizers", []string{"example.com/member"}),
 			a.item("add", "/metadata/finalizers/-", "example.com/other"),
@@ -73,7 +73,7 @@ func (a *author) patchMetadata() Document {
 	return pick(a.choices, patches...)
 }
 
-// patchAnywhere changes a value that is in the object, or adds one beside it.
+// patchAnywhere changes a value of the object, or adds one next to it.
 func (a *author) patchAnywhere() Document {
 	found := spots(Document{"spec": a.object["spec"], "data": a.object["data"], "rules": a.object["rules"]}, "", nil)
 	if len(found) == 0 {
@@ -89,7 +89,7 @@ func (a *author) patchAnywhere() Document {
 		}
 		return a.item("add", at.path[:strings.LastIndex(at.path, "/")]+"/"+tree.Escape(a.fresh("new/~")), anyValue(a.choices, 2))
 	case 2:
-		if kindOf(a.object) == databaseKind { // Its schema takes anything.
+		if kindOf(a.object) == databaseKind { // Its schema allows any value.
 			return a.item("replace", at.path, anyValue(a.choices, 3))
 		}
 		fallthrough
@@ -98,7 +98,7 @@ func (a *author) patchAnywhere() Document {
 	}
 }
 
-// patchMistaken is what a policy can hold and most objects cannot take.
+// patchMistaken returns an item that is valid in a policy and fails for most objects.
 func (a *author) patchMistaken() Document {
 	return pick(a.choices,
 		a.item("remove", "/spec/nothing/here", nil),
@@ -106,7 +106,7 @@ func (a *author) patchMistaken() Document {
 		a.item("replace", "/spec/ports/7", Document{"port": 1}),
 		a.item("replace", "/spec/template/spec/containers/5/image", "nginx"),
 		a.item("add", "/spec/template/spec/containers/web/env", []any{}),
-		a.item("replace", "/apiVersion", "other.example.com/v1"), // Protected: it is another group.
+		a.item("replace", "/apiVersion", "other.example.com/v1"), // Rejected: apiVersion is protected, and this is another group.
 		a.item("replace", "/spec", "not an object"),
 	)
 }
@@ -114,12 +114,12 @@ func (a *author) patchMistaken() Document {
 // spot is a value inside an object.
 type spot struct {
 	path       string
-	parentList string // Its array, if it is an element.
-	last       bool   // Of its array.
+	parentList string // Path of the array, if the value is an element.
+	last       bool   // Whether it is the last element.
 	value      any
 }
 
-// fromEnd returns the path, with -1 for the last element of an array.
+// fromEnd returns the path. It ends in -1 for the last element of an array.
 func (s spot) fromEnd() string {
 	if s.last {
 		return s.parentList + "/-1"
@@ -127,11 +127,10 @@ func (s spot) fromEnd() string {
 	return s.path
 }
 
-// structure are members without which an object is no longer what it was.
+// structure are members that are not changed, so that an object keeps its structure.
 var structure = []string{"spec", "template", "jobTemplate", "containers", "initContainers", "name", "metadata", "data", "rules"}
 
-// spots appends the values inside value, which is at path, but for those that
-// give an object its structure.
+// spots appends all values inside value to to, except those of members in [structure]. path is the path of value.
 func spots(value any, path string, to []spot) []spot {
 	switch value := value.(type) {
 	case Document:
@@ -154,7 +153,7 @@ func spots(value any, path string, to []spot) []spot {
 	return to
 }
 
-// similar returns another value of the same type.
+// similar returns a different value of the same type.
 func similar(c choices, v any) any {
 	switch v := v.(type) {
 	case bool:
@@ -176,7 +175,7 @@ func similar(c choices, v any) any {
 	}
 }
 
-// anyValue returns any value that JSON has but null.
+// anyValue returns a random JSON value other than null.
 func anyValue(c choices, depth int) any {
 	switch c.IntN(9) {
 	case 0:

@@ -2,8 +2,8 @@ package generate
 
 import corev1alpha1 "refract.dev/api/core/v1alpha1"
 
-// addPropagation adds a policy that places objects, a PropagationPolicy if there
-// is a namespace, and returns it.
+// addPropagation adds a propagation policy and returns it: a PropagationPolicy if there is a namespace, otherwise a
+// ClusterPropagationPolicy.
 func (b *builder) addPropagation(namespace string) Document {
 	kind, metadata := corev1alpha1.KindClusterPropagationPolicy, Document{}
 	if namespace != "" {
@@ -16,7 +16,7 @@ func (b *builder) addPropagation(namespace string) Document {
 	})
 }
 
-// placement returns the spec of a policy that places objects.
+// placement returns a random spec of a propagation policy.
 func (b *builder) placement() Document {
 	spec := Document{"schedulingMode": "Duplicate"}
 	divides := b.chance(25)
@@ -49,7 +49,7 @@ func (b *builder) placement() Document {
 	return spec
 }
 
-// listed returns a placement list, with preferences where they have a meaning.
+// listed returns a placement list. Preferences are mostly set only where they have an effect.
 func (b *builder) listed(divides bool) []Document {
 	names := b.names()
 	if b.slips() {
@@ -69,7 +69,7 @@ func (b *builder) listed(divides bool) []Document {
 	return list
 }
 
-// inert sets a field that changes nothing about where an object is placed first.
+// inert sets a field that does not affect the first placement of an object.
 func (b *builder) inert(spec Document) {
 	switch b.IntN(5) {
 	case 0:

@@ -10,26 +10,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/override"
+	"refract.dev/fleet/policy/override"
 	"refract.dev/tree"
 )
 
 var seeds = flag.Uint64("seeds", 200, "how many random fleets to look at")
 
-// TestRandom: every document of every fleet is valid, before and after edits;
-// most have an effect when they are rendered, and some of everything goes wrong.
+// TestRandom: every document of every fleet is valid, before and after edits. Most objects are rendered with changes,
+// and every kind of failure appears.
 func TestRandom(t *testing.T) {
 	s := &survey{features: features{}}
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { s.add(t, Random(seed), seed) })
 	}
 	if *seeds < 100 || t.Failed() {
-		return // Too few to tell.
+		return // The sample is too small.
 	}
 	shares := []struct {
 		what         string
 		is, of       int
-		least, most  int // Percent.
+		least, most  int // In percent.
 		consequences string
 	}{
 		{"placed and rendered with changes", s.changed, s.pairs, 30, 90, "there is little to see"},
@@ -51,7 +51,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestRandomIsRepeatable: the seed decides, and nothing else.
+// TestRandomIsRepeatable: the fleet depends only on the seed.
 func TestRandomIsRepeatable(t *testing.T) {
 	different := map[string]bool{}
 	for seed := range uint64(50) {
@@ -66,21 +66,21 @@ func TestRandomIsRepeatable(t *testing.T) {
 	}
 }
 
-// survey counts what random fleets come to. A pair is an object and a cluster.
+// survey counts the results of random fleets. A pair is an object on a cluster.
 type survey struct {
 	fleets, edited                                   int
 	pairs, changed, failed, warned, shadowed, absent int
 	features                                         features
 }
 
-// add looks at a fleet, and at what the seed makes of it.
+// add counts the results of a fleet, and of an edit of it with the seed.
 func (s *survey) add(t *testing.T, f Fleet, seed uint64) {
 	t.Helper()
 	set := read(t, f)
 	if n := len(set.Clusters); n < 1 || n > 8 {
 		t.Errorf("%d clusters, want 1 to 8", n)
 	}
-	if n := len(set.Objects); n < 1 || n > 13 { // With the definition of a kind.
+	if n := len(set.Objects); n < 1 || n > 13 { // Including the definition of a kind.
 		t.Errorf("%d objects, want 1 to 12", n)
 	}
 	before := f.Clone()
@@ -134,7 +134,7 @@ func (s *survey) addPair(p pair) {
 	}
 }
 
-// outcome is what each cluster gets of each object.
+// outcome returns the content of each object on each cluster, or the error.
 func outcome(of []pair) map[string]any {
 	out := map[string]any{}
 	for _, p := range of {

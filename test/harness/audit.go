@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Write is one request that has changed a cluster, or was meant to.
+// Write is a request that changed a cluster, or tried to.
 type Write struct {
-	Time      time.Time // When it arrived.
-	Done      time.Time // When it was answered.
-	Agent     string    // The user agent up to the first blank, such as refract/one.
+	Time      time.Time // Arrival of the request.
+	Done      time.Time // Time of the answer.
+	Agent     string    // User agent up to the first blank, such as refract/one.
 	User      string
 	Verb      string // create, update, patch, delete or deletecollection.
-	Resource  string // The plural name of the type; with the subresource, if any, after a slash.
+	Resource  string // Plural name of the type, followed by a slash and the subresource, if any.
 	Group     string
 	Namespace string
 	Name      string
-	Code      int // HTTP.
+	Code      int // HTTP status.
 }
 
 func (w Write) String() string {
@@ -31,9 +31,8 @@ func (w Write) String() string {
 		w.Time.Format("15:04:05.000"), w.Agent, w.User, w.Verb, w.Resource, w.Namespace, w.Name, w.Code)
 }
 
-// Writes returns the writes of refract that a cluster's API server has recorded since
-// the Env was opened, in the order of their arrival. Reviews of rights, which change
-// nothing, are not among them.
+// Writes returns the writes of Refract in the audit log of a cluster since the Env was opened, in the order of their
+// arrival. It omits reviews of access rights, because these change nothing.
 func (e *Env) Writes(cluster string) ([]Write, error) {
 	var out []Write
 	err := e.audited(cluster, func(of *audited) {
@@ -44,17 +43,18 @@ func (e *Env) Writes(cluster string) ([]Write, error) {
 	return byArrival(out), err
 }
 
-// failedOpen begins the key by which an API server says in a request's record that a webhook gave it no answer and that it went
-// on without.
+// failedOpen is the prefix of an annotation in the audit log: a webhook did not answer, and the API server continued
+// without it.
 //
 // Source: https://pkg.go.dev/k8s.io/apiserver/pkg/admission/plugin/webhook/mutating#pkg-constants
 const failedOpen = "failed-open.mutation.webhook.admission.k8s.io/"
 
-// uninjected ends the key by which Refract says so of a pod that waited for its turn for too long.
+// uninjected is the suffix of the annotation that Refract adds to a review when a pod has waited too long for its turn.
 const uninjected = "/uninjected"
 
-// Unanswered returns how many objects of a type have been created without what a webhook would have changed, as there was no
-// time to look at them, since the Env was opened in namespaces whose names begin with the prefix.
+// Unanswered returns the number of objects of a type that were created without the changes of a webhook, because the
+// webhook did not process them in time. It counts objects that were created since the Env was opened, in namespaces
+// whose names begin with the prefix.
 func (e *Env) Unanswered(cluster, resource, prefix string) (n int, err error) {
 	err = e.audited(cluster, func(of *audited) {
 		if of.Verb != "create" || of.ObjectRef.Resource != resource || of.ObjectRef.Subresource != "" || !strings.HasPrefix(of.ObjectRef.Namespace, prefix) {
@@ -70,7 +70,7 @@ func (e *Env) Unanswered(cluster, resource, prefix string) (n int, err error) {
 	return n, err
 }
 
-// audited is what an API server has recorded of a request.
+// audited is an entry of an audit log.
 type audited struct {
 	Verb      string `json:"verb"`
 	UserAgent string `json:"userAgent"`
@@ -92,7 +92,7 @@ type audited struct {
 	Annotations              map[string]string `json:"annotations"`
 }
 
-// audited calls each with what a cluster's API server has recorded since the Env was opened, in the order in which it did.
+// audited calls each with every entry of a cluster's audit log since the Env was opened, in the order of the log.
 func (e *Env) audited(cluster string, each func(*audited)) error {
 	path, err := e.View.AuditLog(cluster)
 	if err != nil {
@@ -102,11 +102,11 @@ func (e *Env) audited(cluster string, each func(*audited)) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // It was only read from.
+	defer func() { _ = file.Close() }() // The file was only read.
 	lines := bufio.NewReader(file)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil { // A line without an end is still being written.
+		if err != nil { // The API server is still writing a line without an end.
 			return ignoreEOF(err)
 		}
 		of := &audited{}
@@ -119,7 +119,7 @@ func (e *Env) audited(cluster string, each func(*audited)) error {
 	}
 }
 
-// write returns the request; ok is false if it is not what Writes is about.
+// write converts an entry for [Env.Writes]; ok is false for an entry that Writes omits.
 func (a *audited) write() (w Write, ok bool) {
 	agent, _, _ := strings.Cut(a.UserAgent, " ")
 	if name, _, _ := strings.Cut(agent, "/"); name != "refract" || a.ObjectRef.APIGroup == "authorization.k8s.io" {

@@ -18,20 +18,19 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// Kept are the control planes that `make test` keeps for the tests of many packages: two
-// hubs, and one with members. Tests that need something else start it.
+// Kept returns the topologies of the control planes that `make test` keeps for the tests of all packages: two hubs, and
+// one hub with members. Tests that need another topology start it themselves.
 func Kept() []Topology { return []Topology{{}, {}, {Members: 3}} }
 
-// Files of kept control planes, in a folder for each.
+// Files of kept control planes. Each has a folder of its own.
 const (
 	fleetDir   = "fleet"      // The playground.
-	initialSet = "initial"    // What each of its clusters held at first.
-	leaseFile  = "lease.lock" // Held by who uses them.
+	initialSet = "initial"    // The initial objects of each cluster.
+	leaseFile  = "lease.lock" // Locked by the process that uses the control planes.
 )
 
-// Keep starts control planes in dir that any number of processes may use from then on,
-// one after the other: those whose environment has the variable that it returns. They
-// end when stop is called, or with this process.
+// Keep starts control planes in dir. Any number of processes may use them, one after the other, if their environment
+// has the returned variable. The control planes end when stop is called, or with this process.
 func Keep(ctx context.Context, dir, assets string, all []Topology) (variable string, stop func() error, err error) {
 	kept := make([]*playground.Playground, len(all))
 	stop = func() error {
@@ -56,7 +55,7 @@ func Keep(ctx context.Context, dir, assets string, all []Topology) (variable str
 	return clustersVariable + "=" + dir, stop, nil
 }
 
-// startKept starts control planes in a folder where [take] finds them.
+// startKept starts control planes in a folder, in the layout that [take] expects.
 func startKept(ctx context.Context, at, assets string, t Topology) (*playground.Playground, error) {
 	t.Unaudited = false
 	p, err := playground.Start(ctx, t.options(filepath.Join(at, fleetDir), assets))
@@ -69,24 +68,24 @@ func startKept(ctx context.Context, at, assets string, t Topology) (*playground.
 	return p, nil
 }
 
-// shelf are control planes that this process has started, for its tests to use one after the other until it ends.
+// shelf holds the control planes that this process has started. Its tests use them one after the other until the process ends.
 type shelf struct {
 	mu  sync.Mutex
-	dir string                            // Empty until there are some.
-	all map[string]*playground.Playground // By the folder where [take] finds them.
+	dir string                            // Empty until the first control plane is started.
+	all map[string]*playground.Playground // By the folder that [take] expects.
 }
 
-// ours are those of this process.
+// ours is the shelf of this process.
 var ours shelf
 
-// folder returns where they are, or "".
+// folder returns the folder of the control planes, or "" before the first one.
 func (s *shelf) folder() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dir
 }
 
-// start starts control planes, and lends them.
+// start starts control planes and lends them.
 func (s *shelf) start(ctx context.Context, assets string, t Topology) (*loan, error) {
 	at, err := s.place()
 	if err != nil {
@@ -112,7 +111,8 @@ func (s *shelf) start(ctx context.Context, assets string, t Topology) (*loan, er
 	return &loan{view: &p.View, file: file}, nil
 }
 
-// lame reports whether control planes of this process have lost one of theirs: what is beside the API server nobody else asks.
+// lame reports whether a component of control planes of this process has failed. Only this check finds components other
+// than the API server.
 func (s *shelf) lame(at string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *shelf) lame(at string) bool {
 	return p != nil && p.Failed()
 }
 
-// drop ends control planes that are of no use any more, if they are of this process.
+// drop stops control planes that can no longer be used, if they belong to this process.
 func (s *shelf) drop(at string) error {
 	s.mu.Lock()
 	p := s.all[at]
@@ -144,7 +144,7 @@ func (s *shelf) place() (at string, err error) {
 	return os.MkdirTemp(s.dir, "")
 }
 
-// close ends them, when nobody uses them any more.
+// close stops all control planes of this process. No test may use them any more.
 func (s *shelf) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *shelf) close() error {
 	return err
 }
 
-// remember writes down what the clusters hold now.
+// remember stores the present objects of the clusters as the initial ones.
 func remember(ctx context.Context, v *playground.View, at string) error {
 	initial := map[string][]string{}
 	for _, c := range everyCluster(v) {
@@ -187,11 +187,11 @@ func everyCluster(v *playground.View) []playground.Cluster {
 // loan is the use of kept control planes.
 type loan struct {
 	view *playground.View
-	file *os.File // Locked.
+	file *os.File // Locked during the loan.
 }
 
-// borrow returns kept control planes that nobody uses and that are of the topology, as
-// they were at first: those that `make test` keeps before those that this process does. It returns nil if there are none.
+// borrow returns free kept control planes of the topology, emptied to their initial objects. It prefers those of `make
+// test` to those of this process. It returns nil if none is free.
 func borrow(ctx context.Context, t Topology) (*loan, error) {
 	var all []string
 	for _, dir := range []string{os.Getenv(clustersVariable), ours.folder()} {
@@ -225,8 +225,8 @@ func borrow(ctx context.Context, t Topology) (*loan, error) {
 	return nil, nil //nolint:nilnil // As the comment says.
 }
 
-// suits reports whether a playground is of the topology. One with members that nobody
-// has asked for is not: others might.
+// suits reports whether a playground fits the topology. A playground with members does not fit a topology without
+// members, so that it stays free for other tests.
 func suits(t Topology, s *playground.State) bool {
 	if t.Alike != s.Alike || t.OrdinaryHub != s.OrdinaryHub {
 		return false
@@ -234,12 +234,12 @@ func suits(t Topology, s *playground.State) bool {
 	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
 }
 
-// emptying is how long it may take until control planes are empty. An API server that
-// has failed to remove the objects of a type may rest for minutes before it tries again.
+// emptying is the time limit for emptying control planes. After a failure to remove the objects of a type, an API
+// server may wait for minutes before its next attempt.
 const emptying = 30 * time.Second
 
-// take returns the control planes of a folder, unless somebody has them, or they cannot
-// be emptied: nobody uses them again then.
+// take returns the control planes of a folder. It returns nil if another process uses them, or if they cannot be
+// emptied; in that case they are never used again.
 func take(ctx context.Context, at string) (*loan, error) {
 	file, err := os.OpenFile(filepath.Join(at, leaseFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -267,11 +267,11 @@ func take(ctx context.Context, at string) (*loan, error) {
 	return l, nil
 }
 
-// giveBack lets others have the control planes. What is left there they remove: who
-// holds them may end in any way.
+// giveBack makes the control planes available to others. The next user removes the remaining objects, because the
+// process of this loan may end in any way.
 func (l *loan) giveBack() error { return l.file.Close() }
 
-// empty removes everything from the clusters that they did not hold at first.
+// empty removes all objects from the clusters except the initial ones.
 func empty(ctx context.Context, v *playground.View, at string) error {
 	text, err := os.ReadFile(filepath.Join(at, initialSet))
 	if err != nil {

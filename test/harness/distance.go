@@ -17,17 +17,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// segment is how much of a connection is lost at a time, and late how many segments may be on their way.
+// segment is the number of bytes that are lost together; late is the maximum number of segments in transit.
 const (
 	segment = 1460
 	late    = 8192
 )
 
-// Distance stands between a client and a cluster that is far away: all that passes takes its time, and of what is lost some
-// comes again a round trip later, and all behind it with it, as in TCP. How fast a connection would be for what it loses is not
-// part of that.
+// Distance is a proxy that simulates a distant cluster: all data is delayed. A lost segment arrives a round trip later,
+// and delays all later segments as in TCP. Distance does not simulate the lower throughput of a connection with losses.
 type Distance struct {
-	// Kubeconfig is a file that leads through it.
+	// Kubeconfig is the path of a kubeconfig that connects through the proxy.
 	Kubeconfig string
 
 	to       string
@@ -36,12 +35,12 @@ type Distance struct {
 	listener net.Listener
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // Nil when it is over.
+	conns map[net.Conn]bool // Nil after Close.
 	ended sync.WaitGroup
 }
 
-// Distant puts a cluster so far away that a round trip takes the time, with a share of segments that are lost, from 0 to 1.
-// It has to be closed.
+// Distant starts a proxy for a cluster with the given round-trip time, and a share of lost segments from 0 to 1. The
+// caller must close it.
 func (e *Env) Distant(cluster string, away time.Duration, loss float64) (*Distance, error) {
 	cfg, err := clientcmd.LoadFromFile(e.Kubeconfig(cluster))
 	if err != nil {
@@ -70,7 +69,7 @@ func (e *Env) Distant(cluster string, away time.Duration, loss float64) (*Distan
 	return d, nil
 }
 
-// Close ends it, and all connections through it.
+// Close stops the proxy and ends all connections through it.
 func (d *Distance) Close() {
 	_ = d.listener.Close()
 	d.mu.Lock()
@@ -128,7 +127,7 @@ func (d *Distance) end(conns ...net.Conn) {
 	}
 }
 
-// carry carries what comes from one side to the other, until either ends.
+// carry copies data from one side to the other until either side ends.
 func (d *Distance) carry(from, to net.Conn) {
 	type piece struct {
 		bytes []byte
@@ -144,7 +143,7 @@ func (d *Distance) carry(from, to net.Conn) {
 				failed = err != nil
 			}
 			if failed {
-				_ = from.Close() // It is read no more.
+				_ = from.Close() // No further data is read.
 			}
 		}
 		_ = to.Close()

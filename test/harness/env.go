@@ -17,69 +17,64 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
 	"refract.dev/internal/playground"
 )
 
-// Topology says which control planes tests need. The zero value is a hub without
-// members.
+// Topology describes the control planes that tests need. The zero value is a hub without members.
 type Topology struct {
-	// Members is how many member clusters there are beside the hub.
+	// Members is the number of member clusters.
 	Members int
-	// Nodes gives the members their controllers, a scheduler and Nodes. Without, they
-	// store objects, and nobody acts on them.
+	// Nodes gives the members controllers, a scheduler and Nodes. Without them the members only store objects.
 	Nodes bool
-	// Alike makes the clusters alike. Otherwise each has its own range of addresses, node ports and StorageClass,
-	// and three members differ more than that: see [playground.Traits].
+	// Alike makes the clusters identical. Otherwise each has its own address range, node ports and StorageClass, and
+	// three members differ in more ways: see [playground.Traits].
 	Alike bool
 	// OrdinaryHub makes the hub an ordinary cluster with all controllers, a scheduler and Nodes.
 	OrdinaryHub bool
-	// LargeHub, with [Topology.Own], has the hub store objects that are too large for members.
+	// LargeHub, with [Topology.Own], lets the hub store objects that are too large for members.
 	LargeHub bool
-	// Own is for tests that stop, freeze or empty control planes: nobody shares them.
+	// Own is for tests that stop, freeze or empty control planes. Such control planes are not shared.
 	Own bool
-	// CRDs has the hub know Refract's types from the beginning.
+	// CRDs installs Refract's CRDs on the hub before the tests begin.
 	CRDs bool
-	// Address, with [Topology.Own], has the hub be a cluster whose Pods really run on Nodes that the
-	// test starts, and reach the members: see [playground.Options].
+	// Address, with [Topology.Own], makes the hub a cluster whose Pods run on real Nodes, which the test starts, and
+	// reach the members: see [playground.Options].
 	Address string
-	// Unaudited is for benchmarks with [Topology.Own] control planes: nobody writes down
-	// who has written what, which would cost something, and [Env.Writes] knows nothing.
+	// Unaudited is for benchmarks with [Topology.Own] control planes. It disables the audit log, which costs time;
+	// [Env.Writes] has no data then.
 	Unaudited bool
 }
 
-// Env is a hub and its members, empty when it is opened, and the programs that tests
-// run with them. Its methods may be called by several goroutines, unless they say
-// otherwise.
+// Env is a hub and its members, empty when it is opened, and the programs that tests run with them. Its methods are
+// safe for concurrent use unless they say otherwise.
 type Env struct {
 	// Members are the names of the member clusters.
 	Members []string
-	// View is what can be read of the control planes beside their API servers.
+	// View gives access to the data of the control planes beside their API servers.
 	View *playground.View
-	// Playground is where the control planes run if they are [Topology.Own]; nil if
-	// somebody may have a use for them afterwards.
+	// Playground has the control planes if they are [Topology.Own]. It is nil if they are shared with later tests.
 	Playground *playground.Playground
-	// Dir is a folder for what tests write. It goes with the Env.
+	// Dir is a folder for files of tests. Close removes it.
 	Dir string
 
 	assets     string
 	began      time.Time
-	kubeconfig map[string]string // By the name of the cluster.
-	release    func() error      // Gives the control planes back, or stops them.
+	kubeconfig map[string]string // By cluster name.
+	release    func() error      // Returns the control planes, or stops them.
 	binary     func() (string, error)
-	closed     func() error // Closes it, once.
+	closed     func() error // Closes the Env once.
 
 	mu       sync.Mutex
 	replicas []*Replica
-	readers  map[string]*reader // By the name of the cluster.
+	readers  map[string]*reader // By cluster name.
 }
 
-// Open returns control planes without anybody else's objects. It has to be closed.
+// Open returns control planes without objects of other tests. The caller must close them.
 //
-// They are some that `make test` keeps, if those are free; otherwise, as when tests
-// run alone, they are started now, from the binaries in the module's bin or in
-// $KUBEBUILDER_ASSETS, and this process keeps them for its later tests unless they are
-// [Topology.Own].
+// It uses free control planes of `make test`. If none is free, or if tests run alone, it starts control planes from the
+// binaries in the module's bin folder or in $KUBEBUILDER_ASSETS. This process keeps them for its later tests, unless
+// they are [Topology.Own].
 func Open(ctx context.Context, t Topology) (_ *Env, err error) {
 	root, err := Root()
 	if err != nil {
@@ -133,7 +128,7 @@ func (e *Env) open(ctx context.Context, t Topology) (err error) {
 	return hub.InstallCRDs(ctx, cfg)
 }
 
-// share takes control planes that are kept, and has some more be kept if none are free.
+// share borrows kept control planes. If none is free, it starts further ones and keeps them.
 func (e *Env) share(ctx context.Context, t Topology) error {
 	from, err := borrow(ctx, t)
 	if from == nil && err == nil {
@@ -156,7 +151,7 @@ func (e *Env) start(ctx context.Context, t Topology) error {
 	return nil
 }
 
-// options are those of a playground of this topology.
+// options returns the playground options of this topology.
 func (t Topology) options(dir, assets string) playground.Options {
 	return playground.Options{
 		Dir: dir, Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited, Address: t.Address, Alike: t.Alike || t.Address != "",
@@ -164,17 +159,16 @@ func (t Topology) options(dir, assets string) playground.Options {
 	}
 }
 
-// Close ends the replicas, and then the control planes unless they are kept for
-// others. It returns an error if any replica has crashed: others take over from one that
-// does, so that no test might notice. Closing twice is closing once: the second call
-// waits for the first, and returns the same.
+// Close stops the replicas, and then the control planes unless they are shared with later tests. It returns an error if
+// a replica has crashed: another replica takes over, so the test might not notice. A second call waits for the first
+// and returns the same error.
 func (e *Env) Close() error { return e.closed() }
 
 func (e *Env) end() error {
 	defer opened.remove(e)
 	var errs []error
 	for _, r := range e.started() {
-		_ = r.Signal(syscall.SIGCONT) // Or one that is frozen would not hear of its end.
+		_ = r.Signal(syscall.SIGCONT) // A frozen replica would not receive the signal to end.
 		errs = append(errs, r.Stop(syscall.SIGTERM), crashed(r.Log))
 	}
 	if e.release != nil {
@@ -183,17 +177,26 @@ func (e *Env) end() error {
 	return errors.Join(append(errs, removeAll(e.Dir))...)
 }
 
+// logs returns the logs of the started replicas, with the names of the replicas.
+func (e *Env) logs() map[string]string {
+	names := map[string]string{}
+	for _, r := range e.started() {
+		names[r.Log] = r.Name
+	}
+	return names
+}
+
 func (e *Env) started() []*Replica {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.replicas
 }
 
-// Kubeconfig returns the path of an administrator's kubeconfig of a cluster.
+// Kubeconfig returns the path of an administrator's kubeconfig for a cluster.
 func (e *Env) Kubeconfig(cluster string) string { return e.kubeconfig[cluster] }
 
-// Config returns an administrator's way into a cluster, which is not throttled, shows
-// no warnings, and says that it is "test". It is the caller's.
+// Config returns an administrator's client configuration for a cluster, without throttling and warnings, with the user
+// agent "test". The caller may change it.
 func (e *Env) Config(cluster string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", e.Kubeconfig(cluster))
 	if err != nil {
@@ -205,8 +208,8 @@ func (e *Env) Config(cluster string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// Client returns an administrator's client of a cluster. It reads from the API server,
-// and knows the types of Kubernetes and of Refract.
+// Client returns an administrator's client for a cluster. It reads from the API server, and knows the types of
+// Kubernetes and of Refract.
 func (e *Env) Client(cluster string) (client.WithWatch, error) {
 	cfg, err := e.Config(cluster)
 	if err != nil {
@@ -215,7 +218,7 @@ func (e *Env) Client(cluster string) (client.WithWatch, error) {
 	return ClientFor(cfg)
 }
 
-// ClientFor is [Env.Client] for whom the configuration is of.
+// ClientFor is like [Env.Client], for the user of the given configuration.
 func ClientFor(cfg *rest.Config) (client.WithWatch, error) {
 	kinds, err := hub.Scheme()
 	if err != nil {
@@ -224,12 +227,12 @@ func ClientFor(cfg *rest.Config) (client.WithWatch, error) {
 	return client.NewWithWatch(cfg, client.Options{Scheme: kinds})
 }
 
-// Binary returns the path of the program: $REFRACT_TEST_BINARY, which `make test` has
-// built, or one that is built from the module's sources, once.
+// Binary returns the path of the refract program: $REFRACT_TEST_BINARY, which `make test` has built, or a program that
+// is built once from the sources of the module.
 func (e *Env) Binary() (string, error) { return e.binary() }
 
-// Program returns the path of the program as [Env.Binary] does, for tests that start their
-// control planes in another way. If it has to be built, it is in dir.
+// Program is like [Env.Binary], for tests that start their control planes without an Env. If the program must be built,
+// it is written to dir.
 func Program(dir string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -249,7 +252,7 @@ func build(root, dir string) (string, error) {
 	return path, err
 }
 
-// Assets returns the folder with the binaries of the control planes, kubectl among them.
+// Assets returns the folder with the binaries of the control planes and kubectl.
 func (e *Env) Assets() string { return e.assets }
 
 // Refract runs the program and returns its standard output.
@@ -266,19 +269,18 @@ func (e *Env) RefractIn(dir string, args ...string) (string, error) {
 	return output(cmd)
 }
 
-// Kubectl runs kubectl against a cluster and returns its standard output. The
-// manifest is its standard input.
+// Kubectl runs kubectl against a cluster with the manifest as its standard input, and returns its standard output.
 func (e *Env) Kubectl(cluster, manifest string, args ...string) (string, error) {
 	return e.KubectlWith(e.Kubeconfig(cluster), manifest, args...)
 }
 
-// KubectlWith is [Env.Kubectl] with any kubeconfig.
+// KubectlWith is like [Env.Kubectl] with any kubeconfig.
 func (e *Env) KubectlWith(kubeconfig, manifest string, args ...string) (string, error) {
 	return output(e.kubectl(kubeconfig, manifest, args...))
 }
 
-// KubectlSays is [Env.Kubectl] for tests of what users read: it returns all that kubectl
-// prints, with warnings and errors; err has none of it.
+// KubectlSays is like [Env.Kubectl], for tests of the output that users see: it returns the standard output and the
+// standard error of kubectl. These are not part of err.
 func (e *Env) KubectlSays(cluster, manifest string, args ...string) (all string, err error) {
 	out, err := e.kubectl(e.Kubeconfig(cluster), manifest, args...).CombinedOutput()
 	return string(out), err
@@ -286,13 +288,12 @@ func (e *Env) KubectlSays(cluster, manifest string, args ...string) (all string,
 
 func (e *Env) kubectl(kubeconfig, manifest string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(opened.ctx, filepath.Join(e.assets, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+e.Dir) // Where it keeps what it has discovered.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+e.Dir) // HOME is the place of kubectl's discovery cache.
 	cmd.Stdin = strings.NewReader(manifest)
 	return cmd
 }
 
-// output runs a command and returns its standard output. The error has the command and
-// its standard error.
+// output runs a command and returns its standard output. The error contains the command line and the standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -303,7 +304,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return string(out), nil
 }
 
-// Root returns the folder of the module: the one above this process's with a go.mod.
+// Root returns the folder of the module: the nearest folder with a go.mod, from the working directory upward.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// childVariable makes this program one that [Main] runs tests in: TestChild.
+// childVariable in the environment turns this test binary into a program that [Main] runs tests in: TestChild.
 const childVariable = "REFRACT_TEST_HARNESS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -37,15 +37,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// asReplica is what a replica is to the harness: something that ends when it is asked to.
+// asReplica is a substitute for a replica: it waits for SIGTERM.
 func asReplica() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
 	<-asked
 }
 
-// recorder stands for the test that somebody else's mistake fails. What it has no method
-// for nobody may call.
+// recorder is a testing.TB that records the failure of a test. The code under test must call only the methods below.
 type recorder struct {
 	testing.TB
 
@@ -67,7 +66,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// record returns what a test has to say that does this.
+// record runs do as a test and returns its recorded output.
 func record(ctx context.Context, do func(testing.TB)) *recorder {
 	r := &recorder{ctx: ctx}
 	ended := make(chan struct{})
@@ -84,12 +83,12 @@ var errFirst, errNext = errors.New("the first"), errors.New("the next")
 func TestAwait(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		// try is given how often it was called, and since when there is something to wait for.
+		// try gets the number of the call and the start time of the wait.
 		try func(ctx context.Context, n int, began time.Time) error
-		// until is when the caller gives up; 0 for never.
+		// until is the time after which the caller gives up; 0 for never.
 		until time.Duration
 		want  error
-		// It takes from after to most.
+		// Bounds of the duration.
 		after, most time.Duration
 	}{
 		"AtOnce": {
@@ -182,8 +181,8 @@ func TestAwait(t *testing.T) {
 func TestEventually(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		ended  bool          // Whether the test has, but for its cleanups.
-		after  time.Duration // When it is so; 0 for at once, and less for never.
+		ended  bool          // Whether the test has ended, except for its cleanups.
+		after  time.Duration // The time until the condition holds; 0 for at once, negative for never.
 		fatal  string
 		logs   int
 	}{
@@ -225,11 +224,11 @@ func TestConsistently(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		during  time.Duration
-		until   time.Duration // When it is not so any more; 0 for never.
-		ends    time.Duration // When the context of the test does; 0 for never.
+		until   time.Duration // The time after which the condition no longer holds; 0 for never.
+		ends    time.Duration // The time after which the context of the test ends; 0 for never.
 		fatal   string
 		took    time.Duration
-		atLeast int // How often it is asked.
+		atLeast int // The minimum number of checks.
 	}{
 		"Always":  {reason: "It is asked ten times a second.", during: time.Second, took: time.Second, atLeast: 10},
 		"AtOnce":  {reason: "It is asked at least once.", during: 0, atLeast: 1},
@@ -264,14 +263,14 @@ func TestConsistently(t *testing.T) {
 	}
 }
 
-// TestNameOf gives names to tests of all kinds of names.
+// TestNameOf: NameOf returns different valid names for all kinds of test names.
 func TestNameOf(t *testing.T) {
-	base := fmt.Sprintf("TestNameOf%d", time.Now().UnixNano()) // As this test may run several times.
+	base := fmt.Sprintf("TestNameOf%d", time.Now().UnixNano()) // This test may run several times in one process.
 	fifty := base + "/" + strings.Repeat("x", 50)
 	var got []string
 	for _, name := range []string{
-		base, base, base, // As with -count 3.
-		base + "/2", base + "_2", base + "#3", // Which are to be read as those before.
+		base, base, base, // The same name repeated, as with -count 3.
+		base + "/2", base + "_2", base + "#3", // Names that result in the generated names above.
 		base + "/Größe_ß/#00", base + "/", base + "/...",
 		fifty, fifty, fifty + "/one", fifty + "/two", fifty[:55] + "/-/", fifty[:55] + "/-/y", fifty[:56] + "/y",
 	} {

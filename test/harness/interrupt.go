@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// opened are the Envs of this process. An interrupt closes all of them: whoever has
-// opened them will not.
+// opened contains the open Envs of this process. An interrupt closes all of them, because the tests that opened them do
+// not run to their end.
 var opened = newEnvs()
 
 type envs struct {
-	// ctx ends with an interrupt, and what is started for a test's sake with it.
+	// ctx ends with an interrupt, and ends all processes that tests have started.
 	ctx       context.Context //nolint:containedctx // It belongs to the process.
 	interrupt context.CancelFunc
 
@@ -28,8 +28,8 @@ func newEnvs() *envs {
 	return &envs{ctx: ctx, interrupt: cancel, all: map[*Env]bool{}}
 }
 
-// begin has an interrupt wait until what is begun now is either given up or ready to be
-// closed, when done is called. After an interrupt nothing is begun.
+// begin delays the handling of an interrupt until done is called: by then the caller has given up, or has registered an
+// Env that can be closed. After an interrupt, begin returns an error.
 func (o *envs) begin() (done func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -40,7 +40,7 @@ func (o *envs) begin() (done func(), err error) {
 	return o.opening.Done, nil
 }
 
-// end ends the context, and returns when nothing is being opened any more.
+// end cancels the context and waits until no Env is being opened.
 func (o *envs) end() {
 	o.mu.Lock()
 	o.interrupt()
@@ -60,7 +60,7 @@ func (o *envs) remove(e *Env) {
 	delete(o.all, e)
 }
 
-// close closes those that are open.
+// close closes all open Envs.
 func (o *envs) close() error {
 	o.mu.Lock()
 	var errs []error
@@ -79,8 +79,8 @@ func (o *envs) close() error {
 	return errors.Join(errs...)
 }
 
-// removeAll removes a folder, even if somebody goes on writing files there: nobody finds
-// it under its name any more.
+// removeAll removes a folder even while another process is still writing files into it. It renames the folder first, so
+// that the process no longer finds it.
 func removeAll(dir string) error {
 	gone := dir + ".gone"
 	if err := os.Rename(dir, gone); err != nil {

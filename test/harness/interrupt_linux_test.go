@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// middle is what TestChild says when it is in the middle of a test.
+// middle is the output of TestChild in the middle of its test.
 const middle = "in the middle of it"
 
-// TestInterrupted interrupts a process that runs tests, and looks for what it has left.
+// TestInterrupted interrupts a process that runs tests, and checks that no process, file or port remains.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -82,7 +82,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestChild is a test in which nothing happens any more. It is a part of TestInterrupted.
+// TestChild is a test that never ends. It is part of TestInterrupted.
 func TestChild(t *testing.T) {
 	if os.Getenv(childVariable) == "" {
 		t.Skip("TestInterrupted runs it.")
@@ -92,7 +92,7 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(os.Stderr, middle)
-	for i := 0; ; i++ { // Who is interrupted may well be writing.
+	for i := 0; ; i++ { // An interrupted test may be writing files.
 		<-time.After(time.Millisecond)
 		_ = os.WriteFile(filepath.Join(e.Dir, strconv.Itoa(i%1000)), nil, 0o600)
 	}
@@ -105,7 +105,7 @@ type child struct {
 	log string
 }
 
-// startChild starts one that has its temporary files in dir.
+// startChild starts a child with its temporary files in dir.
 func startChild(t *testing.T, dir string) *child {
 	t.Helper()
 	exe, err := os.Executable()
@@ -117,7 +117,7 @@ func startChild(t *testing.T, dir string) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close() // The child has a copy.
+	defer log.Close() // The child has its own descriptor.
 	c.Stdout, c.Stderr, c.SysProcAttr = log, log, dieWithParent()
 	c.Env = append(os.Environ(), "TMPDIR="+dir, childVariable+"=1", binaryVariable+"="+exe, clustersVariable+"=")
 	if err := launch(c.Cmd); err != nil {
@@ -132,7 +132,7 @@ func startChild(t *testing.T, dir string) *child {
 	return c
 }
 
-// said returns what the child has printed.
+// said returns the output of the child.
 func (c *child) said(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(c.log)
@@ -142,14 +142,14 @@ func (c *child) said(t *testing.T) string {
 	return string(text)
 }
 
-// process is one that runs.
+// process is a running process.
 type process struct {
 	pid  int
 	name string
 	args string
 }
 
-// namesOf returns those of processes, in order.
+// namesOf returns the sorted names of processes.
 func namesOf(all []process) []string {
 	var out []string
 	for _, p := range all {
@@ -159,8 +159,8 @@ func namesOf(all []process) []string {
 	return out
 }
 
-// processesOf returns the processes that work in a folder, or have been told of it, but
-// for one.
+// processesOf returns the processes that have their working directory in dir, or a path in dir in their environment. It
+// omits the process with the ID but.
 func processesOf(t *testing.T, dir string, but int) []process {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*")
@@ -173,7 +173,7 @@ func processesOf(t *testing.T, dir string, but int) []process {
 		if err != nil || pid == but {
 			continue
 		}
-		// What cannot be read has ended, or is somebody else's.
+		// An unreadable process has ended, or belongs to another user.
 		cwd, _ := os.Readlink(at + "/cwd")
 		environ, _ := os.ReadFile(at + "/environ")
 		if !strings.HasPrefix(cwd+"/", dir+"/") && !bytes.Contains(environ, []byte("="+dir)) {
@@ -192,7 +192,7 @@ func processesOf(t *testing.T, dir string, but int) []process {
 
 var portFlag = regexp.MustCompile(`--(?:secure-port=|listen-[a-z-]*=https://127\.0\.0\.1:)([0-9]+)`)
 
-// portsOf returns the ports that processes listen on.
+// portsOf returns the listening ports in the arguments of processes.
 func portsOf(all []process) []string {
 	var out []string
 	for _, p := range all {
@@ -205,7 +205,7 @@ func portsOf(all []process) []string {
 	return out
 }
 
-// isSubset reports whether a sorted list has all of another, each as often.
+// isSubset reports whether the sorted list of contains every element of the sorted list some, at least as often.
 func isSubset(some, of []string) bool {
 	for _, s := range of {
 		if len(some) > 0 && some[0] == s {

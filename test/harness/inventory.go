@@ -27,13 +27,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// inventory knows everything that a cluster holds, but for what its control plane keeps
-// for itself and makes anew.
+// inventory lists and removes the objects of a cluster, except those that its control plane maintains for itself.
 type inventory struct {
 	core    kubernetes.Interface
 	whole   dynamic.Interface
 	objects metadata.Interface
-	hurried time.Time // When API servers were last told that there are types to remove.
+	hurried time.Time // The last time when the API server was told to continue the removal of types.
 }
 
 func newInventory(kubeconfig string) (*inventory, error) {
@@ -63,7 +62,7 @@ func (i item) String() string {
 	return fmt.Sprintf("%s %s", i.gvr.GroupResource(), strings.TrimPrefix(i.Namespace+"/"+i.Name, "/"))
 }
 
-// uids returns those of everything that is there.
+// uids returns the UIDs of all objects.
 func (in *inventory) uids(ctx context.Context) ([]string, error) {
 	all, err := in.list(ctx)
 	if err != nil {
@@ -76,7 +75,7 @@ func (in *inventory) uids(ctx context.Context) ([]string, error) {
 	return uids, nil
 }
 
-// list returns everything that is there. Beside an error it returns what could be read.
+// list returns all objects. With an error, it returns the objects that could be read.
 func (in *inventory) list(ctx context.Context) ([]item, error) {
 	of, err := in.types()
 	if err != nil {
@@ -85,7 +84,7 @@ func (in *inventory) list(ctx context.Context) ([]item, error) {
 	return in.listOf(ctx, of)
 }
 
-// types returns those whose objects are listed, in order.
+// types returns the listed types in a fixed order.
 func (in *inventory) types() ([]schema.GroupVersionResource, error) {
 	lists, err := in.core.Discovery().ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
@@ -99,7 +98,7 @@ func (in *inventory) types() ([]schema.GroupVersionResource, error) {
 	return slices.SortedFunc(maps.Keys(of), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) }), nil
 }
 
-// listOf is list for some types.
+// listOf is like list, for some types.
 func (in *inventory) listOf(ctx context.Context, of []schema.GroupVersionResource) ([]item, error) {
 	var mu sync.Mutex
 	var all []item
@@ -129,7 +128,7 @@ func (in *inventory) listOf(ctx context.Context, of []schema.GroupVersionResourc
 	return all, errors.Join(append(errs, err)...)
 }
 
-// kept reports whether a type is the control plane's own.
+// kept reports whether objects of a type belong to the control plane.
 func kept(of schema.GroupResource) bool {
 	switch of.Group {
 	case "flowcontrol.apiserver.k8s.io", "events.k8s.io", "internal.apiserver.k8s.io":
@@ -138,13 +137,12 @@ func kept(of schema.GroupResource) bool {
 	return slices.Contains([]string{"servicecidrs", "ipaddresses", "clustertrustbundles"}, of.Resource)
 }
 
-// kept reports whether an object is the control plane's own, which it may make when
-// others are long there.
+// kept reports whether an object belongs to the control plane. The control plane may create such objects later than others.
 func (i item) kept() bool {
 	switch i.gvr.Resource {
 	case "namespaces":
 		return i.Name == metav1.NamespaceDefault || system(i.Name)
-	case "apiservices": // Those of the types that the API server itself serves.
+	case "apiservices": // APIServices of types that the API server itself serves.
 		return i.Labels["kube-aggregator.kubernetes.io/automanaged"] != ""
 	case "serviceaccounts":
 		return system(i.Namespace) || i.Namespace == metav1.NamespaceDefault && i.Name == "default"
@@ -162,13 +160,12 @@ func (i item) kept() bool {
 	return false
 }
 
-// system reports whether a namespace is the control plane's own.
+// system reports whether a namespace belongs to the control plane.
 func system(namespace string) bool {
 	return slices.Contains([]string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}, namespace)
 }
 
-// empty removes all but what has one of the UIDs, whatever finalizers and webhooks
-// may want.
+// empty removes all objects except those with one of the UIDs, regardless of finalizers and webhooks.
 func (in *inventory) empty(ctx context.Context, but []string) error {
 	initial := map[types.UID]bool{}
 	for _, uid := range but {
@@ -200,8 +197,7 @@ func (in *inventory) empty(ctx context.Context, but []string) error {
 	if err != nil || !policies {
 		return err
 	}
-	// An API server looks once a second which policies there are, and nothing tells when
-	// it has.
+	// An API server reloads admission policies once a second, and does not tell when it has done so.
 	select {
 	case <-time.After(1500 * time.Millisecond):
 		return nil
@@ -210,18 +206,18 @@ func (in *inventory) empty(ctx context.Context, but []string) error {
 	}
 }
 
-// policy reports whether it is an admission policy, or its binding.
+// policy reports whether an item is an admission policy or a binding of one.
 func (i item) policy() bool {
 	return i.gvr.Group == "admissionregistration.k8s.io" && strings.Contains(i.gvr.Resource, "admissionpolic")
 }
 
-// hasSay reports whether objects of the type have a say in what becomes of others.
+// hasSay reports whether objects of the type affect requests for other objects.
 func hasSay(gvr schema.GroupVersionResource) bool {
 	return gvr.Group == "admissionregistration.k8s.io" || gvr.Resource == "apiservices"
 }
 
-// remove removes what has no say about others. What others are in goes when nothing is
-// in it any more, if these are all: what is in a namespace could not be changed any more.
+// remove removes objects of types for which hasSay is false. It removes definitions and namespaces last, and only if
+// all lists are complete, because objects in a terminating namespace can no longer be changed.
 func (in *inventory) remove(ctx context.Context, some []item, all bool) error {
 	around := func(i item) bool {
 		return i.gvr.Resource == "customresourcedefinitions" || i.gvr.Resource == "namespaces"
@@ -232,7 +228,7 @@ func (in *inventory) remove(ctx context.Context, some []item, all bool) error {
 	return in.each(ctx, slices.DeleteFunc(some, func(i item) bool { return !around(i) }), in.removeOne)
 }
 
-// each does something to all, several at a time.
+// each calls do for all items, several at a time.
 func (in *inventory) each(ctx context.Context, all []item, do func(context.Context, *item) error) error {
 	var some errgroup.Group
 	some.SetLimit(8)
@@ -242,8 +238,8 @@ func (in *inventory) each(ctx context.Context, all []item, do func(context.Conte
 	return some.Wait()
 }
 
-// unhook has the objects of types that are to go be read without a webhook, which may
-// answer no more: an API server has whoever lists them wait for a minute then.
+// unhook disables conversion webhooks of definitions that are to be removed. The webhook may no longer exist, and then
+// an API server delays each list of such a type for a minute.
 func (in *inventory) unhook(ctx context.Context, but map[types.UID]bool) error {
 	crds := in.whole.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
 	list, err := crds.List(ctx, metav1.ListOptions{})
@@ -264,9 +260,9 @@ func (in *inventory) unhook(ctx context.Context, but map[types.UID]bool) error {
 	return nil
 }
 
-// hurry has an API server go on with the removal of types: after failures it rests, twice
-// as long each time, unless something about the type is new. It is told once a second, so
-// that it is done in between.
+// hurry makes an API server continue the removal of types. After each failure it waits twice as long, unless the
+// definition changes. hurry changes the definitions at most once a second, so that the API server can complete the
+// removal in between.
 func (in *inventory) hurry(ctx context.Context, all []item) error {
 	if time.Since(in.hurried) < time.Second {
 		return nil
@@ -287,7 +283,7 @@ func (in *inventory) hurry(ctx context.Context, all []item) error {
 
 func (in *inventory) removeOne(ctx context.Context, i *item) error {
 	from := in.objects.Resource(i.gvr).Namespace(i.Namespace)
-	// The API server's own finalizer is what it removes the objects of a type by.
+	// The API server needs its own finalizer to remove the objects of the type.
 	ours := func(f string) bool { return f != apiextensionsv1.CustomResourceCleanupFinalizer }
 	if slices.ContainsFunc(i.Finalizers, ours) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": slices.DeleteFunc(slices.Clone(i.Finalizers), ours)}})
@@ -307,7 +303,7 @@ func (in *inventory) removeOne(ctx context.Context, i *item) error {
 	if i.gvr.Resource != "namespaces" {
 		return nil
 	}
-	// A member has nobody else to do this. What was in it is gone.
+	// A member has no namespace controller to finalize the namespace. Its objects have been removed.
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: i.Name}}
 	if _, err := in.core.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{}); ignoreGone(err) != nil {
 		return fmt.Errorf("removing %s: %w", i, err)
@@ -315,7 +311,7 @@ func (in *inventory) removeOne(ctx context.Context, i *item) error {
 	return nil
 }
 
-// ignoreGone returns err unless it says that the object is gone, or about to go.
+// ignoreGone returns err unless the object does not exist, or the request conflicts with its removal.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

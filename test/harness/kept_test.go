@@ -21,8 +21,7 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// TestKept hands control planes from one to the next, who leave there what is hard to
-// remove.
+// TestKept passes control planes from one Env to the next. Each leaves objects that are hard to remove.
 func TestKept(t *testing.T) {
 	root, err := Root()
 	if err != nil {
@@ -43,7 +42,7 @@ func TestKept(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() {
-		if err := ours.close(); err != nil { // It is not for the next round of this test.
+		if err := ours.close(); err != nil { // The next round of this test must not find them.
 			t.Error(err)
 		}
 	})
@@ -114,8 +113,8 @@ func mustClose(t *testing.T, all ...*Env) {
 	}
 }
 
-// wantEmptied checks that clusters are as they were when whoever has left this there is
-// gone. CRDs are there in any case.
+// wantEmptied checks that clusters are in their initial state after the next user has removed the objects of leave.
+// CRDs are installed in any case.
 func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 	t.Helper()
 	e := mustOpen(t, of)
@@ -129,7 +128,7 @@ func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 
 	of.CRDs = false
 	e = mustOpen(t, of)
-	// At once, and not again: what was removed may not have a say any more, either.
+	// Right after Open, without a retry: removed admission policies and webhooks must have no effect any more.
 	for _, cluster := range append([]string{"hub"}, e.Members...) {
 		wantAtHand(t, e, cluster)
 	}
@@ -145,8 +144,8 @@ func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 	}
 }
 
-// everythingOf returns the keys that the etcds of an Env hold, and what the API servers
-// list, but for what control planes make when they are long at work.
+// everythingOf returns the etcd keys and the listed objects of all clusters of an Env, except those that control planes
+// create later.
 func everythingOf(t *testing.T, e *Env) (stored, listed map[string][]string) {
 	t.Helper()
 	stored, listed = map[string][]string{}, map[string][]string{}
@@ -177,7 +176,7 @@ func everythingOf(t *testing.T, e *Env) (stored, listed map[string][]string) {
 	return stored, listed
 }
 
-// wantAtHand checks that a cluster does what is asked of it.
+// wantAtHand checks that a cluster accepts ordinary requests at once.
 func wantAtHand(t *testing.T, e *Env, cluster string) {
 	t.Helper()
 	c := mustClient(t, e, cluster)
@@ -190,7 +189,7 @@ func wantAtHand(t *testing.T, e *Env, cluster string) {
 			t.Errorf("%s: %v", cluster, err)
 		}
 		if o.GetNamespace() == "" {
-			continue // It has to stay for what comes next.
+			continue // The next object needs it.
 		}
 		if err := c.Delete(t.Context(), o); err != nil {
 			t.Errorf("%s: %v", cluster, err)
@@ -207,7 +206,7 @@ func mustClient(t *testing.T, e *Env, cluster string) client.Client {
 	return c
 }
 
-// leaveNasty fills a cluster with what keeps itself, and others, from being removed.
+// leaveNasty fills a cluster with objects that prevent their own removal, or that of others.
 func leaveNasty(t *testing.T, e *Env, cluster string) {
 	t.Helper()
 	c := mustClient(t, e, cluster)
@@ -219,7 +218,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 	}
 	must(ApplyAll(t.Context(), c, nastyType))
 	Eventually(t, cluster+": there are widgets", func(ctx context.Context) error { return ApplyAll(ctx, c, nastyWidget) })
-	// From now on nobody can read it, as nobody answers who could convert it.
+	// From here on the widget is unreadable, because its conversion webhook does not exist.
 	dead, err := FreePorts(1)
 	must(err)
 	unreadable := strings.NewReplacer(
@@ -234,8 +233,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 		return nil
 	})
 
-	// One that the API server has begun to remove, and cannot: it will try again, but in
-	// longer and longer intervals.
+	// The API server has begun to remove this type, fails, and retries at increasing intervals.
 	gadgets := strings.NewReplacer("widget", "gadget", "Widget", "Gadget", ", finalizers: [example.org/hold]", "")
 	must(ApplyAll(t.Context(), c, gadgets.Replace(nastyType)))
 	Eventually(t, cluster+": there are gadgets", func(ctx context.Context) error { return ApplyAll(ctx, c, gadgets.Replace(nastyWidget)) })
@@ -243,7 +241,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 	must(DeleteCRD(t.Context(), c, "gadgets.nasty.example.org"))
 
 	must(ApplyAll(t.Context(), c, nastyObjects))
-	for _, name := range []string{"terminating", "held"} { // What they hold keeps them.
+	for _, name := range []string{"terminating", "held"} { // Their objects keep them.
 		must(c.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	must(c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "nasty", Name: "going"}}))
@@ -262,7 +260,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 	})
 }
 
-// refused returns an error unless err gives this reason.
+// refused returns an error unless err contains this reason.
 func refused(err error, why string) error {
 	if err == nil || !strings.Contains(err.Error(), why) {
 		return fmt.Errorf("want it refused because %s, got %w", why, err)
@@ -270,7 +268,7 @@ func refused(err error, why string) error {
 	return nil
 }
 
-// nastyType is stored in v1, and has a finalizer of its own.
+// nastyType is stored in v1 and has a finalizer.
 const nastyType = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

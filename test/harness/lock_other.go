@@ -4,5 +4,5 @@ package harness
 
 import "os"
 
-// lock never succeeds: nothing is shared where there are no locks.
+// lock never succeeds. Control planes are not shared on platforms without file locks.
 func lock(*os.File) bool { return false }

@@ -1,6 +1,5 @@
-// Package harness is what tests with real control planes stand on: a hub and members
-// that they may share with others, the programs as users run them, what makes them
-// misbehave, and waiting.
+// Package harness is the common part of tests with real control planes. It has a hub and members that packages may
+// share, the programs that users run, faults, and functions that wait for conditions.
 package harness
 
 import (
@@ -23,23 +22,22 @@ import (
 )
 
 const (
-	// binaryVariable names the program that was built for all tests, and
-	// clustersVariable the folder of the control planes that are kept for them.
+	// binaryVariable is the environment variable with the path of the program that was built for all tests.
+	// clustersVariable is the one with the folder of the kept control planes.
 	binaryVariable   = "REFRACT_TEST_BINARY"
 	clustersVariable = "REFRACT_TEST_CLUSTERS"
 
-	// parallel is how many tests of a package run at the same time that say that they
-	// may, unless -parallel says otherwise: they wait most of the time.
+	// parallel is the number of parallel tests of a package, unless -parallel sets another one: the tests wait most of
+	// the time.
 	parallel = "8"
 )
 
-// Setup prepares an Env for the tests of a package, and returns what is to be called
-// when they have ended; nil if there is nothing to be done.
+// Setup prepares an Env for the tests of a package. It returns a function to call after the tests, or nil.
 type Setup func(context.Context, *Env) (stop func() error, err error)
 
-// Main runs the tests of a package with control planes, and ends the process. If setup
-// is nil there are none but those that tests open, and the topology is of no interest.
-// An interrupt ends them too, and leaves neither process nor folder behind.
+// Main runs the tests of a package with control planes, and ends the process. If setup is nil, only tests open control
+// planes, and the topology is ignored. An interrupt also ends the tests, and leaves neither processes nor folders
+// behind.
 func Main(m *testing.M, t Topology, setup Setup) {
 	flag.Parse()
 	code, err := run(m, t, setup)
@@ -51,7 +49,7 @@ func Main(m *testing.M, t Topology, setup Setup) {
 }
 
 func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
-	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
+	ctrllog.SetLogger(logr.Discard()) // Logs of the tests' clients are not needed.
 	if err := moreAtATime(); err != nil {
 		return 0, err
 	}
@@ -67,7 +65,7 @@ func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
 	stop := func() error { return nil }
 	shut := func() error { return errors.Join(stop(), opened.close(), ours.close(), clean()) }
 
-	var last sync.Mutex // Whoever ends the process takes it, and keeps it.
+	var last sync.Mutex // Locked for good by the goroutine that ends the process.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -84,8 +82,7 @@ func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
 	return code, errors.Join(err, shut())
 }
 
-// prepare opens an Env and has it prepared. An interrupt waits for that, and so knows
-// how to stop what setup has begun.
+// prepare opens an Env and calls setup. The handling of an interrupt waits for it, and so knows the stop function of setup.
 func prepare(ctx context.Context, t Topology, setup Setup, stop *func() error) error {
 	if setup == nil {
 		return nil
@@ -106,7 +103,7 @@ func prepare(ctx context.Context, t Topology, setup Setup, stop *func() error) e
 	return err
 }
 
-// moreAtATime has more tests run at the same time than there are processors.
+// moreAtATime sets the number of parallel tests, which is higher than the number of processors.
 func moreAtATime() error {
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
@@ -116,15 +113,14 @@ func moreAtATime() error {
 	return flag.Set("test.parallel", parallel)
 }
 
-// none reports whether no test is going to run that needs anything.
+// none reports whether no test runs, as with -test.list.
 func none() bool {
 	list := flag.Lookup("test.list")
 	return list != nil && list.Value.String() != ""
 }
 
-// temporary has all temporary files of this process, and of those that it starts, be in
-// a folder of their own, and returns what removes it: an interrupted test does not
-// remove what it has made.
+// temporary sets a folder for all temporary files of this process and its children, and returns a function that removes
+// it. Interrupted tests do not remove their files themselves.
 func temporary() (clean func() error, err error) {
 	dir, err := os.MkdirTemp("", "refract-tests-")
 	if err != nil {
@@ -136,12 +132,11 @@ func temporary() (clean func() error, err error) {
 	return func() error { return removeAll(dir) }, nil
 }
 
-// places are for Envs of single tests. More of them at a time would wait for each other's
-// processors, and not for what they test.
+// places limits the number of Envs of single tests. With more at a time, tests would wait for processors instead of events.
 var places = make(chan struct{}, 2)
 
-// New is [Open] for one test, or the part of one, which the Env ends with. If two tests of
-// the package have one already it waits, so no test may open two.
+// New is [Open] for one test or subtest: the Env is closed at its end. If two other tests of the package have an Env,
+// New waits. So a test must not open two.
 func New(t testing.TB, of Topology) *Env {
 	t.Helper()
 	places <- struct{}{}
@@ -151,6 +146,11 @@ func New(t testing.TB, of Topology) *Env {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			for log, name := range e.logs() {
+				t.Logf("the log of replica %s ends:\n%s", name, LogTail(log))
+			}
+		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
@@ -158,31 +158,30 @@ func New(t testing.TB, of Topology) *Env {
 	return e
 }
 
-// names are those that were given to tests.
+// names contains the names that NameOf has returned.
 var names = struct {
 	sync.Mutex
 	given map[string]bool
 }{given: map[string]bool{}}
 
-// NameOf returns the name of the test as that of an object, other than any that it has
-// returned: a DNS label.
+// NameOf returns a name for objects of the test: a DNS label made from the name of the test, and different from all
+// names returned before.
 func NameOf(t testing.TB) string {
 	t.Helper()
-	const most = 56 // And up to seven characters more, as in those of ReplicaSets' pods.
+	const most = 56 // At most seven more characters are appended, as in the names of a ReplicaSet's pods.
 	name := strings.Trim(regexp.MustCompile("[^a-z0-9]+").ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
 	name = strings.Trim(name[:min(most, len(name))], "-")
 	names.Lock()
 	defer names.Unlock()
 	free := name
-	for n := 2; names.given[free]; n++ { // A test may run several times, and another be called as this one is then.
+	for n := 2; names.given[free]; n++ { // A test may run several times, and another test may have such a name.
 		free = fmt.Sprintf("%s-%d", name, n)
 	}
 	names.given[free] = true
 	return free
 }
 
-// Namespace makes a namespace for the test on the hub, and returns its name. It goes
-// when the test ends.
+// Namespace creates a namespace for the test on the hub and returns its name. It is deleted at the end of the test.
 func (e *Env) Namespace(t testing.TB) string {
 	t.Helper()
 	c, err := e.Client("hub")

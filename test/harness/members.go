@@ -12,16 +12,16 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Access is how a hub reaches a member.
+// Access is the address and the credentials of a member for the hub.
 type Access struct {
-	Endpoint string // URL.
+	Endpoint string // A URL.
 	CA       []byte // PEM.
-	// Either of the two.
+	// Cert and Key, or Token.
 	Cert, Key []byte // PEM.
 	Token     string
 }
 
-// Access returns how an administrator reaches a cluster directly.
+// Access returns an administrator's direct access to a cluster.
 func (e *Env) Access(cluster string) (Access, error) {
 	cfg, err := e.Config(cluster)
 	if err != nil {
@@ -30,9 +30,8 @@ func (e *Env) Access(cluster string) (Access, error) {
 	return Access{Endpoint: cfg.Host, CA: cfg.CAData, Cert: cfg.CertData, Key: cfg.KeyData}, nil
 }
 
-// Join makes what the access leads to a member of the hub, or has a member be
-// reached in that way from now on. The i-th member is given the
-// labels that refract up gives it.
+// Join makes a cluster a member of the hub with this access, or replaces the access of a member. The i-th member gets
+// the same labels as from refract up.
 func (e *Env) Join(ctx context.Context, name string, to Access) error {
 	c, err := e.Client("hub")
 	if err != nil {
@@ -81,7 +80,7 @@ func (e *Env) Join(ctx context.Context, name string, to Access) error {
 
 func encoded(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-// JoinAll has all members join the hub, each reached directly.
+// JoinAll joins all members to the hub with direct access.
 func (e *Env) JoinAll(ctx context.Context) error {
 	for _, m := range e.Members {
 		to, err := e.Access(m)

@@ -23,8 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Apply writes an object by server-side apply: it is as given then, and has no
-// field that Apply gave it before and does not any more.
+// Apply writes an object by server-side apply. Fields that an earlier Apply set and this one omits are removed.
 func Apply(ctx context.Context, c client.Client, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership)
@@ -55,9 +54,8 @@ func ApplyAll(ctx context.Context, c client.Client, manifest string) error {
 	}
 }
 
-// Establish waits until a CustomResourceDefinition is established, and then has its status
-// say that it was a while ago: an API server lets whoever creates an object in the first
-// two seconds wait for two more.
+// Establish waits until a CustomResourceDefinition is established, and then sets the time of that condition to a minute
+// ago. For two seconds after the condition, an API server delays each creation of an object by two more.
 func Establish(ctx context.Context, c client.Client, name string) error {
 	return Await(ctx, func(ctx context.Context) error {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -75,18 +73,18 @@ func Establish(ctx context.Context, c client.Client, name string) error {
 	})
 }
 
-// DeleteCRD deletes a CustomResourceDefinition, if it is there.
+// DeleteCRD deletes a CustomResourceDefinition, if it exists.
 func DeleteCRD(ctx context.Context, c client.Client, name string) error {
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return client.IgnoreNotFound(c.Delete(ctx, crd))
 }
 
-// reader reads objects by the names that kubectl knows their types by.
+// reader reads objects whose types are named as for kubectl.
 type reader struct {
 	objects   dynamic.Interface
-	discovery discovery.DiscoveryInterface // Asks each time.
+	discovery discovery.DiscoveryInterface // Not cached.
 	known     *restmapper.DeferredDiscoveryRESTMapper
-	types     meta.RESTMapper // With what is short for others.
+	types     meta.RESTMapper // With short names.
 }
 
 func (e *Env) reader(cluster string) (*reader, error) {
@@ -114,9 +112,9 @@ func (e *Env) reader(cluster string) (*reader, error) {
 	return r, nil
 }
 
-// Get returns an object of a cluster, or nil if it is not there. The type is named as
-// for kubectl: deployment, deploy or deployments.apps; what has no namespace is read
-// with any. It costs a hundredth of what kubectl does, and so is what to wait with.
+// Get returns an object of a cluster, or nil if it does not exist. The type is named as for kubectl: deployment, deploy
+// or deployments.apps. For cluster-scoped types the namespace is ignored. A call costs a hundredth of a kubectl run, so
+// tests wait with Get.
 func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*unstructured.Unstructured, error) {
 	of, err := e.resource(cluster, kind, namespace)
 	if err != nil {
@@ -129,8 +127,8 @@ func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*
 	return u, err
 }
 
-// Patch changes an object, or the given part of it, such as its status. The type is named
-// as for Get. A patch that is a list is one of RFC 6902, and any other is merged.
+// Patch changes an object or a subresource, such as its status. The type is named as for Get. A patch that is a list is
+// a JSON patch (RFC 6902), any other one a merge patch.
 func (e *Env) Patch(ctx context.Context, cluster, kind, namespace, name, patch string, part ...string) error {
 	of, err := e.resource(cluster, kind, namespace)
 	if err != nil {
@@ -144,8 +142,8 @@ func (e *Env) Patch(ctx context.Context, cluster, kind, namespace, name, patch s
 	return err
 }
 
-// Delete asks for an object to be deleted, and does not wait until it is gone; it returns
-// no error if it is not there. The type is named as for Get.
+// Delete requests the deletion of an object and does not wait for it. It returns no error if the object does not exist.
+// The type is named as for Get.
 func (e *Env) Delete(ctx context.Context, cluster, kind, namespace, name string) error {
 	of, err := e.resource(cluster, kind, namespace)
 	if err != nil {
@@ -154,7 +152,7 @@ func (e *Env) Delete(ctx context.Context, cluster, kind, namespace, name string)
 	return client.IgnoreNotFound(of.Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
-// resource returns where the objects of a type are, in a namespace if it has any.
+// resource returns a client for the objects of a type, in the namespace if the type is namespaced.
 func (e *Env) resource(cluster, kind, namespace string) (dynamic.ResourceInterface, error) {
 	r, err := e.reader(cluster)
 	if err != nil {
@@ -173,7 +171,7 @@ func (e *Env) resource(cluster, kind, namespace string) (dynamic.ResourceInterfa
 		return gvr, err
 	}
 	gvr, err := find()
-	if meta.IsNoMatchError(err) { // It may be new.
+	if meta.IsNoMatchError(err) { // The type may be new.
 		r.known.Reset()
 		gvr, err = find()
 	}

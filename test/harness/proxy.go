@@ -17,11 +17,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Proxy stands between the controllers and a cluster, and can be made to behave
-// badly. It lets those in that bear its token, and is an administrator to the
-// cluster. User agents pass through it.
+// Proxy is between the controllers and a cluster, and can inject faults. Clients need its token. It connects to the
+// cluster as an administrator, and passes user agents through.
 type Proxy struct {
-	// Access leads through the proxy.
+	// Access connects through the proxy.
 	Access Access
 
 	server *httptest.Server
@@ -29,21 +28,21 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	fault  Fault
-	healed chan struct{} // Closed when the fault ends.
+	healed chan struct{} // Closed at the end of the fault.
 	counts map[string]int
 }
 
-// Fault is what a proxy does with a request in place of passing it on. It returns
-// false to have it passed on after all. Healed is closed when the fault is over.
+// Fault handles a request instead of the cluster. If it returns false, the proxy passes the request on. healed is
+// closed when the fault ends.
 type Fault func(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool
 
-// Proxy starts a proxy before a cluster. It has to be closed.
+// Proxy starts a proxy for a cluster. The caller must close it.
 func (e *Env) Proxy(cluster string) (*Proxy, error) {
 	cfg, err := e.Config(cluster)
 	if err != nil {
 		return nil, err
 	}
-	cfg.UserAgent = "" // That of whoever asks.
+	cfg.UserAgent = "" // The proxy passes on the user agent of the client.
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {
 		return nil, err
@@ -60,7 +59,7 @@ func (e *Env) Proxy(cluster string) (*Proxy, error) {
 			r.SetURL(target)
 			r.Out.Header.Del("Authorization")
 		},
-		// What the cluster does not answer is not answered: the connection breaks.
+		// If the cluster does not answer, the connection to the client breaks.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	p.server = httptest.NewUnstartedServer(p)
@@ -74,15 +73,14 @@ func (e *Env) Proxy(cluster string) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends the proxy and every connection through it.
+// Close stops the proxy and ends every connection through it.
 func (p *Proxy) Close() {
 	p.Behave(nil)
 	p.server.CloseClientConnections()
 	p.server.Close()
 }
 
-// Behave sets what the proxy does with requests from now on; nil has it pass
-// them on.
+// Behave sets the fault for all requests from now on; nil passes them on.
 func (p *Proxy) Behave(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +91,7 @@ func (p *Proxy) Behave(f Fault) {
 // Cut breaks every connection.
 func (p *Proxy) Cut() { p.server.CloseClientConnections() }
 
-// Count returns how many requests have come since it was last called, by method.
-// Watches that go on are not among them.
+// Count returns the number of requests since the last call, by method. Watches that continue are not counted.
 func (p *Proxy) Count() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +100,7 @@ func (p *Proxy) Count() map[string]int {
 	return maps.Clone(counts)
 }
 
-// ServeHTTP is for the server of the proxy.
+// ServeHTTP handles the requests of clients.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.counts[r.Method]++
@@ -119,8 +116,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.to.ServeHTTP(w, r)
 }
 
-// RefuseWrites answers every write with the status. If it is 429, the answer asks
-// for a second's patience.
+// RefuseWrites answers every write with the status. With 429, the client is told to retry after a second.
 func RefuseWrites(code int) Fault {
 	return func(w http.ResponseWriter, r *http.Request, _ <-chan struct{}) bool {
 		switch {
@@ -135,7 +131,7 @@ func RefuseWrites(code int) Fault {
 	}
 }
 
-// RefuseAll answers everything with 401.
+// RefuseAll answers every request with 401.
 func RefuseAll() Fault {
 	return func(w http.ResponseWriter, _ *http.Request, _ <-chan struct{}) bool {
 		answer(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, 0)
@@ -143,8 +139,7 @@ func RefuseAll() Fault {
 	}
 }
 
-// Hang leaves requests without an answer until whoever asks gives up, or the
-// fault is over; then they are passed on.
+// Hang does not answer requests until the client gives up or the fault ends. After the fault it passes them on.
 func Hang() Fault {
 	return func(_ http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool {
 		select {
@@ -156,7 +151,7 @@ func Hang() Fault {
 	}
 }
 
-// Delay passes every request on after a while.
+// Delay passes every request on after the duration.
 func Delay(d time.Duration) Fault {
 	return func(_ http.ResponseWriter, r *http.Request, _ <-chan struct{}) bool {
 		t := time.NewTimer(d)
@@ -170,7 +165,7 @@ func Delay(d time.Duration) Fault {
 	}
 }
 
-// answer writes the status as an API server does.
+// answer writes a status like an API server.
 func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, retryAfter int32) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -183,6 +178,6 @@ func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, retryAf
 	}
 	w.WriteHeader(code)
 	if err := json.NewEncoder(w).Encode(&status); err != nil {
-		panic(http.ErrAbortHandler) // Whoever asked is gone.
+		panic(http.ErrAbortHandler) // The client has disconnected.
 	}
 }

@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// Replica is one process of `refract run`. It ends with the process of the test.
+// Replica is a process of `refract run`. It ends with the process of the test.
 type Replica struct {
 	// Name is its identity, and part of its user agent: refract/NAME.
 	Name string
-	// Log is the file that it writes to; another replica of the name adds to it.
+	// Log is the path of its log. Another replica of the same name appends to it.
 	Log string
 
 	metrics, health string // URLs.
@@ -30,23 +30,19 @@ type Replica struct {
 	ended           chan struct{}
 }
 
-// lease is how long a replica may not be heard of before others take over, unless its
-// arguments say otherwise. One that cannot renew it for two thirds of that ends, and on a
-// busy machine an API server may well be silent for seconds.
+// lease is the lease duration of replicas, unless their arguments set another one. A replica that cannot renew its
+// Lease for two thirds of this time ends, and the API server of a busy machine may not answer for seconds.
 const lease = 15 * time.Second
 
-// patience is how long a replica may take to end, and asking how long for an answer of
-// it. A machine that is busy with other things is slow.
+// patience is the time limit for the end of a replica, asking that for an answer. A busy machine is slow.
 const patience, asking = time.Minute, 30 * time.Second
 
-// Replica starts a replica for the hub with a name, further arguments, and ports of its
-// own. It ends with the Env, if not before.
+// Replica starts a replica for the hub with a name, further arguments, and its own ports. It ends with the Env at the latest.
 func (e *Env) Replica(name string, args ...string) (*Replica, error) {
 	return e.ReplicaFor("hub", name, args...)
 }
 
-// ReplicaFor is [Env.Replica] for any cluster, as a member that injects has replicas of
-// its own.
+// ReplicaFor is like [Env.Replica], for any cluster. For example, a member with injection has replicas of its own.
 func (e *Env) ReplicaFor(cluster, name string, args ...string) (*Replica, error) {
 	binary, err := e.Binary()
 	if err != nil {
@@ -64,7 +60,7 @@ func (e *Env) ReplicaFor(cluster, name string, args ...string) (*Replica, error)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }() // The child has a copy.
+	defer func() { _ = log.Close() }() // The child has its own descriptor.
 	r.cmd = exec.Command(binary, append([]string{
 		"run", "--kubeconfig", e.Kubeconfig(cluster), "--identity", name, "--lease-duration", lease.String(),
 		"--metrics-bind-address", ports[0], "--health-probe-bind-address", ports[1],
@@ -78,13 +74,13 @@ func (e *Env) ReplicaFor(cluster, name string, args ...string) (*Replica, error)
 	e.replicas = append(e.replicas, r)
 	e.mu.Unlock()
 	go func() {
-		_ = r.cmd.Wait() // How it ends is for the test to judge, by the log.
+		_ = r.cmd.Wait() // The test judges the end of the process by the log.
 		close(r.ended)
 	}()
 	return r, nil
 }
 
-// Signal sends the replica a signal. One that has ended is left alone.
+// Signal sends a signal to the replica. It does nothing if the replica has ended.
 func (r *Replica) Signal(s syscall.Signal) error {
 	if err := r.cmd.Process.Signal(s); !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -92,8 +88,8 @@ func (r *Replica) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Stop sends the replica a signal that ends it, and returns when it has ended.
-// One that does not end is killed, and Stop says so.
+// Stop sends a signal that ends the replica, and waits for the end. If the replica does not end in time, Stop kills it
+// and returns an error.
 func (r *Replica) Stop(s syscall.Signal) error {
 	if err := r.Signal(s); err != nil {
 		return err
@@ -108,8 +104,8 @@ func (r *Replica) Stop(s syscall.Signal) error {
 	}
 }
 
-// crashed returns an error if a program has crashed that wrote this log. Others take over
-// from one that does, so that nobody else might notice.
+// crashed returns an error if a program that wrote this log has crashed. Other replicas take over, so that a test might
+// not notice.
 func crashed(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -126,10 +122,10 @@ func crashed(log string) error {
 	return fmt.Errorf("%s: a program has crashed:\n%s", filepath.Base(log), strings.Join(lines[i:min(i+most, len(lines))], "\n"))
 }
 
-// PID returns the ID of its process.
+// PID returns the ID of the process.
 func (r *Replica) PID() int { return r.cmd.Process.Pid }
 
-// Ended says whether the replica has ended.
+// Ended reports whether the replica has ended.
 func (r *Replica) Ended() bool {
 	select {
 	case <-r.ended:
@@ -139,16 +135,16 @@ func (r *Replica) Ended() bool {
 	}
 }
 
-// Ready returns nil if the replica says at /readyz that it is at work.
+// Ready returns nil if the replica reports at /readyz that it is ready.
 func (r *Replica) Ready(ctx context.Context) error {
 	_, err := get(ctx, r.health+"/readyz")
 	return err
 }
 
-// Metrics returns what the replica has counted, in the text format of Prometheus.
+// Metrics returns the metrics of the replica in the text format of Prometheus.
 func (r *Replica) Metrics(ctx context.Context) (string, error) { return get(ctx, r.metrics+"/metrics") }
 
-// get returns what is at a URL, or an error with that unless it is 200 OK.
+// get returns the content of a URL. It returns an error with the content unless the status is 200 OK.
 func get(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -168,7 +164,7 @@ func get(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// FreePorts returns addresses of this machine on which nobody listens.
+// FreePorts returns n local addresses with free ports.
 func FreePorts(n int) ([]string, error) {
 	var out []string
 	for range n {
@@ -176,14 +172,14 @@ func FreePorts(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // Not before all are found, or they might be the same.
+		defer l.Close() // All stay open until the end, so that no port is returned twice.
 		out = append(out, l.Addr().String())
 	}
 	return out, nil
 }
 
-// launches are run by one thread that lives as long as this process: Linux takes
-// the parent of a child to be the thread that started it.
+// launches passes functions to a thread that lives as long as this process. Linux regards the thread that started a
+// child as its parent.
 var launches = sync.OnceValue(func() chan<- func() {
 	c := make(chan func())
 	go func() {
@@ -201,8 +197,7 @@ func launch(cmd *exec.Cmd) error {
 	return <-err
 }
 
-// LogTail returns the last lines of a log, for a test that has failed to show;
-// without those that only say that somebody has asked whether it is ready.
+// LogTail returns the last lines of a log, for the output of a failed test, without the lines about failed readiness checks.
 func LogTail(path string) string {
 	const most = 60
 	text, err := os.ReadFile(path)

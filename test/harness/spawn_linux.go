@@ -2,7 +2,7 @@ package harness
 
 import "syscall"
 
-// dieWithParent has the kernel kill a child when the test is no more.
+// dieWithParent makes the kernel kill the child process when the test process ends.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -7,14 +7,12 @@ import (
 	"time"
 )
 
-// Patience is how long anything may take that has no limit of its own. How long things
-// take is for benchmarks to say: a machine that is busy with other things is slow, and
-// what takes a second on one that is not has taken a minute and a half.
+// Patience is the time limit for everything without a limit of its own. Benchmarks measure durations, tests do not: an
+// operation of a second on an idle machine has taken a minute and a half on a busy one.
 const Patience = 5 * time.Minute
 
-// Eventually waits until try returns no error, and logs how long that took if it was
-// noticeable. It fails the test with the last error when [Patience] is over. Cleanups
-// may use it.
+// Eventually waits until try returns no error, and logs the duration if it exceeds a second. After [Patience] it fails
+// the test with the last error. Cleanups may use it.
 func Eventually(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	began := time.Now()
@@ -26,9 +24,8 @@ func Eventually(t testing.TB, what string, try func(context.Context) error) {
 	}
 }
 
-// Await tries until there is no error. It returns the last one when ctx ends or
-// [Patience] does. What takes long to try it tries less often: on a busy machine what is
-// waited for would have to wait for those who look.
+// Await calls try until it returns no error. When ctx ends or after [Patience], it returns the last error. It calls a
+// slow function less often: on a busy machine frequent checks would delay the expected event.
 func Await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -41,7 +38,7 @@ func Await(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil { // Or else the try has failed because its time was over.
+		if ctx.Err() == nil || last == nil { // Otherwise try has failed only because the time is over.
 			last = err
 		}
 		select {
@@ -52,8 +49,7 @@ func Await(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// Consistently fails the test if is returns an error at any time that it is asked
-// during this time. It is asked at once, and ten times a second.
+// Consistently calls is at once, and then ten times a second for the duration. It fails the test if is returns an error.
 func Consistently(t testing.TB, what string, during time.Duration, is func(context.Context) error) {
 	t.Helper()
 	over := time.After(during)

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// WantStatus fails the test unless err is an answer of an API server with the code, and
-// has all of the texts.
+// WantStatus fails the test unless err is an answer of an API server with the code, and contains all texts.
 func WantStatus(t *testing.T, reason string, err error, code int32, texts ...string) {
 	t.Helper()
 	if err == nil {
@@ -25,7 +24,7 @@ func WantStatus(t *testing.T, reason string, err error, code int32, texts ...str
 	WantAll(t, reason, err.Error(), texts)
 }
 
-// WantAll fails the test unless all of the texts are in what was printed.
+// WantAll fails the test unless printed contains all texts.
 func WantAll(t *testing.T, reason, printed string, texts []string) {
 	t.Helper()
 	for _, text := range texts {
@@ -35,8 +34,7 @@ func WantAll(t *testing.T, reason, printed string, texts []string) {
 	}
 }
 
-// Field returns a field of an object as text; "absent" for an object that is not there,
-// "" for a field that is not.
+// Field returns a field of an object as text: "absent" for a missing object, "" for a missing field.
 func Field(u *unstructured.Unstructured, path ...string) string {
 	if u == nil {
 		return "absent"

@@ -20,15 +20,13 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// Wrong returns what is not as it should be when nothing is going on: copies that a
-// member lacks, has too many of, or has with another content than `refract render`
-// says; objects of the hub without a Propagation, Propagations without an object, stuck
-// in their deletion, not synced, or with rows for other clusters than those that should
-// have a copy. It is empty when every copy is right, none is too many, and nothing is
-// orphaned.
+// Wrong returns all deviations from the intended state, for use when nothing is changing: copies that are missing,
+// superfluous, or different from the output of `refract render`; objects of the hub without a Propagation; Propagations
+// without an object, with an unfinished deletion, not synced, or with rows for the wrong clusters. The result is empty
+// if every copy is correct.
 //
-// While Propagations say by themselves that they are not synced, or are being deleted,
-// these are all that it returns: that takes milliseconds, and all else a second.
+// If Propagations report that they are not synced, or are being deleted, Wrong returns only these: this takes
+// milliseconds, and the complete check a second.
 func (e *Env) Wrong(ctx context.Context) ([]string, error) {
 	reports, err := e.reports(ctx)
 	if err != nil {
@@ -75,14 +73,14 @@ func (e *Env) Wrong(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	// Anew: they may have changed since.
+	// The Propagations may have changed since the first read.
 	if reports, err = e.reports(ctx); err != nil {
 		return nil, err
 	}
 	return append(wrong, wrongReports(reports, sources, placed)...), nil
 }
 
-// differs says in what a copy is not as rendered, or "".
+// differs returns the first difference of a copy from the rendered object, or "".
 func differs(want, have *unstructured.Unstructured) string {
 	if have == nil {
 		return "is missing"
@@ -93,13 +91,13 @@ func differs(want, have *unstructured.Unstructured) string {
 	if at := Lacks("", want.Object, have.Object); at != "" {
 		return at
 	}
-	// What no API server fills in must not have more than was asked for.
+	// API servers add nothing to labels and data, so these must not have more than the rendered object.
 	labels := have.GetLabels()
 	delete(labels, corev1alpha1.ManagedLabel)
 	asked := want.GetLabels()
 	delete(asked, corev1alpha1.ManagedLabel)
 	if _, ok := asked[playground.TeamLabel]; !ok {
-		delete(labels, playground.TeamLabel) // The webhook of member-2 adds it.
+		delete(labels, playground.TeamLabel) // The webhook of member-2 adds this label.
 	}
 	if !maps.Equal(labels, asked) {
 		return fmt.Sprintf("labels: want %v, got %v", asked, labels)
@@ -110,7 +108,7 @@ func differs(want, have *unstructured.Unstructured) string {
 	return ""
 }
 
-// reports returns the Propagations and the ClusterPropagations of the hub.
+// reports returns the Propagations and ClusterPropagations of the hub.
 func (e *Env) reports(ctx context.Context) ([]unstructured.Unstructured, error) {
 	hub, err := e.reader("hub")
 	if err != nil {
@@ -131,7 +129,7 @@ func describe(report *unstructured.Unstructured) string {
 	return keyOf(report.GroupVersionKind().GroupKind(), report.GetNamespace(), report.GetName())
 }
 
-// wrongReports compares the Propagations with the objects and where they are placed.
+// wrongReports compares the Propagations with the objects and their clusters.
 func wrongReports(reports []unstructured.Unstructured, sources map[string]*unstructured.Unstructured, placed map[string][]string) []string {
 	var wrong []string
 	reported := map[string]bool{}
@@ -150,8 +148,7 @@ func wrongReports(reports []unstructured.Unstructured, sources map[string]*unstr
 	return wrong
 }
 
-// unsettled says what a Propagation has to say of itself that is not as it should be
-// when nothing is going on, or "".
+// unsettled returns the reason why a Propagation is not settled according to its own status, or "".
 func unsettled(p *unstructured.Unstructured) string {
 	if p.GetDeletionTimestamp() != nil {
 		return "it is stuck in its deletion"
@@ -170,8 +167,7 @@ func unsettled(p *unstructured.Unstructured) string {
 	return "has no condition Synced"
 }
 
-// wrongReport returns the key of the object that a Propagation is about, and what
-// is wrong with the Propagation, or "".
+// wrongReport returns the key of the object of a Propagation, and the error of the Propagation, or "".
 func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.Unstructured, placed map[string][]string) (key, text string) {
 	source, _, _ := unstructured.NestedStringMap(p.Object, "spec", "source")
 	gv, _ := schema.ParseGroupVersion(source["apiVersion"])
@@ -201,7 +197,7 @@ func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.
 	return key, ""
 }
 
-// rendered returns what should be on each cluster.
+// rendered returns the intended objects of each cluster.
 func (e *Env) rendered() (map[string]map[string]*unstructured.Unstructured, error) {
 	out, err := e.Refract("render", "--kubeconfig", e.Kubeconfig("hub"), "-o", "json")
 	if err != nil {
@@ -230,14 +226,13 @@ func (e *Env) rendered() (map[string]map[string]*unstructured.Unstructured, erro
 	return all, nil
 }
 
-// objects returns the objects of all types that a cluster holds and that one of
-// the selectors chooses.
+// objects returns the objects of all types on a cluster that match one of the selectors.
 func (e *Env) objects(ctx context.Context, cluster string, selectors ...string) (map[string]*unstructured.Unstructured, error) {
 	from, err := e.reader(cluster)
 	if err != nil {
 		return nil, err
 	}
-	lists, err := discovery.ServerPreferredResources(from.discovery) // Not as it is known: one that is new counts.
+	lists, err := discovery.ServerPreferredResources(from.discovery) // Not from the cache: new types count.
 	if err != nil {
 		return nil, fmt.Errorf("discovering the types of %s: %w", cluster, err)
 	}
@@ -264,7 +259,7 @@ func (e *Env) objects(ctx context.Context, cluster string, selectors ...string) 
 	return out, nil
 }
 
-// keyOf names an object for people, too.
+// keyOf returns a readable key of an object.
 func keyOf(kind schema.GroupKind, namespace, name string) string {
 	return strings.TrimPrefix(fmt.Sprintf("%s %s/%s", kind, namespace, name), "/")
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/inject"
+	"refract.dev/injection/inject"
 )
 
 // row is a pod, the policies that are there when it is created, and what becomes

@@ -26,7 +26,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/internal/playground"
-	"refract.dev/webhook/pki"
+	"refract.dev/kit/webhook/pki"
 )
 
 const (

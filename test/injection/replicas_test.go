@@ -24,8 +24,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/webhook"
+	"refract.dev/kit/webhook/pki"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/pki"
 )
 
 // rights is what `refract run --injection` may do, as an administrator is told to

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/inject"
+	"refract.dev/injection/inject"
 )
 
 func inJSON(v any) string {

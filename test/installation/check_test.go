@@ -18,8 +18,8 @@ import (
 
 	"refract.dev/internal/checkup"
 	"refract.dev/internal/installation"
+	"refract.dev/kit/webhook/pki"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/pki"
 )
 
 // fault is something that is wrong with an installation, and what is said of it.
@@ -136,7 +136,7 @@ func slowToHeal() []fault {
 				w.kubectl(kubeAdmiral, "apply", "-f", "-")
 				return func() { w.kubectl(kubeAdmiral, "delete", "-f", "-") }
 			},
-			check: "kubeadmiral", want: "federatedtypeconfigs.core.kubeadmiral.io", advice: "have one of them run",
+			check: "kubeadmiral", want: "federatedtypeconfigs.core.kubeadmiral.io", advice: "run only one of them",
 		},
 		{
 			name: "TypeOfAnotherVersion", reason: "A definition is not that of this program.",
@@ -150,7 +150,7 @@ func slowToHeal() []fault {
 				describe("as it was")
 				return func() { describe(is) }
 			},
-			check: "types", want: "overridepolicies.core.kubeadmiral.io is that of another version", advice: "refract install",
+			check: "types", want: "overridepolicies.core.kubeadmiral.io is from another version", advice: "refract install",
 		},
 		{
 			name: "PolicyMissing", reason: "Nobody says who may have a Secret follow.",
@@ -183,7 +183,7 @@ func slowToHeal() []fault {
 		{
 			name: "NoRights", reason: "Who would install may not.",
 			args:  []string{"--pre", "--as", "nobody", "--as-group", "system:masters-not"},
-			check: "rights", want: "cannot be written", advice: "as somebody who may",
+			check: "rights", want: "cannot be written", advice: "as a user who may",
 		},
 		{
 			name: "NamespaceEnds", reason: "The namespace is being deleted.",
@@ -205,7 +205,7 @@ func unattended() []fault {
 	return []fault{
 		{
 			name: "Unreachable", reason: "Nobody answers the API server.",
-			check: "answer", want: "failed calling webhook", advice: "look at the Service",
+			check: "answer", want: "failed calling webhook", advice: "check the Service",
 		},
 		{
 			name: "NobodyLeads", reason: "A Lease is not renewed.",
@@ -214,7 +214,7 @@ func unattended() []fault {
 					`-p={"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`)
 				return nil
 			},
-			check: "lease", want: "nobody leads", advice: "log",
+			check: "lease", want: "no replica leads", advice: "log",
 		},
 		{
 			name: "ClockOfANode", reason: "A replica's clock is ahead.",
@@ -231,7 +231,7 @@ func unattended() []fault {
 				w.issue(time.Now().Add(-pki.ServingLife - time.Hour))
 				return nil
 			},
-			check: "certificate", want: "has expired", advice: "delete the secret",
+			check: "certificate", want: "expired at", advice: "delete the secret",
 		},
 		{
 			name: "CertificateMissing", reason: "Somebody has deleted it.",
@@ -248,7 +248,7 @@ func unattended() []fault {
 					"patch", "validatingwebhookconfiguration", "refract-policies", "--patch-file=/dev/stdin")
 				return nil
 			},
-			check: "webhook", want: "asks service other/refract", advice: "log",
+			check: "webhook", want: "calls service other/refract", advice: "log",
 		},
 		{
 			name: "NotAsked", reason: "Somebody has deleted the configuration.",
@@ -256,7 +256,7 @@ func unattended() []fault {
 				w.kubectl("", "delete", "validatingwebhookconfiguration", "refract-policies")
 				return nil
 			},
-			check: "answer", want: "a bad OverridePolicy was not refused", advice: "refract-policies",
+			check: "answer", want: "an invalid OverridePolicy was not rejected", advice: "refract-policies",
 		},
 		{
 			name: "LeftOver", reason: "The manifests are gone, and what they had written is not.",
@@ -324,7 +324,7 @@ func TestCheckCluster(t *testing.T) {
 			},
 			check: "admission", want: "without validatingadmissionpolicies",
 		},
-		"Clock": {reason: "It is off by a minute.", ahead: time.Minute, check: "clock", want: "1m0s apart"},
+		"Clock": {reason: "It is off by a minute.", ahead: time.Minute, check: "clock", want: "differ by 1m0s"},
 		"Nodes": {reason: "No pod can run.", bare: true, check: "nodes", want: "none of 0 nodes is ready"},
 	}
 	for name, tc := range cases {

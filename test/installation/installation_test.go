@@ -60,7 +60,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	out = w.must("uninstall")
 	harness.WantAll(t, "It says what it takes away.", out, []string{
 		"validatingwebhookconfiguration refract-policies deleted", "deployment " + system + "/refract deleted", "clusterrole refract-hub deleted",
-		"Refract is out of the cluster",
+		"Refract is removed from the cluster",
 	})
 	w.kubectl(strings.ReplaceAll(ofUsers, "name: web", "name: other"), "apply", "-f", "-")
 
@@ -108,7 +108,7 @@ func TestManifestsDeleted(t *testing.T) {
 		})
 	}
 	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-injection-pods")
-	if said := wrong(w.check()); !strings.Contains(said, `policies: the API server does not keep the accounts of Refract to what they need`) {
+	if said := wrong(w.check()); !strings.Contains(said, `policies: the API server does not restrict the accounts of Refract`) {
 		t.Errorf("want an admission policy of the installation to be missed, got\n%s", said)
 	}
 	w.kubectl(manifest, "apply", "-f", "-")
@@ -284,7 +284,7 @@ func TestUninstallConverted(t *testing.T) {
 	stays("An object may be stored in another version.", "objects may be stored in v1, v2: refract crd migrate widgets.example.com", "--unwire")
 	stored(`["v1"]`)
 	out := w.must("uninstall", "--unwire")
-	harness.WantAll(t, "It is wired to nobody.", out, []string{"customresourcedefinition widgets.example.com is converted by nobody any more", "Refract is out of the cluster"})
+	harness.WantAll(t, "It is wired to nobody.", out, []string{"customresourcedefinition widgets.example.com is no longer converted", "Refract is removed from the cluster"})
 	if got := w.kubectl("", "get", "widgets.v2.example.com", "-n", "default", "-o", "name"); got != "widget.example.com/a\n" {
 		t.Errorf("want objects to be read in both versions, got %q", got)
 	}

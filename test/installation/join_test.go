@@ -57,7 +57,7 @@ func TestJoin(t *testing.T) {
 
 	out := w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member, "--label", "region=eu")
 	harness.WantAll(t, "It says what it does.", out, []string{
-		"serviceaccount kube-admiral-system/refract-member may do on the cluster what clusterrole refract-member says", "cluster eu-1 joined", "cluster eu-1 is ready",
+		"serviceaccount kube-admiral-system/refract-member has the rights of clusterrole refract-member on the cluster", "cluster eu-1 joined", "cluster eu-1 is ready",
 	})
 	secret := &corev1.Secret{}
 	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: elsewhere, Name: "eu-1"}, secret); err != nil {

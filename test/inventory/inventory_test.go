@@ -196,7 +196,7 @@ func TestInventories(t *testing.T) {
 	// A name that somebody has given is theirs; a way that nobody knows is said to be so.
 	before := w.cluster("by-hand")
 	w.profile("by-hand", "secretreader", "member-1", "eu-1")
-	w.event("by-hand", "NameTaken", "has joined already, by hand")
+	w.event("by-hand", "NameTaken", "has already joined, by hand")
 	if after := w.cluster("by-hand"); after.Generation != before.Generation {
 		t.Errorf("want it left alone, got %+v", after.Spec)
 	}
@@ -210,7 +210,7 @@ func TestInventories(t *testing.T) {
 
 	// What is not listed any more stays as it is, until somebody takes it out.
 	w.delete("eu-1")
-	w.await("Gone", "until somebody takes it out: refract unjoin eu-1")
+	w.await("Gone", "until you remove it: refract unjoin eu-1")
 	harness.Consistently(t, "the copies stay", 2*time.Second, func(ctx context.Context) error { return w.has(ctx, "member-1", true) })
 	claim := w.claim("member-1")
 	if _, err := env.Refract("unjoin", "eu-1", "--kubeconfig", env.Kubeconfig("hub"), "--yes"); err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/internal/controller/migration"
+	"refract.dev/conversion/migration"
 	"refract.dev/test/harness"
 )
 
@@ -199,7 +199,7 @@ func TestKilled(t *testing.T) {
 	if r.Outcome != migration.Migrated || r.ContinuedAfter == "" || r.Objects != objects || r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
 		t.Errorf("want it continued, and the %d rewritten that were left, got %+v", counts["v1"], r)
 	}
-	if want := "a run that was interrupted is continued after " + r.ContinuedAfter; !strings.Contains(narration.String(), want) {
+	if want := "continuing an interrupted run after " + r.ContinuedAfter; !strings.Contains(narration.String(), want) {
 		t.Errorf("want %q said, got:\n%s", want, &narration)
 	}
 	k.wantMigrated(objects)
@@ -243,7 +243,7 @@ func TestCommand(t *testing.T) {
 		{
 			reason: "Without a terminal nobody can be asked.",
 			code:   2,
-			err:    []string{"12 objects, stored in v1, v2, are to be stored in v2 alone", "there is no terminal to ask on", "--yes answers"},
+			err:    []string{"12 objects, stored in v1, v2, to be stored in v2 only", "there is no terminal for the confirmation", "--yes confirms"},
 		},
 		{
 			reason: "All are rewritten.",

@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"refract.dev/conversion/migration"
 	"refract.dev/internal/cli"
-	"refract.dev/internal/controller/migration"
 	"refract.dev/test/harness"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/internal/controller/migration"
+	"refract.dev/conversion/migration"
 	"refract.dev/internal/playground"
 	"refract.dev/test/harness"
 )

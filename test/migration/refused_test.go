@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"refract.dev/internal/controller/migration"
+	"refract.dev/conversion/migration"
 	"refract.dev/test/harness"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"refract.dev/internal/controller/migration"
+	"refract.dev/conversion/migration"
 )
 
 // TestUntouched shows that nothing of an object changes but the bytes in which it is

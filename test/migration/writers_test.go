@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"refract.dev/internal/controller/migration"
+	"refract.dev/conversion/migration"
 )
 
 // The objects of TestWriters, by what is done to them meanwhile: those before updated

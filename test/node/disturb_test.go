@@ -22,7 +22,7 @@ import (
 	"refract.dev/test/node/cluster"
 )
 
-// A kind whose field has another name in each version, and what converts it.
+// A kind with one field whose name differs between the two versions, and its conversion policy.
 const (
 	definition = `
 apiVersion: apiextensions.k8s.io/v1
@@ -56,13 +56,13 @@ spec:
 `
 )
 
-// field is the path of the field in each version.
+// field is the name of the field in each version.
 var field = map[string]string{"v1": "size", "v2": "capacity"}
 
-// every is how often each stream does something.
+// every is the interval of each stream.
 const every = 200 * time.Millisecond
 
-// stream does something again and again until it is told to end, and counts.
+// stream repeats an action until it is stopped, and counts its failures.
 type stream struct {
 	name   string
 	does   func(ctx context.Context, n int) error
@@ -70,14 +70,14 @@ type stream struct {
 	failed []failure
 }
 
-// failure is one, and what was being done to Refract when that began which failed.
+// failure is a failed action, and the disturbance during which it began.
 type failure struct {
 	when  string
 	err   error
 	while string
 }
 
-// run goes on until ctx ends. What is under way then comes to its end.
+// run repeats the action until ctx ends. An action in progress is completed.
 func (s *stream) run(ctx context.Context, now *atomic.Value) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -95,9 +95,10 @@ func (s *stream) run(ctx context.Context, now *atomic.Value) {
 	}
 }
 
-// judge fails the test for what has failed, and says how much was done. When a program is killed the API server has no
-// answer to what it has asked of it, nor to what it asks at its address until the kubelet has said that it is not ready: pods
-// are created without then, and custom resources are not converted. Nobody but the API server could ask again.
+// judge fails the test for each failure, and logs the number of actions. It tolerates failures after a program was
+// killed: the API server gets no answers to pending requests, and none at the address until the kubelet reports the pod
+// as not ready. Until then pods are created without injection, and custom resources are not converted. Only the API
+// server could retry.
 func (s *stream) judge(t *testing.T) {
 	t.Helper()
 	killed := 0
@@ -113,20 +114,21 @@ func (s *stream) judge(t *testing.T) {
 
 var errNotInjected = errors.New("it was not injected into")
 
-// unanswered says whether that was the reason.
+// unanswered reports whether an error shows that the API server got no answer from Refract.
 func unanswered(err error) bool {
 	return errors.Is(err, errNotInjected) || slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF"}, func(text string) bool {
 		return strings.Contains(err.Error(), text)
 	})
 }
 
-// disturb has Refract rolled to another image and back, the kubelet restarted, and containers killed.
+// disturb upgrades Refract to another image and rolls it back, restarts the kubelet, and kills containers.
 func disturb(t *testing.T) {
 	t.Helper()
 	undisturbed(t, disturbances())
 }
 
-// undisturbed has pods created, and objects read and written in both versions, while something is done to Refract.
+// undisturbed creates pods, and reads and writes objects in both versions, during the disturbances. It fails the test
+// if an action fails.
 func undisturbed(t *testing.T, disturbances []part) {
 	t.Helper()
 	ns := harness.NameOf(t)
@@ -160,8 +162,8 @@ func undisturbed(t *testing.T, disturbances []part) {
 	kubectl(t, "", "delete", "namespace", ns, "--wait=false")
 }
 
-// createPod creates a pod, and every other time would only like to. It is never run: what it is to run is decided when it
-// is created. It returns an error unless it has what the policy gives.
+// createPod creates a pod, every second time as a dry run. The pod has a scheduling gate and never runs, because
+// injection happens at creation. createPod returns an error unless the pod has the items of the policy.
 func createPod(ctx context.Context, ns string, n int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("pod-", n), Labels: map[string]string{"role": "frontend"}},
@@ -185,7 +187,7 @@ func createPod(ctx context.Context, ns string, n int) error {
 	return errNotInjected
 }
 
-// sizes are those who read and write objects in both versions: each has its own.
+// sizes returns the streams that read and write objects in both versions. Each has its own object.
 func sizes(t *testing.T, ns string) []*stream {
 	t.Helper()
 	objects, err := dynamic.NewForConfig(cfg)
@@ -221,17 +223,17 @@ func sizes(t *testing.T, ns string) []*stream {
 			if err := write(ctx, "written", version(n), n); err != nil {
 				return err
 			}
-			return read(ctx, "written", version(n+1), n) // In the version that it was not written in.
+			return read(ctx, "written", version(n+1), n) // In the other version.
 		}},
 	}
 }
 
 func version(n int) string { return []string{"v1", "v2"}[n%2] }
 
-// killing is the name of the last.
+// killing is the name of the last disturbance.
 const killing = "Kill"
 
-// disturbances are what is done to Refract, in this order.
+// disturbances returns the disturbances of Refract in their order.
 func disturbances() []part {
 	return []part{
 		{"Upgrade", func(t *testing.T) {
@@ -267,7 +269,7 @@ func disturbances() []part {
 	}
 }
 
-// allRolledOut waits until all of Refract runs an image, and nothing else of it is there.
+// allRolledOut waits until all Deployments of Refract run the image and have no other pods.
 func allRolledOut(t *testing.T, image string) {
 	t.Helper()
 	for _, name := range deployments {
@@ -284,7 +286,7 @@ func allRolledOut(t *testing.T, image string) {
 	}
 }
 
-// kill kills a container of a Deployment with SIGKILL, and waits until it was started again.
+// kill kills a container of a Deployment with SIGKILL, and waits for its restart.
 func kill(t *testing.T, name string) {
 	t.Helper()
 	list := &corev1.PodList{}

@@ -15,7 +15,7 @@ import (
 	"refract.dev/test/node/cluster"
 )
 
-// The Secret and the application are somebody's, the policy is that of the service's owner: after the source document.
+// A Secret and an application of users, and a policy of the service's owner, as in the source document.
 const (
 	shop = `
 apiVersion: v1
@@ -59,13 +59,13 @@ spec:
 `
 )
 
-// seen is what a container says of itself.
+// seen is the environment and the files that a container reports.
 type seen struct {
 	Env   map[string]string `json:"env"`
 	Files map[string]string `json:"files"`
 }
 
-// inject: what a policy gives is there inside the containers; who was there before a change is recreated with it.
+// inject tests that containers have the items of a policy, and that existing pods are recreated after a change.
 func inject(t *testing.T) {
 	t.Helper()
 	ns := harness.NameOf(t)
@@ -83,7 +83,7 @@ func inject(t *testing.T) {
 	kubectl(t, "", "delete", "namespace", ns, "--wait=false")
 }
 
-// reports waits until all pods of the website see a port, and returns their UIDs.
+// reports waits until all pods of the website report a port, and returns their UIDs.
 func reports(t *testing.T, ns, port string) map[string]bool {
 	t.Helper()
 	var all map[string]bool
@@ -115,7 +115,7 @@ func reports(t *testing.T, ns, port string) map[string]bool {
 	return all
 }
 
-// sees returns an error unless a container has said that it has what the policy gives.
+// sees returns an error unless a container has reported all items of the policy.
 func sees(text []byte, port string) error {
 	var s seen
 	if err := json.Unmarshal(text, &s); err != nil {

@@ -17,7 +17,8 @@ import (
 	"refract.dev/test/node/cluster"
 )
 
-// leave: what is uninstalled is gone, but for what converts objects that need it, and comes back as if it had never left.
+// leave tests that an uninstallation removes everything except a conversion that objects need, and that a new
+// installation takes up the remaining objects.
 func leave(t *testing.T) {
 	t.Helper()
 	out, err := refract(t, "uninstall")
@@ -29,7 +30,7 @@ func leave(t *testing.T) {
 	if _, err := refract(t, "uninstall", "--unwire"); err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range []string{"v1", "v2"} { // Nobody is asked, and so nobody is missed.
+	for _, version := range []string{"v1", "v2"} { // The API server calls no webhook any more.
 		kubectl(t, "", "get", "sizes."+version+".example.com", "-A")
 	}
 	harness.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
@@ -41,15 +42,15 @@ func leave(t *testing.T) {
 	})
 	writable(t)
 	install(t)
-	// What users wrote is there still, and taken up.
+	// The policies of users still exist, and take effect again.
 	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
 }
 
-// manifestsDeleted: who deletes the manifests is left with nothing that keeps anybody from writing. Injected pods run on. What converts
-// objects that need it stays, until somebody says that it is to go all the same.
+// manifestsDeleted tests that after a deletion of the manifests no write is blocked, and that injected pods continue to
+// run. The conversion that objects need stays until an administrator confirms its removal.
 func manifestsDeleted(t *testing.T) {
 	t.Helper()
-	// A namespace takes long to go that has a member's credentials and a Deployment in it.
+	// The deletion of a namespace with a member's credentials and a Deployment takes long, so kubectl does not wait.
 	remove := func(part string) (string, error) {
 		return node.Env.KubectlSays("hub", "", "delete", "--ignore-not-found", "--wait=false", "-k", filepath.Join(root(t), "config", "install", part))
 	}
@@ -69,7 +70,8 @@ func manifestsDeleted(t *testing.T) {
 	deletedByHand(t)
 }
 
-// converts: nobody is asked any more but what converts, and custom resources are there in every version.
+// converts tests that the API server calls only the conversion webhook, and that custom resources are readable in every
+// version.
 func converts(t *testing.T) {
 	t.Helper()
 	creatable(t, map[string]string{
@@ -81,8 +83,8 @@ func converts(t *testing.T) {
 	}
 }
 
-// deletedByHand: whoever has deleted what was installed can write what could be written before it was. What converts custom
-// resources is not set back by that: check names it, and uninstall mends it.
+// deletedByHand tests that after a manual deletion all writes succeed as before the installation. The conversion of
+// custom resources remains configured: check names it, and uninstall resets it.
 func deletedByHand(t *testing.T) {
 	t.Helper()
 	writable(t)
@@ -96,15 +98,16 @@ func deletedByHand(t *testing.T) {
 		}
 		return nil
 	})
-	kubectl(t, "", "get", "sizes.v1.example.com", "-A") // As they are stored.
+	kubectl(t, "", "get", "sizes.v1.example.com", "-A") // In the stored version, without a conversion.
 	out, err := refract(t, "check")
-	if err == nil || !strings.Contains(out, "nobody answers the API server: sizes.example.com (service "+system+"/refract-conversion)") {
+	if err == nil || !strings.Contains(out, "no webhook answers the API server: sizes.example.com (service "+system+"/refract-conversion)") {
 		t.Errorf("want check to name what is still converted, got %v", err)
 	}
 	if strings.Contains(out, "has left") {
 		t.Error("want nothing else to be left")
 	}
-	// The Lease of who led says for some seconds that it runs: from elsewhere, as there are no Deployments.
+	// For some seconds the Lease of the leader shows a running replica. Without Deployments, this looks like a replica
+	// outside of the cluster.
 	harness.Eventually(t, "the conversion is taken back", func(context.Context) error {
 		_, err := refract(t, "uninstall", "--unwire")
 		return err
@@ -114,8 +117,8 @@ func deletedByHand(t *testing.T) {
 	}
 }
 
-// writable waits until each write is taken that Refract would have been asked about, which must be within a minute: policies
-// that it would refuse, pods, Services, and custom resources as they are stored.
+// writable waits until the API server accepts each write that Refract would have reviewed, for at most a minute:
+// policies that it would reject, pods, Services, and custom resources in their stored version.
 func writable(t *testing.T) {
 	t.Helper()
 	creatable(t, map[string]string{
@@ -143,7 +146,7 @@ func creatable(t *testing.T, manifests map[string]string) {
 	}
 }
 
-// What anybody writes.
+// Objects that any user may write.
 const (
 	onePod = `
 apiVersion: v1
@@ -165,7 +168,7 @@ spec: {size: 1}
 `
 )
 
-// helm: the chart installs the same, is upgraded and rolled back under load, and leaves.
+// helm tests that the chart installs the same objects, can be upgraded and rolled back under load, and can be uninstalled.
 func helm(t *testing.T) {
 	t.Helper()
 	program := filepath.Join(root(t), "bin", "node", "helm")
@@ -187,7 +190,7 @@ func helm(t *testing.T) {
 	})
 	does(t, "install", "refract", chart, "--create-namespace", "--set", "propagation.enabled=true,injection.enabled=true,conversion.enabled=true,"+image(0))
 	allRolledOut(t, cluster.Images()[0])
-	// Helm waits for pods, and not until the node's proxy leads to them.
+	// Helm waits for pods, but not for kube-proxy's rules for them.
 	harness.Eventually(t, "all is well", func(context.Context) error {
 		_, err := refract(t, "check")
 		return err
@@ -208,7 +211,7 @@ func helm(t *testing.T) {
 		}},
 	})
 	out, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "1m")
-	if err == nil || !strings.Contains(out, "failed to delete release") { // It does not say why.
+	if err == nil || !strings.Contains(out, "failed to delete release") { // Helm does not print the reason.
 		t.Errorf("want what converts to stay, got %v\n%s", err, out)
 	}
 	out, err = node.Env.KubectlSays("hub", "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")

@@ -1,10 +1,10 @@
 package node
 
-// left are rights that none of these tests takes, and why a cluster needs them. Chance decides about some: who of several
-// replicas and parts is first, and whether caches are behind.
+// left lists the rights that these tests do not use, and the reason for each. The use of some rights is random: it
+// depends on which replica or part is first, and on the age of caches.
 var left = []struct {
 	reason string
-	maybe  bool // They may be taken, and may not.
+	maybe  bool // These tests may or may not use the rights.
 	rights []string
 }{
 	{

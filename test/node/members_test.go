@@ -22,7 +22,7 @@ import (
 	"refract.dev/test/node/cluster"
 )
 
-// fleet is an object, where it goes, and how it differs there.
+// fleet is an object with its policies.
 const fleet = `
 apiVersion: v1
 kind: Namespace
@@ -55,10 +55,10 @@ metadata:
 data: {currency: USD}
 `
 
-// joined are the clusters by the contexts that they join from, which have their names.
+// joined maps the names of the joined clusters, which are also the names of their contexts, to their control planes.
 var joined = map[string]string{"eu-1": "member-1", "us-1": "member-2"}
 
-// contexts writes a kubeconfig with a context for the hub and one for each member, at addresses that pods reach too.
+// contexts writes a kubeconfig with a context for the hub and one for each member, with addresses that pods also reach.
 func contexts(env *harness.Env) (string, error) {
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = "hub"
@@ -84,8 +84,8 @@ func contexts(env *harness.Env) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// members: clusters join by the commands of the guide, and what runs on the node carries objects to them by the accounts
-// that were made for it.
+// members tests that clusters join by the commands of the guide, and that Refract on the node propagates objects to
+// them with the accounts that these commands create.
 func members(t *testing.T) {
 	t.Helper()
 	ns := harness.NameOf(t)
@@ -124,7 +124,7 @@ func members(t *testing.T) {
 	}
 }
 
-// copied waits until each member has a value in its copy; "" is for no copy at all.
+// copied waits until the copy on each member has the value; "" means no copy.
 func copied(t *testing.T, ns string, want map[string]string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("members have %v", want), func(ctx context.Context) error {
@@ -149,7 +149,7 @@ func copied(t *testing.T, ns string, want map[string]string) {
 	})
 }
 
-// byItself: the account that was made for Refract writes on members, and nothing is refused to it.
+// byItself tests that Refract uses only its own account on members, and that no request is rejected.
 func byItself(t *testing.T) {
 	t.Helper()
 	for name, site := range joined {

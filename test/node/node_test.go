@@ -1,5 +1,5 @@
-// Package node tests Refract on a cluster whose pods really run, of the image that is released and by the manifests that
-// are: see test/node/cluster. `make test-node` runs it.
+// Package node tests Refract on a cluster that really runs pods, with the image and the manifests of a release: see
+// test/node/cluster. `make test-node` runs it.
 package node
 
 import (
@@ -24,13 +24,13 @@ import (
 	"refract.dev/test/node/cluster"
 )
 
-// The cluster of all tests, and clients of its administrator.
+// The cluster of all tests, and its administrator's clients.
 var (
 	node  *cluster.Cluster
 	cfg   *rest.Config
 	api   client.WithWatch
 	typed *kubernetes.Clientset
-	// all is the administrator's kubeconfig, with a context for each cluster, that of the hub being current.
+	// all is the path of the administrator's kubeconfig with a context for each cluster. The current context is the hub.
 	all string
 )
 
@@ -57,14 +57,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// part is a test that stands on what those before it have done.
+// part is a test that depends on the results of the previous ones.
 type part struct {
 	name string
 	test func(*testing.T)
 }
 
-// TestNode installs Refract and does to it what is done to programs in a cluster. In the end the API server's log says
-// whether its roles are what it needs.
+// TestNode installs Refract and performs the usual operations of administrators. At the end it compares the requests in
+// the audit log with Refract's roles.
 func TestNode(t *testing.T) {
 	if !t.Run("Install", install) {
 		t.Fatal("what comes after it stands on that")
@@ -77,12 +77,12 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// deployments are those of the three parts of Refract.
+// deployments are the Deployments of the three parts of Refract.
 var deployments = []string{"refract", "refract-injection", "refract-conversion"}
 
 const system = corev1alpha1.SystemNamespace
 
-// install installs all parts as an administrator does, with an image that the node has, and looks whether all is right.
+// install installs all parts like an administrator, with an image of the node, and checks the result.
 func install(t *testing.T) {
 	t.Helper()
 	if _, err := refract(t, "install", "--propagation", "--injection", "--conversion", "--image", cluster.Images()[0]); err != nil {
@@ -98,7 +98,7 @@ func install(t *testing.T) {
 	}
 }
 
-// users returns as whom those processes run that were started so, by what the kernel says.
+// users returns the user IDs, as the kernel reports them, of the processes whose command line has the prefix.
 func users(t *testing.T, command string) []string {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -109,7 +109,7 @@ func users(t *testing.T, command string) []string {
 	for _, file := range all {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.HasPrefix(string(text), command) {
-			continue // It may have ended.
+			continue // The process may have ended.
 		}
 		status, err := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
 		if err != nil {
@@ -125,7 +125,7 @@ func users(t *testing.T, command string) []string {
 	return out
 }
 
-// refract runs it as an administrator, and returns what it prints.
+// refract runs refract as an administrator, and returns its output.
 func refract(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary, err := node.Env.Binary()
@@ -135,7 +135,7 @@ func refract(t *testing.T, args ...string) (string, error) {
 	return run(t, binary, args...)
 }
 
-// run runs a program as an administrator, and returns what it prints.
+// run runs a program as an administrator, and returns its output.
 func run(t *testing.T, program string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
@@ -146,7 +146,7 @@ func run(t *testing.T, program string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// root is the folder of the module.
+// root returns the folder of the module.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := harness.Root()
@@ -156,7 +156,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// kubectl runs it as an administrator, and returns what it prints; it must succeed.
+// kubectl runs kubectl as an administrator, and returns its standard output. It fails the test on an error.
 func kubectl(t *testing.T, manifest string, args ...string) string {
 	t.Helper()
 	out, err := node.Env.Kubectl("hub", manifest, args...)
@@ -166,7 +166,7 @@ func kubectl(t *testing.T, manifest string, args ...string) string {
 	return out
 }
 
-// rolledOut waits until a Deployment of Refract has all its replicas as they should be, and none besides.
+// rolledOut waits until a Deployment of Refract has all of its replicas ready, and no other pods.
 func rolledOut(t *testing.T, name string) {
 	t.Helper()
 	harness.Eventually(t, name+" is rolled out", func(ctx context.Context) error { return complete(ctx, system, name) })
@@ -188,7 +188,7 @@ func complete(ctx context.Context, namespace, name string) error {
 	return fmt.Errorf("its status is %+v; %s", s, states(list))
 }
 
-// states says what keeps pods from being ready.
+// states describes the phases of pods and the states of their containers.
 func states(list *corev1.PodList) string {
 	var out []string
 	for i := range list.Items {
@@ -202,13 +202,13 @@ func states(list *corev1.PodList) string {
 	return strings.Join(out, " ")
 }
 
-// apply applies manifests, with the namespace in the place of NS.
+// apply applies manifests with NS replaced by the namespace.
 func apply(t *testing.T, namespace, manifest string) {
 	t.Helper()
 	kubectl(t, strings.ReplaceAll(manifest, "NS", namespace), "apply", "--server-side", "-f", "-")
 }
 
-// The policies are wrong in what only a program sees.
+// Policies with errors that the schemas do not detect.
 const (
 	wrongOverride = `
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -239,7 +239,7 @@ spec:
 `
 )
 
-// refused: the API server asks each part by its Service, and takes what it says.
+// refused tests that the API server reaches the webhook of each part by its Service, and rejects what the webhook rejects.
 func refused(t *testing.T) {
 	t.Helper()
 	kubectl(t, definition, "apply", "--server-side", "-f", "-")

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// request is one that an account of Refract has made, as the API server's audit log has it.
+// request is a request of an account of Refract in the audit log of the API server.
 type request struct {
 	Verb string `json:"verb"`
 	User struct {
@@ -36,15 +36,15 @@ type request struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// decision is the annotation by which an API server says whether a request was authorized, and terminating what it says to those that were
-// and would put something into a namespace that is being deleted.
-// Source: https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations/
+// decision is the annotation with the result of the authorization of a request. terminating is the end of the message
+// for an authorized request that would create an object in a terminating namespace. Source:
+// https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations/
 const decision, terminating = "authorization.k8s.io/decision", "because it is being terminated"
 
-// accounts is how the names of Refract's own begin.
+// accounts is the prefix of the user names of Refract's service accounts.
 const accounts = "system:serviceaccount:" + system + ":"
 
-// resource is as rules have it: with the subresource after a slash.
+// resource returns the resource as in a rule: with the subresource after a slash.
 func (r *request) resource() string {
 	if r.ObjectRef.Subresource == "" {
 		return r.ObjectRef.Resource
@@ -52,7 +52,8 @@ func (r *request) resource() string {
 	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
-// refused says whether it was for want of a right. An event about what goes with its namespace may come too late, whatever the rights.
+// refused reports whether the request was rejected because of a missing right. An Event for an object that is deleted
+// with its namespace may come too late, whatever the rights.
 func (r *request) refused() bool {
 	switch r.ResponseStatus.Code {
 	case http.StatusUnauthorized:
@@ -63,17 +64,17 @@ func (r *request) refused() bool {
 	return false
 }
 
-// right is one that a role gives to an account: one verb on one resource, of one name if the rule has names.
+// right is a right that a role grants to an account: one verb on one resource, for one name if the rule has names.
 type right struct {
 	account, verb, group, resource, name string
-	namespace                            string // Empty if it is for all of them.
+	namespace                            string // Empty for all namespaces.
 }
 
 func (r right) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%s: %s %s.%s %s", r.account, r.verb, r.resource, r.group, r.name), " ")
 }
 
-// allows says whether a request took this right. A server-side apply of what is not there asks for "create" as well.
+// allows reports whether a request used this right. A server-side apply of a missing object also needs "create".
 func (r right) allows(q *request) bool {
 	star := func(want, got string) bool { return want == "*" || want == got }
 	verb := r.verb == q.Verb || (r.verb == "create" && q.Verb == "patch" && q.ResponseStatus.Code == http.StatusCreated)
@@ -81,7 +82,7 @@ func (r right) allows(q *request) bool {
 		(r.name == "" || r.name == q.ObjectRef.Name) && (r.namespace == "" || r.namespace == q.ObjectRef.Namespace)
 }
 
-// unused returns the reasons of [left] by the right, and which may be taken.
+// unused returns the reason of each right in [left], and whether the tests may use it.
 func unused() (reasons map[string]string, maybe map[string]bool) {
 	reasons, maybe = map[string]string{}, map[string]bool{}
 	for _, group := range left {
@@ -92,7 +93,8 @@ func unused() (reasons map[string]string, maybe map[string]bool) {
 	return reasons, maybe
 }
 
-// rights: over the whole run nothing was forbidden to Refract, and it has no right that nothing needs.
+// rights tests that no request of Refract was forbidden during the whole run, and that each of its rights was used or
+// has a reason.
 func rights(t *testing.T) {
 	t.Helper()
 	path, err := node.Env.View.AuditLog("hub")
@@ -110,7 +112,7 @@ func rights(t *testing.T) {
 			t.Errorf("%s: %s %s: %d %s", q.User.Username, q.Verb, q.RequestURI, q.ResponseStatus.Code, q.ResponseStatus.Message)
 		}
 	}
-	given := map[string]bool{} // Whether they were taken.
+	given := map[string]bool{} // Whether the right was used, by right.
 	for _, r := range granted(t) {
 		given[r.String()] = given[r.String()] || slices.ContainsFunc(all, func(q request) bool { return r.allows(&q) })
 	}
@@ -136,7 +138,7 @@ func rights(t *testing.T) {
 	t.Logf("%d requests of Refract, %d forbidden; %d rights, of which %d were taken", len(all), forbidden, len(given), taken)
 }
 
-// requestsIn returns those of Refract's accounts from an audit log.
+// requestsIn returns the requests of Refract's accounts in an audit log.
 func requestsIn(t *testing.T, path string) []request {
 	t.Helper()
 	file, err := os.Open(path)
@@ -148,7 +150,7 @@ func requestsIn(t *testing.T, path string) []request {
 	lines := bufio.NewReader(file)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil { // A line without an end is still being written.
+		if err != nil { // The API server is still writing a line without an end.
 			break
 		}
 		var q request
@@ -162,7 +164,7 @@ func requestsIn(t *testing.T, path string) []request {
 	return all
 }
 
-// granted returns what the roles give that are bound to accounts of Refract.
+// granted returns the rights of all roles that are bound to accounts of Refract.
 func granted(t *testing.T) []right {
 	t.Helper()
 	var all []right
@@ -208,7 +210,7 @@ func rules(t *testing.T, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRu
 	return role.Rules
 }
 
-// expand returns each right that a rule gives.
+// expand returns each right that a rule grants.
 func expand(rule rbacv1.PolicyRule, account, namespace string) []right {
 	names := rule.ResourceNames
 	if len(names) == 0 {

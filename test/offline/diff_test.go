@@ -13,15 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"refract.dev/internal/offline/diff"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
-	"refract.dev/placement"
+	"refract.dev/fleet/offline/diff"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/placement"
 	"refract.dev/test/generate"
 )
 
 // diffFleets is how many fleets TestDiff compares.
-const diffFleets = 500
+const diffFleets = 120
 
 // TestDiff: of each pair of fleets, what is listed for a copy turns what the
 // cluster holds into what it gets; every copy that becomes different is in one

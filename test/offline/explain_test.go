@@ -11,10 +11,10 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"refract.dev/internal/offline/explain"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
-	"refract.dev/override"
+	"refract.dev/fleet/offline/explain"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
+	"refract.dev/fleet/policy/override"
 	"refract.dev/test/generate"
 	"refract.dev/tree"
 )

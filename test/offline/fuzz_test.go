@@ -8,11 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/internal/offline/diff"
-	"refract.dev/internal/offline/explain"
-	"refract.dev/internal/offline/lint"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/diff"
+	"refract.dev/fleet/offline/explain"
+	"refract.dev/fleet/offline/lint"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/test/generate"
 	"refract.dev/tree"
 )

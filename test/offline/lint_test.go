@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"refract.dev/internal/offline/lint"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/lint"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/test/generate"
 )
 

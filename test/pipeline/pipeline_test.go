@@ -1,4 +1,4 @@
-// Package pipeline compares what refract.dev/structural/pipeline says becomes of an
+// Package pipeline compares what refract.dev/conversion/structural/pipeline says becomes of an
 // object with what becomes of it on a real API server: what is stored in etcd, what
 // is read, and what is refused.
 package pipeline
@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/structural"
-	"refract.dev/structural/pipeline"
+	"refract.dev/conversion/structural"
+	"refract.dev/conversion/structural/pipeline"
 	"refract.dev/test/harness"
 )
 
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 // TestAgrees runs the archives of structural/pipeline, in which hooks answer what
 // stands there, and has real webhooks answer the same to a real API server.
 func TestAgrees(t *testing.T) {
-	files, err := filepath.Glob("../../structural/pipeline/testdata/*.txtar")
+	files, err := filepath.Glob("../../conversion/structural/pipeline/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no archives: %v", err)
 	}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/structural/pipeline"
+	"refract.dev/conversion/structural/pipeline"
 	"refract.dev/test/harness"
 )
 

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"refract.dev/convert"
+	"refract.dev/conversion/convert"
 	"refract.dev/examples/pizza/restaurant"
 	"refract.dev/examples/pizza/v1beta1"
-	"refract.dev/webhook/conversion"
+	"refract.dev/kit/webhook/conversion"
 )
 
 // TestA15Against: refract crd verify --against finds no pizza among 10,000 that the policy

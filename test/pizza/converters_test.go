@@ -23,8 +23,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/kit/webhook/pki"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/pki"
 )
 
 // each plays a test in both worlds: in one the webhook of the example converts pizzas,

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/controller/migration"
+	"refract.dev/conversion/migration"
 	"refract.dev/test/harness"
 )
 

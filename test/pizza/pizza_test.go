@@ -37,8 +37,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/examples/pizza/restaurant"
+	"refract.dev/kit/webhook"
 	"refract.dev/test/harness"
-	"refract.dev/webhook"
 )
 
 const (

@@ -28,9 +28,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/examples/pizza/restaurant"
-	"refract.dev/internal/offline/schema"
+	"refract.dev/fleet/offline/schema"
+	"refract.dev/kit/webhook"
 	"refract.dev/test/harness"
-	"refract.dev/webhook"
 )
 
 // TestManifests: a cluster takes the manifests for it, and the webhook's account may

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/match"
-	"refract.dev/placement"
+	"refract.dev/fleet/policy/match"
+	"refract.dev/fleet/policy/placement"
 	"refract.dev/test/harness"
 	"refract.dev/test/simulation"
 )
@@ -81,7 +81,7 @@ func (f *fleet) run(name string) {
 		}
 	}
 	var err error
-	if f.controllers, err = f.Replica(name, append(f.args, "--lease-duration", "2s")...); err != nil {
+	if f.controllers, err = f.Replica(name, append(f.args, "--lease-duration", "8s")...); err != nil {
 		f.Fatal(err)
 	}
 	harness.Eventually(f, "the controllers are ready", f.controllers.Ready)
@@ -196,15 +196,15 @@ func TestMistakesWait(t *testing.T) {
 
 	// The deletion of an override policy says what it takes back.
 	f.says("the deletion of the override policy", f.kubectl("", "delete", "overridepolicy", "region", "-n", "shop"),
-		"Warning: what this policy overrides is taken back: that changes 10 ConfigMaps on 30 clusters")
+		"Warning: the overrides of this policy are reverted: this changes 10 ConfigMaps on 30 clusters")
 	harness.Eventually(t, "the deletion is an event", func(context.Context) error {
 		out, err := f.KubectlSays("hub", "", "get", "events", "-n", "shop", "--field-selector", "reason=PolicyDeleted")
-		if err == nil && !strings.Contains(out, "what it changed is taken back: 10 objects on 30 clusters named it") {
+		if err == nil && !strings.Contains(out, "its changes are reverted: 10 objects on 30 clusters named it") {
 			err = errors.New(out)
 		}
 		return err
 	})
-	harness.Eventually(t, "what it changed is taken back", func(context.Context) error {
+	harness.Eventually(t, "its changes are reverted", func(context.Context) error {
 		if applied, _ := f.writes(); applied < 2*objects*size+objects {
 			return fmt.Errorf("%d writes", applied)
 		}
@@ -235,7 +235,7 @@ func TestMistakesWait(t *testing.T) {
 	f.waiting("configmaps", "would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more); approve with: refract approve propagationpolicy/shop/all", "")
 	f.says("the emptied placement", f.kubectl("", "patch", "propagationpolicy", "one", "-n", "shop", "--type=merge", "-p", `{"spec":{"placement":[]}}`),
 		"Warning: places 10 Secrets on 29 more clusters, which waits for approval")
-	f.waiting("secrets", "", "would come to 29 other clusters (m-0002, m-0003, m-0004 and 26 more)")
+	f.waiting("secrets", "", "would be added to 29 other clusters (m-0002, m-0003, m-0004 and 26 more)")
 	f.unchanged(applied, deleted)
 
 	token := f.token("all", objects, "")

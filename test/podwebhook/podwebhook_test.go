@@ -25,8 +25,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/controller/injection"
-	"refract.dev/internal/controller/rollout"
+	"refract.dev/injection/injector"
+	"refract.dev/injection/restart"
 	"refract.dev/internal/webhook"
 	"refract.dev/test/harness"
 )
@@ -142,13 +142,13 @@ func (w *world) serve(t *testing.T) (stop func()) {
 	if err := mgr.Add(server); err != nil {
 		t.Fatal(err)
 	}
-	served, err := injection.Setup(t.Context(), mgr, injection.Options{
+	served, err := injector.Setup(t.Context(), mgr, injector.Options{
 		Server: server, Client: w.client, Namespace: corev1alpha1.SystemNamespace, TrustedAuthors: []string{trusted}, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rollout.Setup(mgr, rollout.Options{Client: w.client, SystemNamespace: corev1alpha1.SystemNamespace, Disabled: true, Log: log}); err != nil {
+	if err := restart.Setup(mgr, restart.Options{Client: w.client, SystemNamespace: corev1alpha1.SystemNamespace, Disabled: true, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -198,7 +198,7 @@ func (w *world) asks(t *testing.T, what string, want ...string) {
 	t.Helper()
 	harness.Eventually(t, what, func(context.Context) error {
 		is := &admissionregistrationv1.MutatingWebhookConfiguration{}
-		if err := w.client.Get(t.Context(), client.ObjectKey{Name: injection.ConfigurationName}, is); err != nil {
+		if err := w.client.Get(t.Context(), client.ObjectKey{Name: injector.ConfigurationName}, is); err != nil {
 			return err
 		}
 		var got []string
@@ -377,10 +377,10 @@ func (w *world) restored(t *testing.T) {
 		"Narrowed.": {"patch", "--type=json", "-p", `[{"op":"add","path":"/webhooks/1/matchConditions","value":[{"name":"never","expression":"false"}]}]`},
 		"Taken.":    {"patch", "--type=json", "-p", `[{"op":"remove","path":"/webhooks/1"}]`},
 	} {
-		w.must(t, "", append(args, "mutatingwebhookconfiguration", injection.ConfigurationName)...)
+		w.must(t, "", append(args, "mutatingwebhookconfiguration", injector.ConfigurationName)...)
 		harness.Eventually(t, "it is as it was: "+reason, func(context.Context) error {
 			is := &admissionregistrationv1.MutatingWebhookConfiguration{}
-			if err := w.client.Get(t.Context(), client.ObjectKey{Name: injection.ConfigurationName}, is); err != nil {
+			if err := w.client.Get(t.Context(), client.ObjectKey{Name: injector.ConfigurationName}, is); err != nil {
 				return err
 			}
 			if len(is.Webhooks) != 2 || len(is.Webhooks[1].MatchConditions) > 0 {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
 )
 
 // trusted may have handed out what he may not read.
@@ -247,7 +247,7 @@ func (w *authors) warnings(t *testing.T) {
 		[]string{"Warning: spec.selector: selects every pod of the namespace"}, "apply", "-f", "-")
 	w.takes(t, "The namespace becomes strict.", "", nil, "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
 	const host = `volumes: [{name: host, hostPath: {path: /etc}}], volumeMounts: [{name: host, mountPath: /host}]`
-	why := "pods of namespace " + ns + ` that get this would be refused: violates PodSecurity "restricted:latest": `
+	why := "pods of namespace " + ns + ` with these items would be refused: violates PodSecurity "restricted:latest": `
 	harness.Eventually(t, "it is, and refuses what makes all pods be refused", func(context.Context) error {
 		out, err := w.do(policy(ns, "host", host), "apply", "--dry-run=server", "-f", "-")
 		if want := `The ServiceInjectionPolicy "host" is invalid: spec: ` + why; err == nil || !strings.Contains(out, want) {
@@ -255,7 +255,7 @@ func (w *authors) warnings(t *testing.T) {
 		}
 		return nil
 	})
-	w.takes(t, "Nothing is injected yet.", policy(ns, "host", host+", mode: Audit"), []string{"Warning: spec: were the mode Enforce, " + why}, "apply", "-f", "-")
+	w.takes(t, "Nothing is injected yet.", policy(ns, "host", host+", mode: Audit"), []string{"Warning: spec: with the mode Enforce, " + why}, "apply", "-f", "-")
 	w.takes(t, "Nor is anything ever, where the cluster's own pods are.", policy("kube-system", "plain", host),
 		[]string{"Warning: metadata.namespace: nothing is injected into pods of namespace kube-system"}, "apply", "--dry-run=server", "-f", "-")
 	out, err := w.do(policy(ns, "plain", `env: [{name: C, value: c}]`), "apply", "-f", "-")
@@ -500,7 +500,7 @@ func (w *authors) mountable(t *testing.T) {
 	w.takes(t, "Of none.", "", nil, "annotate", "serviceaccount", "default", "-n", ns, "kubernetes.io/enforce-mountable-secrets=true")
 	harness.Eventually(t, "a policy after which no pod could be created is refused", func(context.Context) error {
 		out, err := w.do(policy(ns, "db", `envFrom: [{secretRef: {name: db-cred}}]`), "apply", "--dry-run=server", "-f", "-")
-		if want := "pods of namespace " + ns + " that get this would be refused: "; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `secret.secretName="db-cred"`) {
+		if want := "pods of namespace " + ns + " with these items would be refused: "; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `secret.secretName="db-cred"`) {
 			return fmt.Errorf("%w: want %q in\n%s", err, want, out)
 		}
 		return nil

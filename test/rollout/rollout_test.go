@@ -90,6 +90,16 @@ func TestWaves(t *testing.T) {
 	if out, err := refract(t, "rollout", "status", "deployment/web", "-n", ns, "--wait"); err != nil || !strings.Contains(out, "Complete") {
 		t.Errorf("want it to wait for the end, got %v", err)
 	}
+	harness.Eventually(t, "the policy counts the object", func(ctx context.Context) error {
+		is := &refractv1alpha1.RolloutPolicy{}
+		if err := hub.Get(ctx, client.ObjectKeyFromObject(policy), is); err != nil {
+			return err
+		}
+		if want := (refractv1alpha1.RolloutPhases{Complete: 1}); is.Status.Objects != 1 || is.Status.Phases != want {
+			return fmt.Errorf("want one object that is Complete, got %d, %+v", is.Status.Objects, is.Status.Phases)
+		}
+		return nil
+	})
 }
 
 // TestStopped: whoever waits is told at once what failed, and may have the same tried again.

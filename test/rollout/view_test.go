@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/revision"
+	"refract.dev/fleet/revision"
 	"refract.dev/test/harness"
 )
 

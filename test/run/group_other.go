@@ -9,5 +9,5 @@ import (
 
 func apart(*exec.Cmd) {}
 
-// signalAll sends a signal to the command.
+// signalAll sends a signal to the command only.
 func signalAll(cmd *exec.Cmd, s os.Signal) { _ = cmd.Process.Signal(s) }

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// apart has a command and what it starts be a group, which can be sent signals together.
-// The terminal sends it none.
+// apart puts a command and its children into a process group of their own, so that they get signals together, but none
+// from the terminal.
 func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// signalAll sends a signal to the command and what it has started.
+// signalAll sends a signal to the process group of the command.
 func signalAll(cmd *exec.Cmd, s os.Signal) {
 	_ = syscall.Kill(-cmd.Process.Pid, s.(syscall.Signal)) //nolint:forcetypeassert // There is no other on Unix. They may have ended.
 }

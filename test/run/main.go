@@ -1,16 +1,16 @@
-// Command run is what `make test` is made of: it runs stages, which are targets of the
-// Makefile, and tests, and says in the end what took how long.
+// Command run implements `make test`: it runs stages, which are targets of the Makefile, and tests, and reports the
+// duration of each.
 //
-//	run stages TARGET...   runs make for each target; the first that fails ends it
-//	run unit [FLAG...]     runs the tests that need no control plane, by go test
-//	run quick [FLAG...]    does so without the race detector
-//	run live [FLAG...]     runs the others, beside control planes that it keeps for them
-//	run node [FLAG...]     runs those that need a Node with pods in containers
-//	run browser [FLAG...]  runs those that need a browser
+//	run stages TARGET...   runs make for each target, until one fails
+//	run unit [FLAG...]     runs the tests that need no control plane, with go test
+//	run quick [FLAG...]    runs the same tests without the race detector
+//	run live [FLAG...]     runs the tests that need control planes, and keeps control planes for them
+//	run node [FLAG...]     runs the tests that need a Node with pods in containers
+//	run browser [FLAG...]  runs the tests that need a browser
 //	run benchmarks [FLAG...]
 //	                       runs the benchmarks that need no control plane
 //
-// FLAGs go to go test; one that chooses packages, ./test/e2e, takes the place of all.
+// FLAGs are passed to go test. A package path, such as ./test/e2e, replaces the default of all packages.
 package main
 
 import (

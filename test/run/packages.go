@@ -20,23 +20,23 @@ const (
 	harness = module + "test/harness"
 )
 
-// kind is how the tests of a package are run.
+// kind is the way to run the tests of a package.
 type kind int
 
 const (
-	none  kind = iota // There are none, or they have a target of their own.
-	plain             // Alone.
+	none  kind = iota // Not run: no tests, or tests with a target of their own.
+	plain             // Without control planes and without the race detector.
 	race              // With the race detector.
 	alive             // With control planes.
 )
 
-// serial are packages that have goroutines and are tested without the race detector:
-// their tests go through hundreds of fleets, or start the command hundreds of times, one
-// after the other, in minutes. What they call is tested with it elsewhere.
-var serial = []string{module + "test/generate", module + "test/offline", module + "internal/cli"}
+// serial are packages with goroutines that are tested without the race detector: their tests process hundreds of
+// fleets, or start the command hundreds of times, one after the other, for minutes. Other tests cover the called code
+// with the detector.
+var serial = []string{module + "test/generate", module + "test/offline", module + "test/simulate", module + "internal/cli"}
 
-// onNode are the tests on a Node, inBrowser those in a browser, and elsewhere are packages that have a target of their own: those, and
-// the benchmarks.
+// onNode has the tests on a Node, inBrowser those in a browser. elsewhere are the packages with a target of their own:
+// these two and the benchmarks.
 const (
 	onNode    = module + "test/node"
 	inBrowser = module + "test/browser"
@@ -44,11 +44,11 @@ const (
 
 var elsewhere = []string{module + "test/bench", onNode, inBrowser}
 
-// longest are the live packages that take longest, which begin first: or the end of all
-// would be waiting for one. That which waits most is beside that which does most.
+// longest are the slowest live packages, in the order of their start. They begin first, so that none runs alone at the
+// end. Packages that mostly wait are next to packages that mostly compute.
 var longest = []string{"test/rollout", "test/drills", "test/injection", "test/e2e", "test/kinds", "test/conversion", "test/installation", "test/pizza"}
 
-// pkg is what `go list` says of a package.
+// pkg is the output of `go list` for a package.
 type pkg struct {
 	ImportPath   string   `json:"ImportPath"`
 	Dir          string   `json:"Dir"`
@@ -59,7 +59,7 @@ type pkg struct {
 	XTestImports []string `json:"XTestImports"`
 }
 
-// list returns the packages that the patterns name.
+// list returns the packages that match the patterns.
 func list(ctx context.Context, patterns ...string) ([]pkg, error) {
 	args := append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,TestImports,XTestImports"}, patterns...)
 	cmd := exec.CommandContext(ctx, goTool(), args...)
@@ -80,7 +80,7 @@ func list(ctx context.Context, patterns ...string) ([]pkg, error) {
 	}
 }
 
-// goTool is the go command that make was told to use.
+// goTool returns the go command from the variable of make, by default go.
 func goTool() string {
 	if name := os.Getenv("GO"); name != "" {
 		return name
@@ -88,10 +88,10 @@ func goTool() string {
 	return "go"
 }
 
-// concurrent finds goroutines, and what guards what they share.
+// concurrent matches goroutines and synchronization in source text.
 var concurrent = regexp.MustCompile(`(?m)^\s*go (func|[a-z])|\.Go\(|"sync"|"sync/atomic"|\.Parallel\(\)|"golang\.org/x/sync`)
 
-// kind returns how the package is to be tested.
+// kind returns the way to test the package.
 func (p *pkg) kind() (kind, error) {
 	tests := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
 	switch {
@@ -114,8 +114,7 @@ func (p *pkg) kind() (kind, error) {
 	return plain, nil
 }
 
-// ofKind returns the import paths of those packages that are of the kind. Live ones are
-// in the order in which they should begin.
+// ofKind returns the import paths of the packages of a kind. Live packages are in the order of their start.
 func ofKind(all []pkg, want kind) ([]string, error) {
 	var paths []string
 	for i := range all {
@@ -137,7 +136,7 @@ func ofKind(all []pkg, want kind) ([]string, error) {
 	return paths, nil
 }
 
-// withoutControlPlanes returns the import paths of those packages that need none.
+// withoutControlPlanes returns the import paths of the packages whose tests need no control plane.
 func withoutControlPlanes(all []pkg) ([]string, error) {
 	alone, err := ofKind(all, plain)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestShow reads what go test says of two packages that it really tests.
+// TestShow: the output of a real go test run of several packages is shown correctly.
 func TestShow(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -73,12 +73,12 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestRuntimeFault: a package whose process ended by a fault of Go's runtime is run once more, and another is not.
+// TestRuntimeFault: a package whose process ended by a fault of Go's runtime runs once more, and no other package does.
 func TestRuntimeFault(t *testing.T) {
 	const says = "fmt.Println(\"" + runtimeFault + " runtime.systemstack\")"
 	cases := map[string]struct {
 		reason, first string
-		another       string // What is in the test of another package.
+		another       string // Statements of a test in another package.
 		fails         bool
 	}{
 		"Fault":    {"Nobody knows what its tests would have come to.", says + "; os.Exit(2)", "", false},
@@ -111,7 +111,7 @@ func TestRuntimeFault(t *testing.T) {
 	}
 }
 
-// TestOnceMore: few tests that have failed are run once more, alone, if nothing else has.
+// TestOnceMore: a few failed tests run once more, alone, if nothing else has failed.
 func TestOnceMore(t *testing.T) {
 	const once = "if _, err := os.Stat(t.Name()); err != nil {\n\t\t_ = os.WriteFile(t.Name(), nil, 0o600)\n\t\tt.Error(\"no\")\n\t}"
 	part := "t.Run(\"part\", func(t *testing.T) { " + strings.ReplaceAll(once, "t.Name()", "\"part\"") + " })"
@@ -119,9 +119,9 @@ func TestOnceMore(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		flags  []string
-		tests  []string // Of a package each, what is in its test.
-		more   int      // How many more tests there are in each that fail once.
-		again  []string // If all pass in the end.
+		tests  []string // Statements of the test in each package.
+		more   int      // Number of further tests in each package that fail once.
+		again  []string // Reported tests that passed the second time; nil if the run fails.
 	}{
 		"Once":    {reason: "It passes when it has the machine to itself.", tests: []string{once, part}, again: []string{"example.com/m/p0 TestIt", "example.com/m/p1 TestIt"}},
 		"Twice":   {reason: "It fails.", tests: []string{"t.Error()"}},
@@ -210,7 +210,7 @@ The slowest tests:
 	}
 }
 
-// TestStages runs make, and ends with the first target that fails.
+// TestStages: stages runs make, and stops after the first target that fails.
 func TestStages(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const makefile = "one:\n\t@echo '{\"what\":\"p\",\"seconds\":1}' >> $$" + timesVariable + "; touch one\ntwo:\n\t@false\nthree:\n\t@touch three\n"
@@ -231,8 +231,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestStagesInterrupted: what is under way ends, also where no interrupt arrives, as in
-// the background of a script.
+// TestStagesInterrupted: a running target ends, even if the process ignores interrupts, as in the background of a script.
 func TestStagesInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	signal.Ignore(os.Interrupt)
@@ -247,7 +246,7 @@ func TestStagesInterrupted(t *testing.T) {
 	}
 }
 
-// printed is called when something is printed.
+// printed is a writer that calls a function on each write.
 type printed func()
 
 func (h printed) Write(text []byte) (int, error) {
@@ -255,8 +254,8 @@ func (h printed) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestKinds: no package of this module is forgotten, and those with control planes and
-// those with goroutines are known.
+// TestKinds: every package of this module with tests is run, and packages with control planes or goroutines have the
+// right kind.
 func TestKinds(t *testing.T) {
 	all, err := list(t.Context(), "refract.dev/...")
 	if err != nil {
@@ -273,8 +272,8 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]kind{
-		"api": none, "test/bench": none, "test/node": none, "test/browser": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
-		"internal/controller/propagation": race, "internal/member": race, "webhook": race, "override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
+		"api": none, "test/bench": none, "test/node": none, "test/browser": none, "tree": plain, "fleet/policy/podtemplate": plain, "internal/cli": plain,
+		"fleet/propagation": race, "fleet/member": race, "kit/webhook": race, "fleet/policy/override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
 	} {
 		if got[path] != want {
 			t.Errorf("%s is of kind %d, want %d", path, got[path], want)

@@ -18,18 +18,18 @@ import (
 	"time"
 )
 
-// timesVariable names the file to which stages add how long their parts took.
+// timesVariable names the file that stages append the durations of their parts to.
 const timesVariable = "REFRACT_TEST_TIMES"
 
-// took is how long something took.
+// took is the duration of a stage, a package or a test.
 type took struct {
 	What    string  `json:"what"`           // A stage or a package.
-	Test    string  `json:"test,omitempty"` // If it was a test of that package.
+	Test    string  `json:"test,omitempty"` // Name of the test; empty for a package.
 	Seconds float64 `json:"seconds"`
-	Again   bool    `json:"again,omitempty"` // It has failed, and passed when it was run once more.
+	Again   bool    `json:"again,omitempty"` // The test failed, and passed when it ran once more.
 }
 
-// record adds to the file that stages reads, if there is one.
+// record appends durations to the file that stages reads, if there is one.
 func record(times []took) (err error) {
 	path := os.Getenv(timesVariable)
 	if path == "" {
@@ -49,7 +49,7 @@ func record(times []took) (err error) {
 	return nil
 }
 
-// stages runs make for each target, and then prints how long they took, and the packages
+// stages runs make for each target until one fails, and then prints the durations of the targets and of the packages
 // and tests in them.
 func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	dir, err := os.MkdirTemp("", "refract-times-")
@@ -66,7 +66,7 @@ func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	var failed error
 	for _, target := range targets {
 		from := time.Now()
-		cmd := exec.Command(cmp.Or(os.Getenv("MAKE"), "make"), target) // It hears of an interrupt as we do.
+		cmd := exec.Command(cmp.Or(os.Getenv("MAKE"), "make"), target) // The terminal interrupts it, too.
 		cmd.Env = append(os.Environ(), timesVariable+"="+path)
 		cmd.Stdout, cmd.Stderr = to, os.Stderr
 		failed = runMake(ctx, cmd)
@@ -86,13 +86,13 @@ func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	return errors.Join(failed, report(to, time.Since(began), all, parts))
 }
 
-// runMake runs make and has it end when ctx does. The terminal interrupts both; to end
-// make alone takes another signal, as it may have been told not to hear that one.
+// runMake runs make and ends it when ctx does. An interrupt from the terminal reaches both processes. To end make alone
+// takes SIGTERM, because make may ignore interrupts.
 func runMake(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // It may have ended.
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // The process may have ended.
 	defer stop()
 	return cmd.Wait()
 }
@@ -102,7 +102,7 @@ func read(path string) ([]took, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // It was only read from.
+	defer func() { _ = file.Close() }() // The file was only read.
 	var all []took
 	for from := json.NewDecoder(bufio.NewReader(file)); ; {
 		var t took
@@ -115,8 +115,7 @@ func read(path string) ([]took, error) {
 	}
 }
 
-// report prints the stages in their order, then the packages and the tests that took
-// longest. Packages and tests may have run side by side.
+// report prints the stages in their order, then the slowest packages and tests. Packages and tests may have run concurrently.
 func report(to io.Writer, whole time.Duration, stages, parts []took) error {
 	const packages, tests = 15, 10
 	slices.SortStableFunc(parts, func(a, b took) int { return cmp.Compare(b.Seconds, a.Seconds) })
@@ -139,7 +138,7 @@ func report(to io.Writer, whole time.Duration, stages, parts []took) error {
 	return w.Flush()
 }
 
-// first returns the first so many that are wanted.
+// first returns the first n entries that wanted accepts.
 func first(n int, of []took, wanted func(took) bool) []took {
 	var out []took
 	for _, t := range of {
@@ -150,7 +149,7 @@ func first(n int, of []took, wanted func(took) bool) []took {
 	return out
 }
 
-// seconds returns a duration for people: 12.3 s, 4 min 5 s.
+// seconds formats a duration: 12.3 s, 4 min 5 s.
 func seconds(s float64) string {
 	if s < 60 {
 		return fmt.Sprintf("%.1f s", s)

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// atOnce is how many live packages run at the same time, on any machine: they wait half of
-// the time, and with three of them two cores are busy all the time.
+// atOnce is the number of live packages that run at the same time, on any machine: they wait half of the time, and
+// three keep two cores busy all the time.
 const atOnce = 2
 
-// unit runs the tests that need no control plane: those of packages with goroutines with
-// the race detector, if there is a C compiler, which that takes.
+// unit runs the tests that need no control plane. Packages with goroutines run with the race detector if a C compiler
+// is available, which the detector needs.
 func unit(ctx context.Context, args []string) error {
 	flags, patterns := split(args)
 	all, err := list(ctx, patterns...)
@@ -35,14 +35,14 @@ func unit(ctx context.Context, args []string) error {
 	}
 	var errs []error
 	for _, of := range []struct {
-		kind  kind
-		flags []string
-	}{{plain, nil}, {race, detector}} {
+		kind       kind
+		flags, env []string
+	}{{plain, nil, nil}, {race, detector, []string{"CGO_ENABLED=1"}}} {
 		paths, err := ofKind(all, of.kind)
 		if err != nil {
 			return err
 		}
-		errs = append(errs, test(ctx, slices.Concat([]string{"-timeout=30m"}, of.flags, flags), paths, nil))
+		errs = append(errs, test(ctx, slices.Concat([]string{"-timeout=30m"}, of.flags, flags), paths, of.env))
 	}
 	return errors.Join(errs...)
 }
@@ -61,10 +61,12 @@ func quick(ctx context.Context, args []string) error {
 	return test(ctx, append([]string{"-timeout=30m"}, flags...), paths, nil)
 }
 
-// detector returns the flag of the race detector, which takes a C compiler. Without one
-// Go turns cgo off.
+// detector returns the flag of the race detector, or nil without a C compiler, which the detector needs. Go disables
+// cgo if there is no C compiler. CI disables it for all other builds.
 func detector(ctx context.Context) ([]string, error) {
-	out, err := exec.CommandContext(ctx, goTool(), "env", "CGO_ENABLED").Output()
+	cmd := exec.CommandContext(ctx, goTool(), "env", "CGO_ENABLED")
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CGO_ENABLED=") })
+	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking whether there is a C compiler: %w", err)
 	}
@@ -75,8 +77,8 @@ func detector(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// live runs the tests that need control planes, several packages at a time, and never
-// from the cache, which does not know the programs that a test starts.
+// live runs the tests that need control planes, several packages at a time. It does not use the test cache, which
+// ignores changes of the programs that tests start.
 func live(ctx context.Context, args []string) (err error) {
 	flags, patterns := split(args)
 	all, err := list(ctx, patterns...)
@@ -87,7 +89,7 @@ func live(ctx context.Context, args []string) (err error) {
 	if err != nil || len(paths) == 0 {
 		return err
 	}
-	// What an interrupted test leaves goes with this folder.
+	// Files of interrupted tests are removed with this folder.
 	dir, err := os.MkdirTemp("", "refract-live-")
 	if err != nil {
 		return err
@@ -98,7 +100,7 @@ func live(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	env := append([]string{"TMPDIR=" + dir}, built...)
-	if len(paths) > 1 { // One alone starts what it needs.
+	if len(paths) > 1 { // A single package starts its control planes itself.
 		kept, stop, err := keep(ctx, filepath.Join(bin, "test-clusters"), filepath.Join(dir, "clusters"), env)
 		if err != nil {
 			return err
@@ -109,16 +111,16 @@ func live(ctx context.Context, args []string) (err error) {
 	flags = append([]string{"-count=1", "-timeout=60m", fmt.Sprint("-p=", atOnce)}, flags...)
 	attacking := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != attacks })
 	others := slices.DeleteFunc(paths, func(path string) bool { return path == attacks })
-	// What must never be is never excused; and they have the machine to themselves.
+	// These tests run alone, and never a second time: a leak that happened once is a failure.
 	err = errors.Join(err, test(ctx, flags, attacking, env))
 	return errors.Join(err, patiently(ctx, flags, others, env))
 }
 
-// attacks is the package whose tests attack: it runs alone, or what stands beside it would starve, and so would what it
-// measures.
+// attacks is the package of the attack tests. It runs alone, because it would slow down other packages, and they would
+// disturb its measurements.
 const attacks = "refract.dev/test/adversary"
 
-// alone runs the tests of a package that has a target of its own, and that say what they have found.
+// alone runs the verbose tests of a package with a target of its own.
 func alone(ctx context.Context, path string, args []string) error {
 	flags, _ := split(args)
 	_, built, err := programs()
@@ -128,7 +130,7 @@ func alone(ctx context.Context, path string, args []string) error {
 	return test(ctx, append([]string{"-count=1", "-timeout=20m", "-v"}, flags...), []string{path}, built)
 }
 
-// programs returns the folder of what was built, and the variables by which tests find it.
+// programs returns the folder of the built programs, and the environment variables with their paths for tests.
 func programs() (bin string, env []string, err error) {
 	bin, err = filepath.Abs("bin")
 	return bin, []string{
@@ -137,11 +139,10 @@ func programs() (bin string, env []string, err error) {
 	}, err
 }
 
-// keep starts the program that keeps control planes, and returns the variable by which
-// tests find them.
+// keep starts the program that keeps control planes, and returns the environment variable that lets tests find them.
 func keep(ctx context.Context, program, dir string, env []string) (variable string, stop func() error, err error) {
 	began := time.Now()
-	cmd := exec.Command(program, dir) // It ends in order, with its input.
+	cmd := exec.Command(program, dir) // It ends when its standard input is closed, after its cleanup.
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	apart(cmd)
@@ -167,7 +168,7 @@ func keep(ctx context.Context, program, dir string, env []string) (variable stri
 	return strings.TrimSpace(line), stop, nil
 }
 
-// benchmarks runs those of packages that need no control plane.
+// benchmarks runs the benchmarks of packages that need no control plane.
 func benchmarks(ctx context.Context, args []string) error {
 	flags, patterns := split(args)
 	all, err := list(ctx, patterns...)
@@ -181,8 +182,7 @@ func benchmarks(ctx context.Context, args []string) error {
 	return test(ctx, append([]string{"-v", "-run=^$", "-bench=.", "-benchmem"}, flags...), paths, nil)
 }
 
-// split parts what go test is given into flags and packages; all packages if there are
-// none.
+// split separates arguments of go test into flags and packages. Without packages it returns all packages.
 func split(args []string) (flags, patterns []string) {
 	for _, a := range args {
 		if strings.HasPrefix(a, "./") {
@@ -197,7 +197,7 @@ func split(args []string) (flags, patterns []string) {
 	return flags, patterns
 }
 
-// event is one of `go test -json`: https://pkg.go.dev/cmd/test2json
+// event is an event of `go test -json`: https://pkg.go.dev/cmd/test2json
 type event struct {
 	Action  string  `json:"Action"`
 	Package string  `json:"Package"`
@@ -206,12 +206,13 @@ type event struct {
 	Elapsed float64 `json:"Elapsed"` // Seconds.
 }
 
-// runtimeFault is what Go's runtime says when it loses its way in a stack of its own: seen of Go 1.26.8 with the race
-// detector, once in some thirty runs of a package. No test has failed then, and none can be judged.
+// runtimeFault is a message of Go's runtime when it fails to unwind one of its stacks. It was seen in Go 1.26.8 with
+// the race detector, about once in thirty runs of a package. No test has failed then, and the results of the package
+// are unknown.
 const runtimeFault = "traceback: unexpected SPWRITE function"
 
-// test runs go test and prints what it would, and writes down how long things took for
-// who has asked for that. Packages whose process ended by a fault of Go's runtime are run once more.
+// test runs go test, prints its usual output, and records the durations. Packages whose process ended by a fault of
+// Go's runtime run once more.
 func test(ctx context.Context, flags, packages, env []string) error {
 	_, err := tested(ctx, flags, packages, env)
 	return err
@@ -230,12 +231,12 @@ func tested(ctx context.Context, flags, packages, env []string) (results, error)
 	return testOnce(ctx, flags, again, env)
 }
 
-// mostAgain is how many tests may be run once more. If more have failed, the machine was not the reason.
+// mostAgain is the maximum number of tests that run once more. More failures than that are not caused by a slow machine.
 const mostAgain = 3
 
-// patiently is [test] for tests of processes that share processors with all else that goes on: few that have failed are run
-// once more, one package at a time. Those that have passed then are named at the end of what is printed, and in the report: each
-// has something to be mended. Who looks for what fails now and then, by -count or by long drills, is told at the first time.
+// patiently is [test] for tests of processes that share processors with other work: a few failed tests run once more,
+// one package at a time. A test that passes then is named at the end of the output and in the report, as a fault to be
+// fixed. Runs that look for rare failures, with -count or long drills, fail at once.
 func patiently(ctx context.Context, flags, packages, env []string) error {
 	r, err := tested(ctx, flags, packages, env)
 	if err == nil || ctx.Err() != nil || os.Getenv("REFRACT_SOAK") == "1" || slices.ContainsFunc(flags, insists) {
@@ -267,7 +268,8 @@ func patiently(ctx context.Context, flags, packages, env []string) error {
 	return nil
 }
 
-// insists reports whether a flag of go test asks for more than that each test passes: for several times, or an end at the first that fails.
+// insists reports whether a flag of go test demands more than one pass of each test: several runs, or a stop at the
+// first failure.
 func insists(flag string) bool {
 	name, value, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
 	name = strings.TrimPrefix(name, "test.")
@@ -275,9 +277,9 @@ func insists(flag string) bool {
 }
 
 func testOnce(ctx context.Context, flags, packages, env []string) (r results, err error) {
-	// The linter vets, and what only a debugger reads takes a quarter of the time of linking.
+	// The linter runs vet, and debug information would take a quarter of the link time.
 	args := slices.Concat([]string{"test", "-json", "-vet=off", "-ldflags=-w"}, flags, packages)
-	cmd := exec.Command(goTool(), args...) // It is interrupted, and then has to clean up.
+	cmd := exec.Command(goTool(), args...) // It is interrupted, so that it can clean up.
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	apart(cmd)
@@ -299,11 +301,10 @@ func testOnce(ctx context.Context, flags, packages, env []string) (r results, er
 	return r, errors.Join(err, record(r.times))
 }
 
-// grace is how long tests may take to clean up when they are interrupted.
+// grace is the time limit for the cleanup of interrupted tests.
 const grace = 30 * time.Second
 
-// interrupt interrupts go test and all tests when ctx ends, and kills them if they do
-// not end.
+// interrupt interrupts go test and all tests when ctx ends, and kills them after [grace].
 func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 	select {
 	case <-ended:
@@ -318,25 +319,26 @@ func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 	}
 }
 
-// results are what came of tests: how long packages and tests took, which packages have failed, and which
-// have printed what a fault of Go's runtime says.
+// results are the results of a test run: durations of packages and tests, packages that failed, and packages that
+// printed the message of a fault of Go's runtime.
 type results struct {
 	times          []took
 	failed, faulty map[string]bool
-	tests, passed  map[string][]string // Which tests have failed, and which have not, by package.
-	ended          map[string]bool     // Which packages have come to an end, in whatever way,
-	ran, broken    map[string]bool     // have run all tests, and have failed in another way, too.
+	tests, passed  map[string][]string // Failed and passed tests, by package.
+	ended          map[string]bool     // Packages that have ended in any way.
+	ran, broken    map[string]bool     // Packages that ran all tests, and that failed in another way, too.
 }
 
-// ranAll is what a package prints when it has run all tests and some have failed, theEnd how the last line begins that go test prints
-// of it. What comes between is the error of a TestMain: that control planes did not end, or a program had crashed.
+// ranAll is the line that a package prints after it has run all tests and some failed. theEnd is the prefix of the last
+// line of go test for the package. Lines between them are errors of TestMain: control planes did not end, or a program
+// crashed.
 const (
 	ranAll = "FAIL\n"
 	theEnd = "FAIL\t"
 )
 
-// again returns the tests that are to be run once more, by package; nil if they are too many, if something else has failed,
-// or if not all of the packages have come to an end.
+// again returns the failed tests that may run once more, by package. It returns nil if there are too many, if something
+// else failed, or if a package did not end.
 func (r *results) again(packages []string) map[string][]string {
 	n := 0
 	for of := range r.failed {
@@ -356,21 +358,20 @@ func (r *results) again(packages []string) map[string][]string {
 	return r.tests
 }
 
-// show prints events as go test does without -json: of tests that pass nothing, unless
-// all is wanted.
+// show prints events like go test without -json: without the output of passed tests, unless all is set.
 func show(from io.Reader, to io.Writer, all bool) (results, error) {
 	r := results{
 		failed: map[string]bool{}, faulty: map[string]bool{}, tests: map[string][]string{}, passed: map[string][]string{},
 		ended: map[string]bool{}, ran: map[string]bool{}, broken: map[string]bool{},
 	}
-	output := map[string]*strings.Builder{} // Of tests that have not ended, by package and test.
+	output := map[string]*strings.Builder{} // Output of running tests, by package and test.
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				fmt.Fprintf(to, "%s", line) // It is not of test2json.
+				fmt.Fprintf(to, "%s", line) // Not an event of test2json.
 				continue
 			}
 			r.times = append(r.times, e.show(to, output, all)...)
@@ -385,12 +386,12 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 	}
 }
 
-// harms are what no machine is too slow for, whichever test it fails: what the harness says of a program that has crashed or does not
-// end, and what the race detector says.
+// harms are messages that no slow machine explains, in any test: the harness reports a program that crashed or did not
+// end, or the race detector reports a race.
 var harms = []string{"a program has crashed", " did not end within ", "WARNING: DATA RACE"}
 
-// faults returns the packages that have failed by a fault of Go's runtime, and by nothing else. Tests print what it says, too: those of
-// this package do.
+// faults returns the packages that failed only by a fault of Go's runtime. A package with failed tests does not count,
+// because tests may print the message, too: those of this package do.
 func (r *results) faults() (packages []string) {
 	for _, of := range slices.Sorted(maps.Keys(r.failed)) {
 		if r.faulty[of] && len(r.tests[of]) == 0 {
@@ -421,7 +422,7 @@ func (r *results) add(e *event) {
 	}
 }
 
-// read takes from what a package or its tests print whether more has failed than tests.
+// read looks in the output of a package or its tests for failures other than those of tests.
 func (r *results) read(e *event) {
 	if strings.Contains(e.Output, runtimeFault) {
 		r.faulty[e.Package] = true
@@ -467,7 +468,7 @@ func (e *event) show(to io.Writer, output map[string]*strings.Builder, all bool)
 	return nil
 }
 
-// unended prints what those tests of a package said that never ended, as their process did.
+// unended prints the output of those tests of a package that did not end because their process ended.
 func unended(to io.Writer, output map[string]*strings.Builder, of string) {
 	for _, key := range slices.Sorted(maps.Keys(output)) {
 		if strings.HasPrefix(key, of+" ") {

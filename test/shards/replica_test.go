@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"refract.dev/internal/sharding"
+	"refract.dev/fleet/sharding"
 )
 
 const (

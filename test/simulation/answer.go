@@ -16,25 +16,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// form is how a client wants its answer.
+// form is the requested format of an answer.
 type form struct {
 	info runtime.SerializerInfo
-	// metadata is whether only that is asked for.
+	// metadata is whether only the metadata is requested.
 	metadata bool
 }
 
-// codecs know the types of meta.k8s.io in all encodings.
+// codecs encodes the types of meta.k8s.io in all formats.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		panic(err) // The types of a library are well-formed.
+		panic(err) // The types of the library are valid.
 	}
 	return serializer.NewCodecFactory(scheme)
 }()
 
-// accepted chooses the first form that the client names and the double knows: metadata
-// as protobuf or JSON, whole objects as JSON.
+// accepted returns the first format of the header that the double supports: metadata as protobuf or JSON, whole objects
+// as JSON.
 func accepted(header string) (form, error) {
 	if header == "" {
 		header = runtime.ContentTypeJSON
@@ -56,7 +56,7 @@ func accepted(header string) (form, error) {
 	}}
 }
 
-// show returns the object in the form.
+// show returns the object in the format.
 func (m *Member) show(o *object, f form) (runtime.Object, error) {
 	meta := m.store.metadata(o)
 	if f.metadata {
@@ -74,7 +74,7 @@ func (m *Member) show(o *object, f form) (runtime.Object, error) {
 	return u, nil
 }
 
-// statusOf is the status of a Deployment whose pods have all been replaced, and are ready or not.
+// statusOf returns the status of a Deployment after all of its pods have been replaced. The pods are ready or not.
 func statusOf(u *unstructured.Unstructured, is Workloads) map[string]any {
 	replicas := int64(1)
 	if n, found, err := unstructured.NestedNumberAsFloat64(u.Object, "spec", "replicas"); found && err == nil {
@@ -98,7 +98,7 @@ func metaType(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: metav1.SchemeGroupVersion.String()}
 }
 
-// showList returns a page of a list in the form.
+// showList returns a page of a list in the format.
 func (m *Member) showList(r *resource, page []*object, f form, meta metav1.ListMeta) (any, error) {
 	if f.metadata {
 		list := &metav1.PartialObjectMetadataList{TypeMeta: metaType("PartialObjectMetadataList"), ListMeta: meta}
@@ -118,12 +118,12 @@ func (m *Member) showList(r *resource, page []*object, f form, meta metav1.ListM
 	return map[string]any{"apiVersion": r.GroupVersion().String(), "kind": r.kind + "List", "metadata": meta, "items": items}, nil
 }
 
-// answer writes what is asked for: metadata in the form, else JSON.
+// answer writes metadata in the format, and everything else as JSON.
 func answer(w http.ResponseWriter, code int, f form, what any) {
 	if o, ok := what.(runtime.Object); ok && f.metadata {
 		w.Header().Set("Content-Type", f.info.MediaType)
 		w.WriteHeader(code)
-		_ = f.info.Serializer.Encode(o, w) // A client that went away needs no answer.
+		_ = f.info.Serializer.Encode(o, w) // A client that has disconnected needs no answer.
 		return
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
@@ -133,11 +133,11 @@ func answer(w http.ResponseWriter, code int, f form, what any) {
 
 // encode writes JSON.
 func encode(w io.Writer, what any) {
-	// What is answered can be encoded, and a client that went away needs no answer.
+	// The value can always be encoded, and a client that has disconnected needs no answer.
 	_ = json.NewEncoder(w).Encode(what) //nolint:errchkjson // See above.
 }
 
-// refuse answers with an error, which is JSON whatever was asked for.
+// refuse writes an error, always as JSON.
 func refuse(w http.ResponseWriter, err error) {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {

@@ -18,19 +18,18 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// content is what somebody wrote of an object. It is never modified, and shared by
-// all objects with the same content on all members.
+// content is the written part of an object. It is never modified. All objects with the same content on all members share it.
 type content struct {
 	namespace, name     string
 	labels, annotations map[string]string
 	finalizers          []string
 
-	body     []byte            // The object as JSON, without what a server adds.
-	state    [sha256.Size]byte // Of all but the metadata.
+	body     []byte            // The object as JSON, without fields that a server sets.
+	state    [sha256.Size]byte // Digest of everything except metadata and status.
 	managers []manager
 }
 
-// manager owns fields of a content.
+// manager is the owner of a set of fields.
 type manager struct {
 	name      string
 	operation metav1.ManagedFieldsOperationType
@@ -38,13 +37,13 @@ type manager struct {
 	encoded   *metav1.FieldsV1
 }
 
-// expected is what a write says of the object that is there.
+// expected contains the preconditions of a write for the existing object.
 type expected struct {
 	uid     types.UID
 	version string
 }
 
-// library are the contents that were written so far.
+// library contains all contents written so far.
 type library struct {
 	fields managedfields.TypeConverter
 
@@ -56,8 +55,7 @@ func newLibrary() *library {
 	return &library{fields: applyconfigurations.NewTypeConverter(scheme.Scheme), contents: map[[sha256.Size]byte]*content{}}
 }
 
-// find returns the content that is written with the body to a place, and what it
-// says of the object that is there.
+// find returns the content that the body describes for a place, and the preconditions in the body.
 func (l *library) find(at place, by manager, body []byte) (*content, expected, error) {
 	var head struct {
 		Metadata struct {
@@ -69,8 +67,7 @@ func (l *library) find(at place, by manager, body []byte) (*content, expected, e
 		return nil, expected{}, err
 	}
 	want := expected{uid: head.Metadata.UID, version: head.Metadata.ResourceVersion}
-	// What differs from member to member is cut out of the text, as most bodies are
-	// known then and need no more reading.
+	// The values that differ between members are cut out of the text. Most bodies are then known, and need no further decoding.
 	plain := cut(cut(body, "uid", string(want.uid)), "resourceVersion", want.version)
 	key := at.digest(by.name, plain)
 	l.mu.RLock()
@@ -104,8 +101,7 @@ func cut(text []byte, key, value string) []byte {
 	return bytes.Replace(text, []byte(`"`+key+`":"`+value+`",`), nil, 1)
 }
 
-// merge returns the content after a merge patch of somebody, who owns what that
-// changed.
+// merge returns the content after a merge patch. The manager owns the fields that the patch changed.
 func (l *library) merge(at place, was *content, by manager, patch []byte) (*content, error) {
 	var object, change map[string]any
 	if err := json.Unmarshal(was.body, &object); err != nil {
@@ -147,7 +143,7 @@ func (l *library) merge(at place, was *content, by manager, patch []byte) (*cont
 	return l.keep(at.digest(by.name, was.body, []byte{0}, c.body), c), nil
 }
 
-// merged applies a merge patch: RFC 7386.
+// merged applies a merge patch (RFC 7386).
 func merged(object, change map[string]any) map[string]any {
 	object = maps.Clone(object)
 	for key, value := range change {
@@ -219,17 +215,17 @@ func (l *library) make(at place, root map[string]any) (*content, error) {
 
 func (c *content) object() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
-	_ = json.Unmarshal(c.body, &u.Object) // It was encoded from such an object.
+	_ = json.Unmarshal(c.body, &u.Object) // The body was encoded from such an object.
 	return u
 }
 
-// unowned are the fields that nobody manages.
+// unowned are fields without a manager.
 var unowned = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
 )
 
-// owned returns the fields that whoever writes the content anew owns.
+// owned returns the fields that the writer of the complete content owns.
 func (l *library) owned(c *content, operation metav1.ManagedFieldsOperationType) (*fieldpath.Set, error) {
 	u := c.object()
 	typed, err := l.fields.ObjectToTyped(u)
@@ -269,7 +265,7 @@ func (c *content) manage(m manager) error {
 	return nil
 }
 
-// place is where an object is, or would be.
+// place is the type, namespace and name of an object, which need not exist.
 type place struct {
 	*resource
 

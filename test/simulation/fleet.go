@@ -1,16 +1,13 @@
-// Package simulation is the double of a fleet of member clusters: many API servers
-// in one process that keep their objects in memory, a hundred bytes for each beside
-// what all copies share, so that a thousand members with a thousand objects each fit
-// on one machine.
+// Package simulation is a double of a fleet of member clusters: many API servers in one process that keep their objects
+// in memory. Each object takes some hundred bytes beside the content that all copies share. So a thousand members with
+// a thousand objects each fit on one machine.
 //
-// A member has an address, a certificate and a token of its own, as a connection is
-// part of what it costs. It answers as an API server does to what the controllers
-// ask: probes, discovery, reads, lists and watches of whole objects (JSON) or metadata
-// (protobuf and JSON), server-side apply with force, merge patches, creations and
-// deletions; a test compares the answers with those of a real one. What it does not
-// do: defaults, validation and conversion; merging of what several managers apply (an
-// apply replaces the object); controllers, but for that of namespaces, and a status of Deployments
-// if that is asked for.
+// Each member has its own address, certificate and token, because the cost of a connection is part of the cost of a
+// member. It answers the requests of the controllers like an API server: probes, discovery, reads, lists and watches of
+// whole objects (JSON) or metadata (protobuf and JSON), server-side apply with force, merge patches, creations and
+// deletions. A test compares the answers with those of a real API server. It does not have defaults, validation and
+// conversion; it does not merge the applied fields of several managers (an apply replaces the object); and it has no
+// controllers, except for namespaces, and for the status of Deployments on request.
 package simulation
 
 import (
@@ -36,17 +33,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Fleet are members that serve. It is safe for many goroutines.
+// Fleet is a set of running members. It is safe for concurrent use.
 type Fleet struct {
-	// Members in the order of their names.
+	// Members are sorted by name.
 	Members []*Member
 
 	servers []*http.Server
 	running sync.WaitGroup
 }
 
-// Start starts n members on free ports of 127.0.0.1. The caller has to
-// [Fleet.Close] them.
+// Start starts n members on free ports of 127.0.0.1. The caller must close the fleet with [Fleet.Close].
 func Start(ctx context.Context, n int) (*Fleet, error) {
 	f := &Fleet{}
 	shared := newLibrary()
@@ -80,7 +76,7 @@ func (f *Fleet) start(ctx context.Context, number int, shared *library) (*Member
 	s := &http.Server{
 		Handler:           m,
 		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // Clients that go away in the middle are part of the tests.
+		ErrorLog:          log.New(io.Discard, "", 0), // Tests disconnect clients during requests.
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
 	f.servers = append(f.servers, s)
@@ -88,7 +84,7 @@ func (f *Fleet) start(ctx context.Context, number int, shared *library) (*Member
 	return m, nil
 }
 
-// Close ends all members.
+// Close stops all members.
 func (f *Fleet) Close() error {
 	var errs []error
 	for _, s := range f.servers {
@@ -98,8 +94,7 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetFault makes the member of this name, or all if the name is empty, misbehave
-// from now on.
+// SetFault sets the fault of the member with this name, or of all members if the name is empty.
 func (f *Fleet) SetFault(name string, fault Fault) {
 	for _, m := range f.Members {
 		if name == "" || m.Name == name {
@@ -108,8 +103,8 @@ func (f *Fleet) SetFault(name string, fault Fault) {
 	}
 }
 
-// SetWorkloads says what becomes of Deployments that are written from now on, on the member of this
-// name, or on all if the name is empty.
+// SetWorkloads sets the state of Deployments that are written from now on, on the member with this name, or on all
+// members if the name is empty.
 func (f *Fleet) SetWorkloads(name string, is Workloads) {
 	for _, m := range f.Members {
 		if name == "" || m.Name == name {
@@ -118,8 +113,8 @@ func (f *Fleet) SetWorkloads(name string, is Workloads) {
 	}
 }
 
-// Requests returns how many requests all members have answered so far, by what they
-// asked for: probe, discover, get, list, watch, apply, patch, create and delete.
+// Requests returns the number of requests that all members have answered so far, by kind: probe, discover, get, list,
+// watch, apply, patch, create and delete.
 func (f *Fleet) Requests() map[string]int64 {
 	sum := map[string]int64{}
 	for _, m := range f.Members {
@@ -130,7 +125,7 @@ func (f *Fleet) Requests() map[string]int64 {
 	return sum
 }
 
-// Count returns how many objects all members hold whose labels the selector chooses.
+// Count returns the number of objects on all members whose labels match the selector.
 func (f *Fleet) Count(selector labels.Selector) int {
 	n := 0
 	for _, m := range f.Members {
@@ -139,11 +134,11 @@ func (f *Fleet) Count(selector labels.Selector) int {
 	return n
 }
 
-// Control returns a handler by which another process works with the fleet:
+// Control returns a handler that lets another process control the fleet:
 //
-//	GET  /members             how each is reached
-//	GET  /requests            what Requests returns
-//	GET  /count?selector=…    what Count returns
+//	GET  /members             access to each member
+//	GET  /requests            the result of Requests
+//	GET  /count?selector=…    the result of Count
 //	PUT  /fault?member=NAME   SetFault with the Fault in the body
 //	PUT  /workloads?member=NAME&are=WORKLOADS   SetWorkloads
 //
@@ -181,8 +176,7 @@ func (f *Fleet) Control() http.Handler {
 	return mux
 }
 
-// selfSigned returns a certificate for 127.0.0.1 that vouches for itself, and its
-// PEM.
+// selfSigned returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
 func selfSigned(name string) (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

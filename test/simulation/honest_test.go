@@ -32,15 +32,15 @@ const (
 	settings = `{"metadata":{%s"name":"settings","labels":{"kubeadmiral.io/managed":"true"%s}},"apiVersion":"v1","kind":"ConfigMap","data":{"a":"%s"}}`
 )
 
-// step is a request, and what of the answer is compared.
+// step is a request whose answers are compared.
 type step struct {
 	name, method, path, accept, media, body string
-	// metadata is whether only the metadata counts: the double gives objects no defaults.
+	// metadata limits the comparison to the metadata, because the double sets no defaults.
 	metadata bool
 }
 
-// steps use {uid} for that of the object that was answered with last, and {version}
-// for the version of the list that was.
+// steps returns the requests. In these, {uid} stands for the UID of the last object in an answer, and {version} for the
+// resourceVersion of the first list.
 func steps() []step {
 	applied := func(name, path, body string) step {
 		return step{name: name, method: http.MethodPatch, path: path + apply, accept: partial, media: "application/apply-patch+yaml", body: body}
@@ -82,7 +82,7 @@ func steps() []step {
 	}
 }
 
-// TestHonest holds the double's answers against those of a real API server.
+// TestHonest compares the answers of the double with those of a real API server.
 func TestHonest(t *testing.T) {
 	e := harness.New(t, harness.Topology{Members: 1})
 	cfg, err := e.Config(e.Members[0])
@@ -136,7 +136,7 @@ type side struct {
 	uids         []string
 }
 
-// response is what is compared.
+// response is the compared part of an answer.
 type response struct {
 	Code  int
 	Media string
@@ -207,7 +207,7 @@ func (s *side) learn(o map[string]any) {
 
 var uids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// plain replaces what differs from one server to the other and from run to run.
+// plain replaces values that differ between servers or runs.
 func (s *side) plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -28,7 +28,7 @@ import (
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
-// Member is the double of one member's API server.
+// Member is the double of the API server of one member.
 type Member struct {
 	Access
 
@@ -38,44 +38,44 @@ type Member struct {
 	counts    [verbs]atomic.Int64
 }
 
-// Access is how a member is reached.
+// Access is the address and the credentials of a member.
 type Access struct {
 	// Name is m-0001, m-0002, and so on.
 	Name string `json:"name"`
 	// Endpoint is its URL.
 	Endpoint string `json:"endpoint"`
-	// CA is the certificate that it serves with and that vouches for itself, as PEM.
+	// CA is the self-signed certificate of the server, as PEM.
 	CA []byte `json:"ca"`
-	// Token is what a client has to present.
+	// Token is the required bearer token.
 	Token string `json:"token"`
 }
 
-// Fault is how a member misbehaves. The zero value is none.
+// Fault describes faulty behavior of a member. The zero value is no fault.
 type Fault struct {
-	// Delay is how long each answer takes more, and Jitter how much longer at most.
+	// Delay is the additional time of each answer, and Jitter the maximum of a random addition.
 	Delay  time.Duration `json:"delay,omitempty"`
 	Jitter time.Duration `json:"jitter,omitempty"`
-	// Code, if it is not 0, answers everything: 429, 500, 503, …
+	// Code, if not 0, is the status of every answer: 429, 500, 503, …
 	Code int `json:"code,omitempty"`
-	// Hang is whether no request is answered at all.
+	// Hang leaves every request without an answer.
 	Hang bool `json:"hang,omitempty"`
 }
 
-// Workloads is what the controllers of a member make of Deployments that are written.
+// Workloads is the state that the simulated controllers of a member give to Deployments.
 type Workloads string
 
-// What there is. Without any a Deployment has no status.
+// States of workloads. With NoWorkloads, a Deployment has no status.
 const (
 	NoWorkloads      Workloads = ""
 	ReadyWorkloads   Workloads = "Ready"
 	UnreadyWorkloads Workloads = "Unready" // Their pods do not become ready.
 )
 
-// verb is what a request is counted as.
+// verb is the kind of a request in the counters.
 type verb int
 
 const (
-	verbProbe verb = iota // /readyz and the like.
+	verbProbe verb = iota // /readyz and similar paths.
 	verbDiscover
 	verbGet
 	verbList
@@ -89,10 +89,10 @@ const (
 
 var verbNames = [verbs]string{"probe", "discover", "get", "list", "watch", "apply", "patch", "create", "delete"}
 
-// maxBody bounds what a client may send.
+// maxBody is the maximum size of a request body.
 const maxBody = 3 << 20
 
-// ServeHTTP answers as an API server does.
+// ServeHTTP answers like an API server.
 func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, formErr := accepted(r.Header.Get("Accept"))
 	if err := m.misbehave(r.Context()); err != nil {
@@ -106,7 +106,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/readyz", "/livez", "/healthz":
 		m.counts[verbProbe].Add(1)
-		_, _ = io.WriteString(w, "ok") // A client that went away needs no answer.
+		_, _ = io.WriteString(w, "ok") // A client that has disconnected needs no answer.
 		return
 	case "/version":
 		m.counts[verbProbe].Add(1)
@@ -132,7 +132,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// misbehave does what the fault says, and returns an error to answer with.
+// misbehave applies the fault, and returns the error to answer with, if any.
 func (m *Member) misbehave(ctx context.Context) error {
 	f := m.fault.Load()
 	if f == nil {
@@ -161,8 +161,7 @@ func (m *Member) misbehave(ctx context.Context) error {
 	}
 }
 
-// locate returns what a path names: /api/VERSION/… or /apis/GROUP/VERSION/…, then
-// [namespaces/NAMESPACE/]RESOURCE[/NAME].
+// locate parses a path: /api/VERSION/… or /apis/GROUP/VERSION/…, then [namespaces/NAMESPACE/]RESOURCE[/NAME].
 func locate(path string) (place, bool) {
 	at := strings.Split(strings.Trim(path, "/"), "/")
 	var gv schema.GroupVersion
@@ -227,7 +226,7 @@ func (m *Member) shown(w http.ResponseWriter, code int, f form, o *object, err e
 	return nil
 }
 
-// write answers applies, merge patches and creations.
+// write handles applies, merge patches and creations.
 func (m *Member) write(w http.ResponseWriter, r *http.Request, at place, f form) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -301,7 +300,7 @@ func (m *Member) delete(w http.ResponseWriter, r *http.Request, at place, f form
 	return nil
 }
 
-// queryOf reads what a list or a watch selects.
+// queryOf returns the selection of a list or watch.
 func queryOf(asked url.Values, at place) (query, error) {
 	q := query{resource: at.resource, namespace: at.namespace}
 	var err error
@@ -316,7 +315,7 @@ func queryOf(asked url.Values, at place) (query, error) {
 	return q, nil
 }
 
-// list answers with all objects or, with a limit, a page of them.
+// list answers with all objects or, with a limit, with a page.
 func (m *Member) list(w http.ResponseWriter, asked url.Values, at place, f form) error {
 	q, err := queryOf(asked, at)
 	if err != nil {
@@ -350,7 +349,7 @@ func (m *Member) list(w http.ResponseWriter, asked url.Values, at place, f form)
 	return nil
 }
 
-// watch answers with changes as they happen.
+// watch answers with the changes as they occur.
 func (m *Member) watch(w http.ResponseWriter, r *http.Request, at place, f form) error {
 	asked := r.URL.Query()
 	q, err := queryOf(asked, at)
@@ -363,7 +362,7 @@ func (m *Member) watch(w http.ResponseWriter, r *http.Request, at place, f form)
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 		defer cancel()
 	}
-	seen, _ := strconv.ParseUint(asked.Get("resourceVersion"), 10, 64) // None is 0.
+	seen, _ := strconv.ParseUint(asked.Get("resourceVersion"), 10, 64) // A missing version is 0.
 	initial := asked.Get("sendInitialEvents") == "true"
 	var first []change
 	if seen == 0 || initial {
@@ -376,7 +375,7 @@ func (m *Member) watch(w http.ResponseWriter, r *http.Request, at place, f form)
 			first = append(first, change{kind: watch.Bookmark, version: seen})
 		}
 	}
-	// A version that is too old is an answer, not an event, as no event was sent yet.
+	// No event has been sent yet, so the error for an old version is the answer and not an event.
 	changes, newest, more, err := m.store.since(q, seen)
 	if err != nil {
 		return err
@@ -385,7 +384,7 @@ func (m *Member) watch(w http.ResponseWriter, r *http.Request, at place, f form)
 	for changes = append(first, changes...); ; {
 		for _, c := range changes {
 			if s.send(c) != nil {
-				return nil // The client went away.
+				return nil // The client has disconnected.
 			}
 		}
 		s.flush()
@@ -401,7 +400,7 @@ func (m *Member) watch(w http.ResponseWriter, r *http.Request, at place, f form)
 	}
 }
 
-// stream is a watch under way.
+// stream is the open response of a watch.
 type stream struct {
 	member   *Member
 	resource *resource
@@ -445,7 +444,7 @@ func (s *stream) send(c change) error {
 	return s.encoder.Encode(&watch.Event{Type: c.kind, Object: what})
 }
 
-// mark is the object of the bookmark that ends the initial events.
+// mark returns the object of the bookmark that ends the initial events.
 func (s *stream) mark(newest uint64) runtime.Object {
 	meta := metav1.ObjectMeta{
 		ResourceVersion: fmt.Sprint(newest),
@@ -458,12 +457,12 @@ func (s *stream) mark(newest uint64) runtime.Object {
 	return o
 }
 
-// end tells the client why the watch ends.
+// end sends the reason for the end of the watch.
 func (s *stream) end(err error) {
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {
 		status := known.Status()
 		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-		_ = s.encoder.Encode(&watch.Event{Type: watch.Error, Object: &status}) // A client that went away needs no reason.
+		_ = s.encoder.Encode(&watch.Event{Type: watch.Error, Object: &status}) // A client that has disconnected needs no reason.
 	}
 }

@@ -8,20 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// resource is a type that the members serve.
+// resource is a type that members serve.
 type resource struct {
 	schema.GroupVersionResource
 
 	kind       string
 	namespaced bool
-	// generation is whether objects count the changes of what is not metadata.
+	// generation is whether metadata.generation counts the changes outside of the metadata.
 	generation bool
 }
 
 var core = schema.GroupVersion{Version: "v1"}
 
-// resources are the types that every member serves: most of those that an API
-// server has built in, so that to go through all of them costs what it costs there.
+// resources are the types that every member serves: most of the built-in types of an API server, so that a search of
+// all types costs as much as there.
 var resources = slices.Concat(
 	namespacedIn(core, map[string]string{
 		"configmaps": "ConfigMap", "endpoints": "Endpoints", "events": "Event", "limitranges": "LimitRange",
@@ -52,7 +52,7 @@ var resources = slices.Concat(
 	clusterScopedIn(schema.GroupVersion{Group: "storage.k8s.io", Version: "v1"}, map[string]string{"storageclasses": "StorageClass"}),
 )
 
-// byName are the resources by group, version and plural name.
+// byName maps group, version and plural name to resources.
 var byName = func() map[schema.GroupVersionResource]*resource {
 	m := map[schema.GroupVersionResource]*resource{}
 	for _, r := range resources {
@@ -86,8 +86,7 @@ func counted(all []*resource) []*resource {
 	return all
 }
 
-// discovered answers a question for the types below /api or /apis, in the form
-// that has all of them in one answer.
+// discovered returns the aggregated discovery of the types below /api or /apis.
 func discovered(legacy bool) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},

@@ -25,7 +25,7 @@ import (
 
 var configMapType = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// configOf returns how the controllers reach a member.
+// configOf returns the controllers' client configuration for a member.
 func configOf(m *Member) *rest.Config {
 	return &rest.Config{Host: m.Endpoint, BearerToken: m.Token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: m.CA}}
 }
@@ -39,7 +39,7 @@ func metadataClient(t *testing.T, cfg *rest.Config) metadata.Interface {
 	return c
 }
 
-// TestClient uses a member as the controllers do: their client's own encodings.
+// TestClient: a member works with the client and the encodings of the controllers.
 func TestClient(t *testing.T) {
 	m := startOne(t)
 	client := metadataClient(t, configOf(m)).Resource(configMapType).Namespace("default")
@@ -162,8 +162,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestHang proves that a member that hangs does not answer, and ends its request
-// with the client.
+// TestHang: a hanging member does not answer, and its request ends with the client.
 func TestHang(t *testing.T) {
 	m := &Member{Access: Access{Token: "token"}}
 	f := &Fleet{Members: []*Member{m}}
@@ -181,7 +180,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestExpired proves that a watch from too long ago is told to list.
+// TestExpired: a watch from an old version is told to list.
 func TestExpired(t *testing.T) {
 	s := newTestStore(t, 1, newLibrary())
 	at := place{resource: byName[configMapType], namespace: "default", name: "a"}
@@ -200,7 +199,7 @@ func TestExpired(t *testing.T) {
 	<-more
 }
 
-// TestFinalizers proves that an object with finalizers stays until they are gone.
+// TestFinalizers: an object with finalizers stays until they are removed.
 func TestFinalizers(t *testing.T) {
 	s := newTestStore(t, 1, newLibrary())
 	at := place{resource: byName[configMapType], namespace: "default", name: "a"}
@@ -215,7 +214,7 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestNamespaceGoes proves that a namespace takes with it what it holds.
+// TestNamespaceGoes: the deletion of a namespace deletes its objects.
 func TestNamespaceGoes(t *testing.T) {
 	s := newTestStore(t, 1, newLibrary())
 	at := place{resource: byName[configMapType], namespace: "default", name: "a"}
@@ -228,8 +227,7 @@ func TestNamespaceGoes(t *testing.T) {
 	}
 }
 
-// TestFootprint proves that a million copies fit: what is written is held once, and
-// a copy takes some hundred bytes.
+// TestFootprint: a million copies fit in memory, because each content is stored once and a copy takes some hundred bytes.
 func TestFootprint(t *testing.T) {
 	const members, objects = 40, 500
 	shared := newLibrary()

@@ -18,41 +18,40 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// object is what a member holds. It is never modified: a change makes another one.
+// object is an object of a member. It is never modified: a change makes a new one.
 type object struct {
 	*content
 
 	resource   *resource
-	serial     uint64 // On the member; its UID is made of that.
+	serial     uint64 // Unique on the member; the UID is derived from it.
 	version    uint64
 	generation int64
-	created    int64 // Unix seconds, as are the others.
+	created    int64 // Unix seconds, like the next two.
 	written    int64
-	deleted    int64 // 0 unless its deletion has begun.
+	deleted    int64 // 0 unless the deletion has begun.
 	workloads  Workloads
 }
 
-// history is how many events a member remembers. A watch that asks for older ones
-// is told to list.
+// history is the maximum number of stored events of a member. A watch of older events is told to list.
 const history = 8192
 
-// event is a change of an object: one of the two is nil when it came or went.
+// event is a change of an object. before is nil for a creation, after is nil for a deletion.
 type event struct {
 	before, after *object
 	version       uint64
 }
 
-// store are the objects of one member.
+// store contains the objects of one member.
 type store struct {
-	number  int // Of the member.
+	number  int // Number of the member.
 	library *library
 
 	mu      sync.Mutex
-	version uint64 // Of the newest event.
+	version uint64 // Version of the newest event.
 	serial  uint64
 	objects map[place]*object
 	events  []event       // Ordered by version.
-	more    chan struct{} // Closed with the next event, if somebody waits for that.
+	more    chan struct{} // Closed at the next event; nil without a waiting watch.
 }
 
 func newStore(number int, l *library) (*store, error) {
@@ -67,7 +66,7 @@ func newStore(number int, l *library) (*store, error) {
 	return s, nil
 }
 
-// uid is unique among all objects of all members.
+// uid returns a UID that is unique among the objects of all members.
 func (s *store) uid(o *object) types.UID {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(s.number)<<16|0x4000)
@@ -82,7 +81,7 @@ func (s *store) get(at place) (*object, error) {
 	return s.find(at)
 }
 
-// find returns the object at a place. The lock must be held.
+// find returns the object at a place. The caller must hold the lock.
 func (s *store) find(at place) (*object, error) {
 	if o := s.objects[at]; o != nil {
 		return o, nil
@@ -90,17 +89,17 @@ func (s *store) find(at place) (*object, error) {
 	return nil, apierrors.NewNotFound(at.GroupResource(), at.name)
 }
 
-// written is what somebody writes.
+// written is a write request.
 type written struct {
 	by   manager
 	body []byte
-	// create refuses what is there, merge what is not.
+	// create fails if the object exists, merge if it does not.
 	create, merge bool
-	// workloads is what becomes of a Deployment.
+	// workloads is the state of a Deployment.
 	workloads Workloads
 }
 
-// write applies, creates or patches. Made is whether there was no such object.
+// write applies, creates or patches an object. made is whether the object is new.
 func (s *store) write(at place, w written) (o *object, made bool, err error) {
 	if w.merge {
 		o, err = s.patch(at, w)
@@ -146,7 +145,7 @@ func (s *store) patch(at place, w written) (*object, error) {
 	return s.put(at, was, c, w.workloads), nil
 }
 
-// put makes the object at a place one with the content. The lock must be held.
+// put stores an object with the content at a place. The caller must hold the lock.
 func (s *store) put(at place, was *object, c *content, runs Workloads) *object {
 	now := time.Now().Unix()
 	o := &object{content: c, resource: at.resource, created: now, written: now, workloads: runs}
@@ -162,7 +161,7 @@ func (s *store) put(at place, was *object, c *content, runs Workloads) *object {
 			o.generation++
 		}
 	}
-	// The texts of the key are those of the first content: one copy for all members.
+	// The strings of the key come from the shared content, so that all members share one copy.
 	s.objects[place{resource: at.resource, namespace: c.namespace, name: c.name}] = o
 	s.record(was, o)
 	if o.deleted != 0 && len(o.finalizers) == 0 {
@@ -176,7 +175,7 @@ func (s *store) drop(at place, was *object) {
 	s.record(was, nil)
 }
 
-// record adds an event. The lock must be held.
+// record adds an event. The caller must hold the lock.
 func (s *store) record(before, after *object) {
 	s.version++
 	if after != nil {
@@ -192,8 +191,8 @@ func (s *store) record(before, after *object) {
 	}
 }
 
-// delete begins the deletion of an object, and ends it unless there are finalizers.
-// A namespace takes what it holds with it.
+// delete begins the deletion of an object, and completes it if there are no finalizers. Deleting a namespace deletes
+// its objects.
 func (s *store) delete(at place, only types.UID) (*object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,9 +228,9 @@ func (s *store) delete(at place, only types.UID) (*object, error) {
 type query struct {
 	*resource
 
-	namespace string // All if empty.
+	namespace string // Empty selects all.
 	labels    labels.Selector
-	name      string // Any if empty.
+	name      string // Empty selects all.
 }
 
 func (q query) selects(o *object) bool {
@@ -239,7 +238,7 @@ func (q query) selects(o *object) bool {
 		(q.name == "" || q.name == o.name) && q.labels.Matches(labels.Set(o.labels))
 }
 
-// list returns the objects by namespace and name, and the version of the list.
+// list returns the objects sorted by namespace and name, and the version of the list.
 func (s *store) list(q query) ([]*object, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,15 +257,15 @@ func (s *store) list(q query) ([]*object, uint64) {
 	return found, s.version
 }
 
-// change is what a watch says of one event.
+// change is a watch event.
 type change struct {
 	kind    watch.EventType
 	object  *object
 	version uint64
 }
 
-// since returns the changes after a version; if there are none, a channel that is closed
-// when there may be more. The newest version that was looked at comes with them.
+// since returns the changes after a version, the newest version that was considered, and a channel that is closed at
+// the next event.
 func (s *store) since(q query, version uint64) (changes []change, newest uint64, more <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +295,7 @@ func (s *store) since(q query, version uint64) (changes []change, newest uint64,
 	return changes, max(version, s.version), s.more, nil
 }
 
-// count returns how many objects there are that the selector chooses, of all types.
+// count returns the number of objects of all types that match the selector.
 func (s *store) count(selector labels.Selector) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +317,7 @@ func refused(at place, uid types.UID) error {
 	})
 }
 
-// metadata returns the metadata as a server shows it.
+// metadata returns the metadata like an API server.
 func (s *store) metadata(o *object) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
 		Namespace: o.namespace, Name: o.name, UID: s.uid(o),
@@ -340,8 +339,8 @@ func (s *store) metadata(o *object) metav1.ObjectMeta {
 	return m
 }
 
-// otherUID is why a deletion is refused that names another UID.
+// otherUID is the error of a deletion with another UID.
 const otherUID = "the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated"
 
-// errModified is why a write is refused that names another version.
+// errModified is the error of a write with another version.
 var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"refract.dev/structural"
-	"refract.dev/structural/generate"
+	"refract.dev/conversion/structural"
+	"refract.dev/conversion/structural/generate"
 	"refract.dev/test/harness"
 )
 

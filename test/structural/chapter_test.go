@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"refract.dev/structural"
+	"refract.dev/conversion/structural"
 	"refract.dev/test/harness"
 )
 

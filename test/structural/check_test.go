@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/structural"
-	"refract.dev/structural/generate"
+	"refract.dev/conversion/structural"
+	"refract.dev/conversion/structural/generate"
 )
 
 // What Check says of a definition is what a server says, cause by cause.

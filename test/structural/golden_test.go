@@ -13,11 +13,11 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// What the golden files of refract.dev/structural say of definitions, and of objects
+// What the golden files of refract.dev/conversion/structural say of definitions, and of objects
 // that are created, is what a server says.
 func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../structural/testdata/*.txtar")
+	files, err := filepath.Glob("../../conversion/structural/testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"refract.dev/structural/generate"
+	"refract.dev/conversion/structural/generate"
 	"refract.dev/test/harness"
 )
 

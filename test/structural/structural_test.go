@@ -1,4 +1,4 @@
-// Package structural compares what refract.dev/structural says of definitions and
+// Package structural compares what refract.dev/conversion/structural says of definitions and
 // objects with what a real API server says.
 package structural
 

@@ -21,10 +21,10 @@ import (
 	"golang.org/x/net/html/atom"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/internal/offline/diff"
-	"refract.dev/internal/offline/explain"
-	"refract.dev/internal/offline/manifest"
-	"refract.dev/internal/offline/render"
+	"refract.dev/fleet/offline/diff"
+	"refract.dev/fleet/offline/explain"
+	"refract.dev/fleet/offline/manifest"
+	"refract.dev/fleet/offline/render"
 	"refract.dev/internal/ui"
 	"refract.dev/test/generate"
 	"refract.dev/tree"
@@ -129,7 +129,7 @@ func TestWhatIfIsDiff(t *testing.T) {
 		}
 		want := []string{d.Totals.String()}
 		if d.Same() {
-			want = []string{"Nothing becomes different."}
+			want = []string{"Nothing changes."}
 		}
 		for _, g := range d.Said() {
 			const most = 20 // Lines of one group.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	kit "refract.dev/webhook"
+	kit "refract.dev/kit/webhook"
 )
 
 // restaurant asks a webhook about everything.

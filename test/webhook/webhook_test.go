@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/hub"
+	"refract.dev/fleet/hub"
+	"refract.dev/fleet/policies"
 	"refract.dev/internal/webhook"
-	"refract.dev/internal/webhook/policies"
+	"refract.dev/kit/webhook/pki"
 	"refract.dev/test/harness"
-	"refract.dev/webhook/pki"
 )
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }

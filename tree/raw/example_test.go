@@ -6,7 +6,7 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// A document is read where it stands. What nobody asks for is passed over.
+// A document is read without decoding. The rest of it is skipped.
 func ExampleMembers() {
 	document := []byte(`{"kind": "Pod", "metadata": {"name": "web", "huge": 12345678901234567890}}`)
 	err := raw.Members(document, func(key, value []byte) bool {
@@ -21,7 +21,7 @@ func ExampleMembers() {
 	// metadata: {"name": "web", "huge": 12345678901234567890}
 }
 
-// A scanner goes into what it wants to know, in one pass over the document.
+// A scanner descends into selected values, in one pass over the document.
 func ExampleScanner() {
 	s := raw.New([]byte(`{"spec": {"nodeName": "n1", "containers": [{"name": "a", "image": "x"}, {"name": "b"}]}}`))
 	s.Object(func(key []byte) {

@@ -6,15 +6,15 @@ import (
 	"math/bits"
 )
 
-// lexer reads the tokens of a document, and knows nothing of how they are nested. What
-// its methods do after an error has no meaning.
+// lexer reads the tokens of a document without regard to their nesting. After an error, the effect of its methods is
+// undefined.
 type lexer struct {
 	data []byte
 	at   int
 	err  error
 }
 
-// fail makes err the error, unless there is one already.
+// fail records err, unless an error is already recorded.
 func (l *lexer) fail(err error) {
 	if l.err == nil {
 		l.err = err
@@ -23,10 +23,10 @@ func (l *lexer) fail(err error) {
 
 func (l *lexer) failf(format string, args ...any) { l.fail(syntaxError(l.at, format, args...)) }
 
-// want fails because something else comes next.
+// want records that the expected token is missing.
 func (l *lexer) want(what string) { l.failf("want %s, got %s", what, l.next()) }
 
-// next names what comes next.
+// next describes the next token.
 func (l *lexer) next() string {
 	switch c := l.peek(); {
 	case l.at >= len(l.data):
@@ -48,7 +48,7 @@ func (l *lexer) next() string {
 	}
 }
 
-// peek returns the next byte; 0, which begins nothing, at the end.
+// peek returns the next byte, or 0, which begins no token, at the end.
 func (l *lexer) peek() byte {
 	if l.at < len(l.data) {
 		return l.data[l.at]
@@ -67,7 +67,7 @@ func (l *lexer) space() {
 	}
 }
 
-// key reads the key of a member and what is between it and the value.
+// key reads the key of a member, and skips the colon and the space before the value.
 func (l *lexer) key() []byte {
 	l.space()
 	if l.peek() != '"' {
@@ -100,7 +100,7 @@ func (l *lexer) literal(word string) {
 	l.at += len(word)
 }
 
-// number passes over a number.
+// number skips a number.
 //
 // Source: RFC 8259, section 6.
 func (l *lexer) number() {
@@ -155,7 +155,7 @@ func (l *lexer) text() []byte {
 	return []byte(text)
 }
 
-// quoted passes over a string and reports whether there are escapes in it.
+// quoted skips a string, and reports whether it contains escapes.
 func (l *lexer) quoted() (escapes bool) {
 	l.at++
 	for {
@@ -180,7 +180,7 @@ func (l *lexer) quoted() (escapes bool) {
 	}
 }
 
-// escape passes over a backslash and what belongs to it.
+// escape skips a backslash and the rest of the escape.
 func (l *lexer) escape() {
 	l.at++
 	switch l.peek() {
@@ -202,13 +202,11 @@ func (l *lexer) escape() {
 
 func isHex(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// plainPrefix returns how many bytes come before the first one that has a meaning in
-// a string: a quote, a backslash or a control character. Most of a document is the
-// insides of strings, so it looks at eight bytes at a time.
+// plainPrefix returns the number of bytes before the first byte with a meaning in a string: a quote, a backslash or a
+// control character. Most of a document is inside strings, so the function examines eight bytes at a time.
 //
-// Source: https://graphics.stanford.edu/~seander/bithacks.html, "Determine if a word
-// has a byte less than n" and "equal to n". A byte may be reported wrongly only behind
-// one that is reported rightly.
+// Source: https://graphics.stanford.edu/~seander/bithacks.html, "Determine if a word has a byte less than n" and "equal
+// to n". A wrong match is possible only behind a correct one.
 func plainPrefix(data []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	n := 0

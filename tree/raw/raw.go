@@ -1,10 +1,8 @@
-// Package raw reads JSON as it stands, without decoding it: what is not asked for is
-// passed over, and what is asked for is a part of the document. Numbers of any size,
-// unknown members and their order are therefore never at risk.
+// Package raw reads JSON without decoding it: a requested value is returned as a part of the document, and all other
+// values are skipped. Numbers of any size, unknown members and their order therefore stay intact.
 //
-// Everything that is passed over is checked against the grammar of RFC 8259, except
-// that strings need not be valid UTF-8. No document, however malformed, makes this
-// package panic or recurse deeper than [MaxDepth].
+// All skipped values are checked against the grammar of RFC 8259, except that strings need not be valid UTF-8. A
+// malformed document cannot make this package panic or recurse deeper than [MaxDepth].
 package raw
 
 import (
@@ -14,27 +12,24 @@ import (
 	"fmt"
 )
 
-// MaxDepth is how deep objects and arrays may be inside each other: as deep as API servers
-// read them.
+// MaxDepth is the maximum nesting of objects and arrays. API servers have the same limit.
 //
 // Source: https://pkg.go.dev/encoding/json, whose decoder has this limit.
 const MaxDepth = 10_000
 
-// ErrSyntax is wrapped by every error about a document that is not JSON, or has a
-// value of another type than was asked for.
+// ErrSyntax is wrapped by every error about a document that is not JSON, or that has a value of another type than
+// requested.
 var ErrSyntax = errors.New("invalid JSON")
 
-// ErrDepth is wrapped, beside [ErrSyntax], by the error about a document that is deeper
-// than [MaxDepth].
+// ErrDepth is wrapped, in addition to [ErrSyntax], by the error about a document that is nested deeper than [MaxDepth].
 var ErrDepth = errors.New("too deep")
 
-// Members calls yield for each member of a JSON object, in their order: with the key
-// unquoted and with the bytes of the value, both parts of data unless the key has
-// escapes in it. A key that stands there twice comes twice. If yield returns false
-// the rest is not looked at, not even whether it is JSON.
+// Members calls yield for each member of a JSON object, in order, with the unquoted key and the bytes of the value.
+// Both are parts of data, unless the key contains escapes. A duplicate key is yielded twice. If yield returns false,
+// the rest is neither read nor checked.
 //
-// Members returns an error that wraps [ErrSyntax] unless data is a JSON object and
-// nothing else; yield may have been called before.
+// Members returns an error that wraps [ErrSyntax] unless data is a JSON object and nothing else; yield may have been
+// called before.
 func Members(data []byte, yield func(key, value []byte) bool) error {
 	s := New(data)
 	s.Object(func(key []byte) {
@@ -45,12 +40,11 @@ func Members(data []byte, yield func(key, value []byte) bool) error {
 	return s.End()
 }
 
-// Elements calls yield for each element of a JSON array, with its index and its
-// bytes, a part of data. If yield returns false the rest is not looked at, not even
-// whether it is JSON.
+// Elements calls yield for each element of a JSON array, with its index and its bytes, which are a part of data. If
+// yield returns false, the rest is neither read nor checked.
 //
-// Elements returns an error that wraps [ErrSyntax] unless data is a JSON array and
-// nothing else; yield may have been called before.
+// Elements returns an error that wraps [ErrSyntax] unless data is a JSON array and nothing else; yield may have been
+// called before.
 func Elements(data []byte, yield func(i int, value []byte) bool) error {
 	s := New(data)
 	s.Array(func(i int) {
@@ -61,9 +55,8 @@ func Elements(data []byte, yield func(i int, value []byte) bool) error {
 	return s.End()
 }
 
-// Field returns the bytes of the member with this key of a JSON object: of the first
-// one, and nil if there is none. What is behind it is not looked at. Errors are those
-// of [Members].
+// Field returns the bytes of the first member with this key in a JSON object; nil if the key is missing. It does not
+// read the rest of the object. Its errors are those of [Members].
 func Field(data []byte, key string) ([]byte, error) {
 	var found []byte
 	err := Members(data, func(k, value []byte) bool {
@@ -89,14 +82,14 @@ func String(value []byte) (string, error) {
 	return string(text), nil
 }
 
-// IsNull reports whether value is null, or is empty because there is no value.
+// IsNull reports whether value is null, or is empty because the value is missing.
 func IsNull(value []byte) bool {
 	value = bytes.TrimSpace(value)
 	return len(value) == 0 || string(value) == "null"
 }
 
-// AppendString appends text to dst as a JSON string. Like encoding/json it escapes
-// what HTML gives a meaning, and replaces what is no valid UTF-8.
+// AppendString appends text to dst as a JSON string. Like encoding/json, it escapes characters with a meaning in HTML,
+// and replaces invalid UTF-8.
 func AppendString[T ~string | ~[]byte](dst []byte, text T) []byte {
 	start := len(dst)
 	dst = append(dst, '"')
@@ -115,15 +108,15 @@ func AppendString[T ~string | ~[]byte](dst []byte, text T) []byte {
 	return append(append(dst, text[done:]...), '"')
 }
 
-// plain reports whether a byte stands for itself in a JSON string. It says no for what
-// is not ASCII, of which not every byte does.
+// plain reports whether a byte needs no escape in a JSON string. It returns false for every byte outside ASCII, because
+// some of them need replacement.
 func plain(c byte) bool {
 	return c >= ' ' && c < 0x7f && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
 }
 
 func appendEncoded(dst []byte, text string) []byte {
 	quoted, err := json.Marshal(text)
-	if err != nil { // Cannot be: every string can be encoded.
+	if err != nil { // Cannot happen: every string can be encoded.
 		return append(dst, `""`...)
 	}
 	return append(dst, quoted...)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// documents are JSON, and texts that nearly are, with what they are short of.
+// documents are JSON, and texts that are almost JSON, each with its defect.
 var documents = map[string]struct {
 	reason string
 	text   string
@@ -56,8 +56,7 @@ var documents = map[string]struct {
 	"Null":             {reason: "null is no object.", text: `null`, err: ErrSyntax},
 }
 
-// TestMembers reads documents as objects, and compares what it says about them with
-// encoding/json.
+// TestMembers reads documents as objects, and compares the results with encoding/json.
 func TestMembers(t *testing.T) {
 	for name, tc := range documents {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +129,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// TestStop: who has seen enough does not pay for the rest, and does not hear of it.
+// TestStop verifies that a caller that stops early does not read the rest, and gets no error about it.
 func TestStop(t *testing.T) {
 	if err := Members([]byte(`{"a":1,"b`), func([]byte, []byte) bool { return false }); err != nil {
 		t.Errorf("Members() after the yield said no: %v", err)
@@ -207,7 +206,7 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
-// TestScanner reads what it asks for where it stands, and passes over the rest.
+// TestScanner reads selected values in place, and skips the rest.
 func TestScanner(t *testing.T) {
 	const text = `{"skipped":[{"a":1}],"list":[{"name":"x","more":{}},null,{"name":"y"}],"none":null,"text":"z"}`
 	var names []string
@@ -243,8 +242,8 @@ func TestScanner(t *testing.T) {
 	}
 }
 
-// TestScannerFails: errors say where and what, the first one stays, and nothing is read
-// behind it.
+// TestScannerFails verifies that errors name the place and the reason, that the first error stays, and that no later
+// value is read.
 func TestScannerFails(t *testing.T) {
 	s := New([]byte(`{"a":[1],"b":2}`))
 	s.Object(func(key []byte) {
@@ -269,8 +268,8 @@ func TestScannerFails(t *testing.T) {
 	}
 }
 
-// FuzzMembers: what encoding/json takes for an object is one, and nothing else is; the
-// members are those that it sees, and parts of the document.
+// FuzzMembers verifies that Members accepts the same objects as encoding/json and nothing else, and that the members
+// are the same and are parts of the document.
 func FuzzMembers(f *testing.F) {
 	for _, tc := range documents {
 		if len(tc.text) < 10_000 {
@@ -298,7 +297,7 @@ func FuzzMembers(f *testing.F) {
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("error %v, want %v", err, wantErr)
 		}
-		if err != nil || !utf8.Valid(data) { // encoding/json replaces what is no UTF-8 in keys.
+		if err != nil || !utf8.Valid(data) { // encoding/json replaces invalid UTF-8 in keys.
 			return
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -307,7 +306,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// TestScannerSteps reads all documents step by step. Everything agrees with Members.
+// TestScannerSteps reads all documents step by step, and compares the results with Members.
 func TestScannerSteps(t *testing.T) {
 	type member struct {
 		At    int

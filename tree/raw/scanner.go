@@ -2,9 +2,8 @@ package raw
 
 import "fmt"
 
-// Scanner goes through a document once, from its beginning to its end. Its methods
-// read the value that comes next; after the first error they do nothing, and [Scanner.Err]
-// returns it.
+// Scanner reads a document once, from beginning to end. Its methods read the next value. After the first error they do
+// nothing, and [Scanner.Err] returns that error.
 type Scanner struct {
 	lexer
 
@@ -12,21 +11,20 @@ type Scanner struct {
 	stopped bool
 }
 
-// New returns a scanner of a document, which it does not modify.
+// New returns a scanner of a document. The scanner does not modify the document.
 func New(data []byte) *Scanner { return &Scanner{lexer: lexer{data: data}} }
 
-// Err returns the first error, which wraps [ErrSyntax] unless it is one that
-// [Scanner.Fail] was given.
+// Err returns the first error. It wraps [ErrSyntax], unless it comes from [Scanner.Fail].
 func (s *Scanner) Err() error { return s.err }
 
-// Fail makes err the error, unless there is one already.
+// Fail records err, unless an error is already recorded.
 func (s *Scanner) Fail(err error) { s.fail(err) }
 
-// Stop ends the scanning: the rest of the document is not looked at.
+// Stop ends the scan: the rest of the document is not read.
 func (s *Scanner) Stop() { s.stopped = true }
 
-// End returns the error, which there is also if anything but white space is left of
-// the document, and [Scanner.Stop] was not called.
+// End returns the error. Unless [Scanner.Stop] was called, it is also an error if anything but white space is left of
+// the document.
 func (s *Scanner) End() error {
 	if s.idle() {
 		return s.err
@@ -38,15 +36,14 @@ func (s *Scanner) End() error {
 	return s.err
 }
 
-// Offset returns the index of the byte where the next value begins or, behind the
-// last one, where the scanner is.
+// Offset returns the index of the first byte of the next value or, after the last value, the position of the scanner.
 func (s *Scanner) Offset() int {
 	s.space()
 	return s.at
 }
 
-// Since returns the bytes from an offset to where the scanner is, a part of the
-// document; nil after an error.
+// Since returns the bytes from an offset to the position of the scanner. They are a part of the document. After an
+// error it returns nil.
 func (s *Scanner) Since(offset int) []byte {
 	if s.err != nil || offset > s.at {
 		return nil
@@ -60,12 +57,11 @@ func (s *Scanner) Reset(data []byte) { *s = Scanner{lexer: lexer{data: data}} }
 // Document returns the document.
 func (s *Scanner) Document() []byte { return s.data }
 
-// Position returns the index of the byte behind what was read last.
+// Position returns the index of the byte after the last token.
 func (s *Scanner) Position() int { return s.at }
 
-// Next returns the byte that the next value begins with: a bracket, a quote, the first
-// letter of a literal, a sign or a digit, unless the document is broken. It returns 0 at
-// the end, and after an error.
+// Next returns the first byte of the next value. In a valid document this is a bracket, a quote, the first letter of a
+// literal, a sign or a digit. Next returns 0 at the end, and after an error.
 func (s *Scanner) Next() byte {
 	if s.idle() {
 		return 0
@@ -74,14 +70,13 @@ func (s *Scanner) Next() byte {
 	return s.peek()
 }
 
-// OpenObject begins to read an object, of which [Scanner.NextKey] reads the members. It
-// reports whether there is one.
+// OpenObject begins to read an object, whose members [Scanner.NextKey] reads. It reports whether the next value is an
+// object.
 func (s *Scanner) OpenObject() bool { return s.open('{', "an object") }
 
-// NextKey reads the key of the next member of an object that [Scanner.OpenObject] began:
-// first says that it is the first one. It returns the key unquoted and the index of the
-// byte where it begins; the value has to be read before the next call. It returns false
-// at the end of the object, behind which the scanner is then, and after an error.
+// NextKey reads the key of the next member of an object that [Scanner.OpenObject] began; first is true for the first
+// call. It returns the unquoted key, and the index of the first byte of the key. The caller must read the value before
+// the next call. At the end of the object, NextKey moves behind it and returns false. After an error it returns false.
 func (s *Scanner) NextKey(first bool) (key []byte, at int, ok bool) {
 	if s.idle() {
 		return nil, 0, false
@@ -96,13 +91,12 @@ func (s *Scanner) NextKey(first bool) (key []byte, at int, ok bool) {
 	return key, at, s.err == nil
 }
 
-// OpenArray begins to read an array, of which [Scanner.NextElement] finds the elements.
-// It reports whether there is one.
+// OpenArray begins to read an array, whose elements [Scanner.NextElement] finds. It reports whether the next value is
+// an array.
 func (s *Scanner) OpenArray() bool { return s.open('[', "an array") }
 
-// NextElement reports whether an element of an array that [Scanner.OpenArray] began comes
-// next: first says that it would be the first one. It has to be read before the next call.
-// At the end of the array the scanner is behind it.
+// NextElement reports whether the array that [Scanner.OpenArray] began has another element; first is true for the first
+// call. The caller must read the element before the next call. At the end of the array, NextElement moves behind it.
 func (s *Scanner) NextElement(first bool) bool {
 	if s.idle() {
 		return false
@@ -114,8 +108,8 @@ func (s *Scanner) NextElement(first bool) bool {
 	return true
 }
 
-// Object reads an object. It calls member for each of its members, with the key
-// unquoted; member may read the value, which is passed over if it does not.
+// Object reads an object. It calls member with the unquoted key of each member. The function may read the value;
+// otherwise Object skips it.
 func (s *Scanner) Object(member func(key []byte)) {
 	if !s.open('{', "an object") {
 		return
@@ -137,8 +131,8 @@ func (s *Scanner) Object(member func(key []byte)) {
 	s.depth--
 }
 
-// Array reads an array. It calls element for each of its elements, with the index;
-// element may read the value, which is passed over if it does not.
+// Array reads an array. It calls element with the index of each element. The function may read the value; otherwise
+// Array skips it.
 func (s *Scanner) Array(element func(i int)) {
 	if !s.open('[', "an array") {
 		return
@@ -157,7 +151,7 @@ func (s *Scanner) Array(element func(i int)) {
 	s.depth--
 }
 
-// Value passes over a value and returns its bytes, a part of the document.
+// Value skips a value and returns its bytes, which are a part of the document.
 func (s *Scanner) Value() []byte {
 	if s.idle() {
 		return nil
@@ -171,8 +165,7 @@ func (s *Scanner) Value() []byte {
 	return s.data[start:s.at:s.at]
 }
 
-// Text reads a string and returns its text: a part of the document unless there are
-// escapes in it.
+// Text reads a string and returns its text. The text is a part of the document, unless it contains escapes.
 func (s *Scanner) Text() []byte {
 	if s.idle() {
 		return nil
@@ -185,8 +178,7 @@ func (s *Scanner) Text() []byte {
 	return s.text()
 }
 
-// Null passes over null and returns true, if that comes next. Otherwise it does
-// nothing.
+// Null skips null and returns true, if null comes next. Otherwise it does nothing.
 func (s *Scanner) Null() bool {
 	if s.idle() {
 		return false
@@ -201,7 +193,7 @@ func (s *Scanner) Null() bool {
 
 func (s *Scanner) idle() bool { return s.stopped || s.err != nil }
 
-// open passes over the beginning of an object or array.
+// open skips the opening bracket of an object or array, and reports whether it was present.
 func (s *Scanner) open(bracket byte, what string) bool {
 	if s.idle() {
 		return false
@@ -220,8 +212,8 @@ func (s *Scanner) open(bracket byte, what string) bool {
 	return true
 }
 
-// more passes over what is before the next member or element, and reports whether
-// there is one; otherwise over the end.
+// more skips the comma before the next member or element and reports true, or skips the closing bracket and reports
+// false.
 func (s *Scanner) more(bracket byte, first bool) bool {
 	s.space()
 	switch c := s.peek(); {
@@ -239,7 +231,7 @@ func (s *Scanner) more(bracket byte, first bool) bool {
 	}
 }
 
-// skip passes over a value.
+// skip skips a value.
 func (s *Scanner) skip() {
 	s.space()
 	switch c := s.peek(); {

@@ -20,11 +20,11 @@ type FederatedCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says how the cluster is reached.
+	// Spec contains the address and the credentials of the cluster.
 	// +optional
 	Spec FederatedClusterSpec `json:"spec,omitempty"`
 
-	// Status is what was observed of the cluster.
+	// Status is the observed state of the cluster.
 	// +optional
 	Status FederatedClusterStatus `json:"status,omitempty"`
 }
@@ -40,27 +40,25 @@ type FederatedClusterList struct {
 	Items []FederatedCluster `json:"items"`
 }
 
-// FederatedClusterSpec says how a member cluster is reached.
+// FederatedClusterSpec contains the address, the credentials and the taints of a member cluster.
 type FederatedClusterSpec struct {
-	// APIEndpoint is the URL of the cluster's API server: https://HOST:PORT. Nothing is
-	// sent to it unless the Secret says the same, in its annotation refract.dev/endpoint
-	// or as the server of its kubeconfig.
+	// APIEndpoint is the URL of the cluster's API server: https://HOST:PORT. Refract connects only if the Secret
+	// contains the same URL, in its annotation refract.dev/endpoint or as the server of its kubeconfig.
 	APIEndpoint string `json:"apiEndpoint"`
 
-	// Insecure skips the verification of the API server's certificate, if the Secret has
-	// the annotation refract.dev/insecure: "true", or a kubeconfig that skips it.
+	// Insecure skips the verification of the API server's certificate. The Secret must allow this, by the annotation
+	// refract.dev/insecure: "true" or by a kubeconfig that skips the verification.
 	// +optional
 	Insecure bool `json:"insecure,omitempty"`
 
-	// UseServiceAccountToken says that the credentials are the token of a service
-	// account rather than a client certificate.
+	// UseServiceAccountToken selects the token of a service account as the credentials, rather than a client certificate.
 	// +optional
 	UseServiceAccountToken bool `json:"useServiceAccount,omitempty"`
 
 	// SecretRef names the Secret with the credentials, in the system namespace.
 	SecretRef LocalSecretReference `json:"secretRef"`
 
-	// Taints keep objects that do not tolerate them from the cluster.
+	// Taints keep objects without a matching toleration off the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) > 0 && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint needs a key and the effect NoSchedule, PreferNoSchedule or NoExecute"
@@ -78,41 +76,37 @@ type ClusterConditionType string
 
 // Conditions of a cluster.
 const (
-	// ClusterJoined: the credentials are complete and the cluster was reached
-	// with them once.
+	// ClusterJoined: the credentials are complete, and Refract has reached the cluster with them at least once.
 	ClusterJoined ClusterConditionType = "Joined"
-	// ClusterReady: the API server says that it is ready to serve.
+	// ClusterReady: the API server reports that it is ready to serve.
 	ClusterReady ClusterConditionType = "Ready"
 	// ClusterOffline: the API server cannot be reached.
 	ClusterOffline ClusterConditionType = "Offline"
-	// ClusterAuthorized: the credentials may do everything that was needed so far.
-	// Its message names what is missing.
+	// ClusterAuthorized: the credentials have allowed every request so far. Its message names the missing rights.
 	ClusterAuthorized ClusterConditionType = "Authorized"
-	// ClusterDeletionsHeld: more copies are to go at once than the guard lets pass
-	// unasked. Its message says what status.deletionsHeld does, and how to approve it.
+	// ClusterDeletionsHeld: more copies are to be deleted at once than the deletion guard allows without an approval.
+	// Its message summarizes status.deletionsHeld and shows how to approve the deletions.
 	ClusterDeletionsHeld ClusterConditionType = "DeletionsHeld"
-	// ClusterReadable is False while the cluster answers with more than is taken from a
-	// member. Its message names what there is too much of, and the limit. A cluster that
-	// never did has no such condition.
+	// ClusterReadable is False while the answers of the cluster exceed a limit for members. Its message names the
+	// excess and the limit. The condition is absent until the first excess.
 	ClusterReadable ClusterConditionType = "Readable"
-	// ClusterCredentialsExpiring: the credentials end within two weeks, and Refract cannot
-	// renew them. Its message says when, and why not. A cluster whose credentials never
-	// were so has no such condition.
+	// ClusterCredentialsExpiring: the credentials expire within two weeks, and Refract cannot renew them. Its message
+	// has the time and the reason. The condition is absent until this first happens.
 	ClusterCredentialsExpiring ClusterConditionType = "CredentialsExpiring"
-	// ClusterInInventory: an inventory of the hub lists the cluster, and says how it is
-	// reached. A cluster that somebody joined has no such condition.
+	// ClusterInInventory: an inventory of the hub lists the cluster with its address and credentials. The condition is
+	// absent on clusters that a user joined.
 	ClusterInInventory ClusterConditionType = "InInventory"
 )
 
-// ReasonGone is the reason of the condition InInventory of a cluster that is not listed any
-// more: it stays a member until somebody takes it out.
+// ReasonGone is the reason of the condition InInventory when the inventory no longer lists the cluster. The cluster
+// stays a member until a user removes it.
 const ReasonGone = "Gone"
 
-// Reasons of the condition Ready of a FederatedCluster through which nothing is written or deleted.
+// Reasons of the condition Ready of a FederatedCluster that Refract does not use for writes and deletions.
 const (
-	// ReasonDuplicateCluster: another FederatedCluster, which the message names, is served for the same cluster.
+	// ReasonDuplicateCluster: Refract uses another FederatedCluster for the same cluster. The message names it.
 	ReasonDuplicateCluster = "DuplicateCluster"
-	// ReasonRenamed: another FederatedCluster has taken the place of this one.
+	// ReasonRenamed: another FederatedCluster has replaced this one.
 	ReasonRenamed = "Renamed"
 )
 
@@ -122,18 +116,17 @@ type ClusterCondition struct {
 	Type ClusterConditionType `json:"type"`
 	// Status is True, False or Unknown.
 	Status metav1.ConditionStatus `json:"status"`
-	// LastProbeTime is when the condition was last found to have changed in any
-	// of its fields.
+	// LastProbeTime is the time of the last change of any field of the condition.
 	LastProbeTime metav1.Time `json:"lastProbeTime"`
-	// LastTransitionTime is when the status last changed.
+	// LastTransitionTime is the time of the last change of the status.
 	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
 	// Reason is one word in CamelCase.
 	Reason string `json:"reason"`
-	// Message is for people.
+	// Message is an explanation for users.
 	Message string `json:"message"`
 }
 
-// FederatedClusterStatus is what was observed of a cluster.
+// FederatedClusterStatus is the observed state of a cluster.
 type FederatedClusterStatus struct {
 	// Conditions: Joined, Ready, Offline, Authorized, DeletionsHeld, Readable,
 	// CredentialsExpiring and InInventory.
@@ -142,13 +135,13 @@ type FederatedClusterStatus struct {
 	// +listMapKey=type
 	Conditions []ClusterCondition `json:"conditions,omitempty"`
 
-	// ClusterUID is the UID of the cluster's namespace kube-system. Two FederatedClusters with
-	// the same UID are two names for one cluster, of which one is served.
+	// ClusterUID is the UID of the cluster's namespace kube-system. Two FederatedClusters with the same UID are two
+	// names for one cluster; Refract uses only one of them.
 	// +optional
 	ClusterUID types.UID `json:"clusterUID,omitempty"`
 
-	// ClusterClaim is the rank of this name among the names of the cluster: the lowest is
-	// served. It is 1 for a cluster with one name, and absent until the name has claimed the UID.
+	// ClusterClaim is the rank of this name among the names of the cluster. Refract uses the name with the lowest rank.
+	// It is 1 for a cluster with one name, and absent until the name has claimed the UID.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ClusterClaim int64 `json:"clusterClaim,omitempty"`
@@ -157,26 +150,26 @@ type FederatedClusterStatus struct {
 	// +optional
 	Resources Resources `json:"resources,omitempty"`
 
-	// APIResourceTypes are the types that the cluster serves, but not in the version that the
-	// hub prefers, with each version in which it serves them. Other types are not listed. Copies
-	// of a listed type are sent in the first version of the hub that is listed.
+	// APIResourceTypes lists the types that the cluster serves, but not in the version that the hub prefers, with an
+	// entry for each served version. Other types are not listed. Refract sends copies of a listed type in the first of
+	// the hub's versions that has an entry.
 	// +optional
 	APIResourceTypes []APIResource `json:"apiResourceTypes,omitempty"`
 
-	// PendingDeletions are copies on the cluster that are still to be deleted, and of which the
-	// hub has neither the object nor a Propagation any more, as their namespace was deleted. Of
-	// more than 500, the others are not listed: after a restart they count as unknown to the hub.
+	// PendingDeletions are copies on the cluster that are still to be deleted, although neither their object nor its
+	// Propagation exists on the hub, because their namespace was deleted. At most 500 are listed. After a restart,
+	// Refract treats the others as unknown to the hub.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=500
 	PendingDeletions []PendingDeletion `json:"pendingDeletions,omitempty"`
 
-	// DeletionsHeld are the deletions that wait for approval; absent if none do. The condition
-	// DeletionsHeld says the same in words.
+	// DeletionsHeld describes the deletions that wait for an approval; absent if no deletion waits. The condition
+	// DeletionsHeld has the same content as text.
 	// +optional
 	DeletionsHeld *DeletionsHeld `json:"deletionsHeld,omitempty"`
 
-	// JoinPerformed says whether the cluster was prepared when it joined.
+	// JoinPerformed is true once the cluster has been ready.
 	// +optional
 	JoinPerformed bool `json:"joinPerformed,omitempty"`
 }
@@ -193,68 +186,67 @@ type PendingDeletion struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Name of the copy.
 	Name string `json:"name"`
-	// UID of the hub's object that it is a copy of. The copy of another object is not meant.
+	// UID of the hub's object. A copy of an object with another UID is not deleted.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Cause is why it is to be deleted: a reason of the condition SourceGone of a Propagation.
+	// Cause of the deletion: a reason of the condition SourceGone of a Propagation.
 	Cause string `json:"cause"`
 }
 
-// DeletionsHeld are deletions of copies that wait for approval.
+// DeletionsHeld describes deletions of copies that wait for an approval.
 type DeletionsHeld struct {
-	// Token approves all of them, as the value of the annotation refract.dev/approve-deletions. A part
-	// of it is random, and it approves once.
+	// Token approves all of these deletions, as the value of the annotation refract.dev/approve-deletions. It has a
+	// random part and works once.
 	// +kubebuilder:validation:MaxLength=64
 	Token string `json:"token"`
 
-	// OthersToken approves those that hold no data; empty if all or none of them do.
+	// OthersToken approves only the deletions of copies without data; empty if all or none of the copies hold data.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	OthersToken string `json:"othersToken,omitempty"`
 
-	// Copies is how many wait.
+	// Copies is the number of copies whose deletion waits.
 	Copies int64 `json:"copies"`
 
-	// Of is how many copies the cluster has.
+	// Of is the number of all copies on the cluster.
 	Of int64 `json:"of"`
 
-	// HoldData is how many of those that wait need approval because of their data: those of volumes,
-	// and those that are kept.
+	// HoldData is the number of copies whose deletion waits because of their data: volumes, and copies that are to be kept.
 	// +optional
 	HoldData int64 `json:"holdData,omitempty"`
 
-	// Groups are those that wait, by namespace and cause: the largest groups.
+	// Groups are the largest groups of waiting deletions, by namespace and cause.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Groups []HeldDeletions `json:"groups,omitempty"`
 }
 
-// HeldDeletions are deletions in one namespace that wait for approval, for one cause.
+// HeldDeletions describes the deletions in one namespace that wait for an approval, for one cause.
 type HeldDeletions struct {
-	// Namespace of the copies; empty for those without one.
+	// Namespace of the copies; empty for cluster-scoped copies.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
-	// Cause in words.
+	// Cause of the deletions, as text.
 	Cause string `json:"cause"`
 
-	// Copies is how many wait.
+	// Copies is the number of copies whose deletion waits.
 	Copies int64 `json:"copies"`
 
-	// Of is how many copies the cluster has in the namespace.
+	// Of is the number of all copies in the namespace on this cluster.
 	Of int64 `json:"of"`
 }
 
 // Resources are sums over a cluster's nodes.
 type Resources struct {
-	// SchedulableNodes is the number of nodes that take pods.
+	// SchedulableNodes is the number of nodes that accept pods.
 	// +optional
 	SchedulableNodes *int64 `json:"schedulableNodes,omitempty"`
-	// Allocatable is the sum of what those nodes can give to pods.
+	// Allocatable is the sum of the allocatable resources of these nodes.
 	// +optional
 	Allocatable map[corev1.ResourceName]resource.Quantity `json:"allocatable,omitempty"`
-	// Available is what of it no pod has requested.
+	// Available is Allocatable minus the requests of all pods.
 	// +optional
 	Available map[corev1.ResourceName]resource.Quantity `json:"available,omitempty"`
 }

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OverridePolicy says how the objects of its namespace that name it (label
-// kubeadmiral.io/override-policy-name) differ from cluster to cluster.
+// OverridePolicy changes, for single clusters, the objects of its namespace that name it in the label
+// kubeadmiral.io/override-policy-name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -20,10 +20,10 @@ type OverridePolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec holds the rules.
+	// Spec contains the rules.
 	Spec OverridePolicySpec `json:"spec"`
 
-	// Status is what Refract observed of the policy.
+	// Status is the observed state of the policy.
 	// +optional
 	Status PolicyStatus `json:"status,omitempty"`
 }
@@ -39,10 +39,9 @@ type OverridePolicyList struct {
 	Items []OverridePolicy `json:"items"`
 }
 
-// ClusterOverridePolicy says how the objects that name it (label
-// kubeadmiral.io/cluster-override-policy-name), cluster-scoped or in any
-// namespace, differ from cluster to cluster. It takes effect before the
-// object's OverridePolicy.
+// ClusterOverridePolicy changes, for single clusters, the objects that name it in the label
+// kubeadmiral.io/cluster-override-policy-name: cluster-scoped objects and objects of any namespace. It takes effect
+// before the OverridePolicy of the object.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -55,10 +54,10 @@ type ClusterOverridePolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec holds the rules.
+	// Spec contains the rules.
 	Spec OverridePolicySpec `json:"spec"`
 
-	// Status is what Refract observed of the policy.
+	// Status is the observed state of the policy.
 	// +optional
 	Status PolicyStatus `json:"status,omitempty"`
 }
@@ -79,8 +78,7 @@ type ClusterOverridePolicyList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.overrideRules) || self.overrideRules.map(r, has(r.overriders) ? (has(r.overriders.image) ? size(r.overriders.image) : 0) + (has(r.overriders.command) ? size(r.overriders.command) : 0) + (has(r.overriders.args) ? size(r.overriders.args) : 0) + (has(r.overriders.envs) ? size(r.overriders.envs) : 0) + (has(r.overriders.annotations) ? size(r.overriders.annotations) : 0) + (has(r.overriders.labels) ? size(r.overriders.labels) : 0) + (has(r.overriders.jsonpatch) ? size(r.overriders.jsonpatch) : 0) : 0).sum() <= 5000",message="the rules may have 5000 items together: make several policies of it"
 type OverridePolicySpec struct {
-	// OverrideRules take effect in the order given; each sees the result of the
-	// ones before it.
+	// OverrideRules take effect in the given order. Each sees the results of the previous ones.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	OverrideRules []OverrideRule `json:"overrideRules,omitempty"`
@@ -88,36 +86,33 @@ type OverridePolicySpec struct {
 
 // OverrideRule is a set of overriders for some clusters.
 type OverrideRule struct {
-	// TargetClusters says for which clusters the rule holds. Absent or empty, it
-	// holds for every cluster.
+	// TargetClusters selects the clusters of the rule. If it is absent or empty, the rule applies to every cluster.
 	// +optional
 	TargetClusters *TargetClusters `json:"targetClusters,omitempty"`
 
-	// Overriders are the changes. Absent, the rule does nothing.
+	// Overriders are the changes. If they are absent, the rule does nothing.
 	// +optional
 	Overriders *Overriders `json:"overriders,omitempty"`
 }
 
-// TargetClusters selects clusters. A cluster must satisfy each of the three
-// that is not empty.
+// TargetClusters selects clusters. A cluster must satisfy all fields that are not empty.
 type TargetClusters struct {
 	// Clusters are names of clusters.
 	// +optional
 	Clusters []string `json:"clusters,omitempty"`
 
-	// ClusterSelector are labels that a cluster must carry, all of them.
+	// ClusterSelector is a set of labels. A cluster must have all of them.
 	// +optional
 	ClusterSelector map[string]string `json:"clusterSelector,omitempty"`
 
-	// ClusterAffinity are terms of which a cluster must satisfy at least one.
+	// ClusterAffinity is a list of terms. A cluster must satisfy at least one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	ClusterAffinity []ClusterSelectorTerm `json:"clusterAffinity,omitempty"`
 }
 
-// Overriders are the changes of one rule. They take effect in the order of the
-// fields: image, command, args, envs, annotations, labels, jsonpatch; and
-// within a field in the order given.
+// Overriders are the changes of one rule. They take effect in the order of the fields: image, command, args, envs,
+// annotations, labels, jsonpatch. Items of a field take effect in the given order.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.image) ? size(self.image) : 0) + (has(self.command) ? size(self.command) : 0) + (has(self.args) ? size(self.args) : 0) + (has(self.envs) ? size(self.envs) : 0) + (has(self.annotations) ? size(self.annotations) : 0) + (has(self.labels) ? size(self.labels) : 0) + (has(self.jsonpatch) ? size(self.jsonpatch) : 0) <= 1000",message="a rule may have 1000 items: make several rules of it, or several policies"
 type Overriders struct {
@@ -141,32 +136,23 @@ type Overriders struct {
 	// +kubebuilder:validation:MaxItems=64
 	Envs []EnvOverrider `json:"envs,omitempty"`
 
-	// Annotations changes the object's own annotations (not its pod template's).
+	// Annotations changes the annotations of the object (not those of its pod template).
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Annotations []StringMapOverrider `json:"annotations,omitempty"`
 
-	// Labels changes the object's own labels (not its pod template's).
+	// Labels changes the labels of the object (not those of its pod template).
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Labels []StringMapOverrider `json:"labels,omitempty"`
 
-	// JSONPatch changes any field, in the manner of RFC 6902.
+	// JSONPatch changes any field, like a JSON patch (RFC 6902).
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	JSONPatch []JSONPatchOverrider `json:"jsonpatch,omitempty"`
 }
 
-// Items returns how many items all overriders have together; none if there are none.
-func (o *Overriders) Items() int {
-	if o == nil {
-		return 0
-	}
-	return len(o.Image) + len(o.Command) + len(o.Args) + len(o.Envs) + len(o.Annotations) + len(o.Labels) + len(o.JSONPatch)
-}
-
-// ImageComponent is a part of an image reference
-// [Registry '/'] Repository [':' Tag] ['@' Digest].
+// ImageComponent is a component of an image reference: [Registry '/'] Repository [':' Tag] ['@' Digest].
 //
 // +kubebuilder:validation:Enum=Registry;Repository;Tag;Digest
 type ImageComponent string
@@ -179,8 +165,7 @@ const (
 	ImageDigest     ImageComponent = "Digest"
 )
 
-// Operator says what an overrider does with its value. Which operators an
-// overrider knows stands at its field.
+// Operator selects the operation of an overrider. Each field of this type lists the operators that it allows.
 type Operator string
 
 // Operators of overriders.
@@ -196,18 +181,17 @@ const (
 
 // ImageOverrider changes components of the images of containers.
 type ImageOverrider struct {
-	// ContainerNames are the containers and init containers whose image is
-	// changed. Empty means all of them. Ignored when imagePath is set.
+	// ContainerNames are the containers and init containers whose image is changed. Empty selects all. Ignored if
+	// imagePath is set.
 	// +optional
 	ContainerNames []string `json:"containerNames,omitempty"`
 
-	// ImagePath is the JSON pointer (RFC 6901) of the string that holds the
-	// image. Empty means the containers of the pod template; then the object must
-	// be a Pod, CronJob, Deployment, StatefulSet, DaemonSet or Job.
+	// ImagePath is the JSON pointer (RFC 6901) of the string that contains the image. Empty selects the containers of
+	// the pod template; the object must then be a Pod, CronJob, Deployment, StatefulSet, DaemonSet or Job.
 	// +optional
 	ImagePath string `json:"imagePath,omitempty"`
 
-	// Operations take effect in the order given.
+	// Operations take effect in the given order.
 	// +kubebuilder:validation:MaxItems=16
 	Operations []ImageOperation `json:"operations"`
 }
@@ -219,13 +203,13 @@ type ImageOperation struct {
 	// ImageComponent is the component to change.
 	ImageComponent ImageComponent `json:"imageComponent"`
 
-	// Operator: addIfAbsent fails when the component is there already, overwrite
-	// sets it, delete takes it away. Empty means overwrite.
+	// Operator: addIfAbsent sets the component and fails if it exists; overwrite sets it; delete removes it. Empty
+	// means overwrite.
 	// +optional
 	// +kubebuilder:validation:Enum=addIfAbsent;overwrite;delete
 	Operator Operator `json:"operator,omitempty"`
 
-	// Value is the component's new value. Required but for delete.
+	// Value is the new value of the component. Required except for delete.
 	// +optional
 	Value string `json:"value,omitempty"`
 }
@@ -234,16 +218,16 @@ type ImageOperation struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'append' || size(self.value) > 0",message="value must not be empty with operator append"
 type EntrypointOverrider struct {
-	// ContainerName is the init container or container to change.
+	// ContainerName is the name of the container or init container.
 	ContainerName string `json:"containerName"`
 
-	// Operator: append adds the items at the end, overwrite replaces the list,
-	// delete takes every equal item away. Empty means overwrite.
+	// Operator: append adds the items at the end; overwrite replaces the list; delete removes all items equal to one of
+	// the given ones. Empty means overwrite.
 	// +optional
 	// +kubebuilder:validation:Enum=append;overwrite;delete
 	Operator Operator `json:"operator,omitempty"`
 
-	// Value are the items.
+	// Value is the list of items.
 	Value []string `json:"value"`
 }
 
@@ -251,17 +235,16 @@ type EntrypointOverrider struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'addIfAbsent' || size(self.value) > 0",message="value must not be empty with operator addIfAbsent"
 type EnvOverrider struct {
-	// ContainerName is the init container or container to change.
+	// ContainerName is the name of the container or init container.
 	ContainerName string `json:"containerName"`
 
-	// Operator: addIfAbsent fails when a name is there already, overwrite
-	// replaces the variables of the same name that are there, delete takes the
-	// variables of the same name away. Empty means overwrite.
+	// Operator: addIfAbsent adds the variables and fails if one of the names exists; overwrite replaces existing
+	// variables of these names; delete removes the variables of these names. Empty means overwrite.
 	// +optional
 	// +kubebuilder:validation:Enum=addIfAbsent;overwrite;delete
 	Operator Operator `json:"operator,omitempty"`
 
-	// Value are the variables. For delete only their names matter.
+	// Value is the list of variables. Only their names matter for delete.
 	Value []corev1.EnvVar `json:"value"`
 }
 
@@ -269,132 +252,127 @@ type EnvOverrider struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'addIfAbsent' || size(self.value) > 0",message="value must not be empty with operator addIfAbsent"
 type StringMapOverrider struct {
-	// Operator: addIfAbsent fails when a key is there already, overwrite changes
-	// only keys that are there, delete takes keys away. Empty means overwrite.
+	// Operator: addIfAbsent adds the keys and fails if one exists; overwrite changes only existing keys; delete removes
+	// the keys. Empty means overwrite.
 	// +optional
 	// +kubebuilder:validation:Enum=addIfAbsent;overwrite;delete
 	Operator Operator `json:"operator,omitempty"`
 
-	// Value are the keys and their values. For delete only the keys matter.
+	// Value is the map of keys to values. Only the keys matter for delete.
 	Value map[string]string `json:"value"`
 }
 
 // JSONPatchOverrider is one operation of RFC 6902.
 type JSONPatchOverrider struct {
-	// Operator is add, remove or replace. Empty means replace. Unlike RFC 6902,
-	// replace sets a member that is missing of an object that is there.
+	// Operator is add, remove or replace. Empty means replace. Unlike in RFC 6902, replace adds a missing member to an
+	// existing object.
 	// +optional
 	// +kubebuilder:validation:Enum=add;remove;replace
 	Operator Operator `json:"operator,omitempty"`
 
-	// Path is a JSON pointer (RFC 6901): every segment follows a slash, with ~0
-	// for ~ and ~1 for /. As the last segment, - is the end of an array for add,
-	// and -1 the last element for replace and remove.
+	// Path is a JSON pointer (RFC 6901): each segment follows a slash; ~0 stands for ~ and ~1 for /. As the last
+	// segment, - is the end of an array (for add), and -1 is the last element (for replace and remove).
 	// +kubebuilder:validation:Pattern=`^/`
 	Path string `json:"path"`
 
-	// Value is the new value, of any type but null. Required for add and replace.
+	// Value is the new value, of any type except null. Required for add and replace.
 	// +optional
 	Value *apiextensionsv1.JSON `json:"value,omitempty"`
 }
 
-// PolicyStatus is what was observed of a policy.
+// PolicyStatus is the observed state of a policy.
 type PolicyStatus struct {
 	// RefCount is the number of objects that name the policy.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	RefCount int64 `json:"refCount"`
 
-	// TypedRefCount is the same number for each type of object.
+	// TypedRefCount is the number of these objects for each type.
 	// +optional
 	TypedRefCount []TypedRefCount `json:"typedRefCount,omitempty"`
 
-	// ClusterCount is the number of clusters for which the policy chooses or changes
-	// something.
+	// ClusterCount is the number of clusters that the policy selects or changes objects for.
 	// +optional
 	ClusterCount int64 `json:"clusterCount,omitempty"`
 
-	// UnmatchedRules are the rules of an override policy, counted from 0, that hold
-	// for no cluster of any object that names the policy.
+	// UnmatchedRules are the indices, from 0, of the rules of an override policy that apply to no cluster of any object
+	// that names the policy.
 	// +optional
 	// +listType=atomic
 	UnmatchedRules []int64 `json:"unmatchedRules,omitempty"`
 
-	// References are what an override policy may have objects refer to. What it has
-	// them refer to besides stays on the hub. Nobody but Refract may write this.
+	// References are the references that an override policy may add to objects. Objects do not get other references
+	// that the policy adds: Refract does not send these Secrets and ConfigMaps to clusters. Only Refract may write this
+	// field.
 	// +optional
 	References *CheckedReferences `json:"references,omitempty"`
 
-	// PlacementHeld is a change of the placement of the policy's objects that waits for approval. Nobody
-	// but Refract may write this.
+	// PlacementHeld is a change of the placement of the policy's objects that waits for an approval. Only Refract may
+	// write this field.
 	// +optional
 	PlacementHeld *PlacementHeld `json:"placementHeld,omitempty"`
 
-	// Conditions: Accepted says whether every rule of the policy is valid; InEffect
-	// whether every object that names it is, on all its clusters, as this generation
-	// of the policy says.
+	// Conditions: Accepted is True if every rule of the policy is valid; InEffect is True if every object that names
+	// the policy has the content or placement of this generation on all of its clusters.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PlacementHeld is a change of the placement of a policy's objects that waits for approval.
+// PlacementHeld describes a change of the placement of a policy's objects that waits for an approval.
 type PlacementHeld struct {
 	// Token approves the change, as the value of the annotation refract.dev/approve-placement of the policy. It is
-	// random, and approves once: for the objects whose Propagations have it as status.held.policyToken. Objects that
-	// begin to wait later have another one, which is here when this change is done.
+	// random and works once, for the objects whose Propagations have it as status.held.policyToken. Objects that begin
+	// to wait later have another token, which appears here when this change is done.
 	// +kubebuilder:validation:MaxLength=64
 	Token string `json:"token"`
 
-	// Objects is how many objects wait.
+	// Objects is the number of objects that wait.
 	Objects int64 `json:"objects"`
 }
 
-// CheckedReferences are what the user who wrote or approved a policy was found to be
-// allowed to read.
+// CheckedReferences lists the references that the author or approver of a policy was allowed to read on the hub.
 type CheckedReferences struct {
-	// ObservedGeneration is that of the policy as it was then. Of another generation
-	// nobody was asked about anything.
+	// ObservedGeneration is the generation of the policy at the time of the check. It permits no references of another
+	// generation.
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration"`
 
-	// Approval is the value that annotation refract.dev/approve-references had then, or the
-	// SHA-256 of a longer one; empty for none. Of one generation and approval no more is
-	// allowed later than was at first.
+	// Approval is the value of the annotation refract.dev/approve-references at the time of the check, or the SHA-256
+	// of a long value; empty if the annotation was absent. For the same generation and approval, a later check never
+	// permits more references.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Approval string `json:"approval,omitempty"`
 
-	// Items are the references.
+	// Items are the permitted references.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=atomic
 	Items []CheckedReference `json:"items,omitempty"`
 
-	// Claimed are references that become items in a moment, unless another replica of
-	// Refract was asked about less.
+	// Claimed are references that become items after a moment, unless another replica of Refract has permitted fewer
+	// for the same write.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=atomic
 	Claimed []CheckedReference `json:"claimed,omitempty"`
 }
 
-// CheckedReference names what an override policy may have objects refer to.
+// CheckedReference names an object that an override policy may refer to.
 type CheckedReference struct {
-	// Kind is Secret or ConfigMap; or Service, for all that the annotations of the
-	// Service name.
+	// Kind is Secret or ConfigMap; or Service, for all objects that the annotations of the Service name.
 	// +kubebuilder:validation:Enum=ConfigMap;Secret;Service
 	Kind string `json:"kind"`
 
-	// Namespace of the object; empty for a ClusterOverridePolicy that may have objects
-	// of every namespace refer to one of the name there, and for an OverridePolicy, which is
-	// about its own namespace.
+	// Namespace of the referenced object. Empty for an OverridePolicy, which refers to objects of its own namespace,
+	// and for a ClusterOverridePolicy that may refer to the name in every namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 
-	// Name of the object.
+	// Name of the referenced object.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -409,7 +387,7 @@ type TypedRefCount struct {
 	// Resource is the plural name of the type.
 	Resource string `json:"resource"`
 
-	// Count of objects.
+	// Count is the number of objects.
 	// +kubebuilder:validation:Minimum=0
 	Count int64 `json:"count"`
 }

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PropagationPolicy says on which member clusters the objects of its namespace
-// that name it (label kubeadmiral.io/propagation-policy-name) are placed.
+// PropagationPolicy selects the member clusters of the objects of its namespace that name it in the label
+// kubeadmiral.io/propagation-policy-name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -20,10 +20,10 @@ type PropagationPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says where.
+	// Spec selects the clusters.
 	Spec PropagationPolicySpec `json:"spec"`
 
-	// Status is what Refract observed of the policy.
+	// Status is the observed state of the policy.
 	// +optional
 	Status PolicyStatus `json:"status,omitempty"`
 }
@@ -39,9 +39,8 @@ type PropagationPolicyList struct {
 	Items []PropagationPolicy `json:"items"`
 }
 
-// ClusterPropagationPolicy says on which member clusters the objects that name
-// it (label kubeadmiral.io/cluster-propagation-policy-name) are placed,
-// cluster-scoped ones and those of any namespace.
+// ClusterPropagationPolicy selects the member clusters of the objects that name it in the label
+// kubeadmiral.io/cluster-propagation-policy-name: cluster-scoped objects and objects of any namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -55,10 +54,10 @@ type ClusterPropagationPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says where.
+	// Spec selects the clusters.
 	Spec PropagationPolicySpec `json:"spec"`
 
-	// Status is what Refract observed of the policy.
+	// Status is the observed state of the policy.
 	// +optional
 	Status PolicyStatus `json:"status,omitempty"`
 }
@@ -74,8 +73,7 @@ type ClusterPropagationPolicyList struct {
 	Items []ClusterPropagationPolicy `json:"items"`
 }
 
-// SchedulingMode says whether every cluster gets the whole object or a share
-// of its replicas.
+// SchedulingMode decides whether each cluster gets the whole object or a share of its replicas.
 //
 // +kubebuilder:validation:Enum=Duplicate;Divide
 type SchedulingMode string
@@ -86,155 +84,149 @@ const (
 	SchedulingModeDivide    SchedulingMode = "Divide"
 )
 
-// ReplicasStrategy says how replicas are divided.
+// ReplicasStrategy is the way to divide replicas.
 //
 // +kubebuilder:validation:Enum=Binpack;Spread
 type ReplicasStrategy string
 
-// Strategies of dividing replicas.
+// Strategies to divide replicas.
 const (
 	ReplicasStrategyBinpack ReplicasStrategy = "Binpack"
 	ReplicasStrategySpread  ReplicasStrategy = "Spread"
 )
 
-// PropagationPolicySpec is the specification of a PropagationPolicy and of a
-// ClusterPropagationPolicy. A cluster is chosen when it satisfies the
-// selector, the affinity, the tolerations and the placement list together.
+// PropagationPolicySpec is the specification of a PropagationPolicy and of a ClusterPropagationPolicy. A chosen cluster
+// satisfies the selector, the affinity, the tolerations and the placement list together.
 type PropagationPolicySpec struct {
-	// SchedulingProfile names a SchedulingProfile.
+	// SchedulingProfile names a SchedulingProfile. Refract accepts the field but ignores it.
 	// +optional
 	SchedulingProfile string `json:"schedulingProfile,omitempty"`
 
-	// SchedulingMode: with Duplicate every chosen cluster gets the whole object,
-	// with Divide its replicas are divided among them.
+	// SchedulingMode: with Duplicate, each chosen cluster gets the whole object; with Divide, its replicas are divided
+	// among the clusters.
 	SchedulingMode SchedulingMode `json:"schedulingMode"`
 
-	// ReplicasStrategy says how Divide divides. Empty means Spread.
+	// ReplicasStrategy is the strategy of the mode Divide. Empty means Spread.
 	// +optional
 	ReplicasStrategy *ReplicasStrategy `json:"replicasStrategy,omitempty"`
 
-	// ClusterSelector are labels that a cluster must carry, all of them. Empty
-	// means every cluster.
+	// ClusterSelector is a set of labels. A cluster must have all of them. Empty selects every cluster.
 	// +optional
 	ClusterSelector map[string]string `json:"clusterSelector,omitempty"`
 
-	// ClusterAffinity are terms of which a cluster must satisfy at least one.
-	// Empty means every cluster.
+	// ClusterAffinity is a list of terms. A cluster must satisfy at least one. Empty selects every cluster.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	ClusterAffinity []ClusterSelectorTerm `json:"clusterAffinity,omitempty"`
 
-	// Tolerations are of the taints of clusters.
+	// Tolerations allow clusters with matching taints. Refract ignores tolerationSeconds.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value) || t.value == '')",message="value must be empty with operator Exists"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="effect must be NoSchedule, PreferNoSchedule or NoExecute"
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// MaxClusters is the most clusters that are chosen. Absent means no bound.
+	// MaxClusters is the maximum number of chosen clusters. Absent means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxClusters *int64 `json:"maxClusters,omitempty"`
 
-	// Placements, when not empty, are the only clusters that can be chosen.
+	// Placements, if not empty, lists the only clusters that can be chosen.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10000
 	Placements []DesiredPlacement `json:"placement,omitempty"`
 
-	// DisableFollowerScheduling keeps the ConfigMaps, Secrets and so on that a
-	// workload refers to from travelling with it.
+	// DisableFollowerScheduling disables followers: the ConfigMaps, Secrets and other objects that a workload refers to
+	// are not propagated with it.
 	// +optional
 	DisableFollowerScheduling bool `json:"disableFollowerScheduling,omitempty"`
 
-	// AutoMigration moves replicas away from clusters that cannot run them.
-	// Absent means off.
+	// AutoMigration moves replicas away from clusters that cannot run them. Refract accepts the field but ignores it.
 	// +optional
 	AutoMigration *AutoMigration `json:"autoMigration,omitempty"`
 
-	// ReschedulePolicy says what makes the placement be decided anew. Absent means
-	// everything that concerns it: the policy, and clusters that come, go, or change
-	// their labels or taints.
+	// ReschedulePolicy selects the changes after which Refract decides the placement again. Absent means all relevant
+	// changes: of the policy, and clusters that join, leave, or change their labels or taints.
 	// +optional
 	ReschedulePolicy *ReschedulePolicy `json:"reschedulePolicy,omitempty"`
 }
 
-// DesiredPlacement is a cluster that can be chosen.
+// DesiredPlacement is a cluster that the policy may choose.
 type DesiredPlacement struct {
 	// Cluster is the name of a FederatedCluster.
 	// +kubebuilder:validation:MinLength=1
 	Cluster string `json:"cluster"`
 
-	// Preferences of dividing replicas. They have no meaning with Duplicate.
+	// Preferences for dividing replicas. Ignored with Duplicate.
 	// +optional
 	Preferences Preferences `json:"preferences,omitempty"`
 }
 
-// Preferences of a cluster when replicas are divided.
+// Preferences bound and weight the share of a cluster when replicas are divided.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || !has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas must not be more than maxReplicas"
 type Preferences struct {
-	// MinReplicas is the least number of replicas. Absent means 0.
+	// MinReplicas is the minimum number of replicas. Absent means 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MinReplicas int64 `json:"minReplicas,omitempty"`
 
-	// MaxReplicas is the greatest number of replicas. Absent means no bound.
+	// MaxReplicas is the maximum number of replicas. Absent means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxReplicas *int64 `json:"maxReplicas,omitempty"`
 
-	// Weight is the cluster's share relative to the other weights (Spread).
+	// Weight is the share of the cluster, relative to the other weights (Spread).
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Weight *int64 `json:"weight,omitempty"`
 
-	// Priority: clusters of greater priority are filled first (Binpack).
+	// Priority: clusters with a higher priority are filled first (Binpack).
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Priority *int64 `json:"priority,omitempty"`
 }
 
-// AutoMigration moves replicas that cannot be scheduled.
+// AutoMigration moves replicas that cannot be scheduled. Refract ignores it.
 type AutoMigration struct {
-	// Trigger says when.
+	// Trigger selects the replicas to move.
 	// +kubebuilder:default={podUnschedulableFor: "1m"}
 	Trigger AutoMigrationTrigger `json:"when"`
 
-	// KeepUnschedulableReplicas keeps the replicas that are moved away also where
-	// they could not be scheduled.
+	// KeepUnschedulableReplicas also keeps the moved replicas on the clusters that could not schedule them.
 	// +optional
 	// +kubebuilder:default=false
 	KeepUnschedulableReplicas bool `json:"keepUnschedulableReplicas,omitempty"`
 }
 
-// AutoMigrationTrigger says when replicas are moved.
+// AutoMigrationTrigger selects the replicas to move.
 //
 // +kubebuilder:validation:MinProperties=1
 type AutoMigrationTrigger struct {
-	// PodUnschedulableDuration is how long a pod must have been unschedulable.
+	// PodUnschedulableDuration is the time for which a pod must have been unschedulable.
 	// +optional
 	PodUnschedulableDuration *metav1.Duration `json:"podUnschedulableFor,omitempty"`
 }
 
-// ReschedulePolicy says what makes a placement be decided anew.
+// ReschedulePolicy selects the changes after which Refract decides a placement again.
 type ReschedulePolicy struct {
-	// DisableRescheduling keeps a placement once decided.
+	// DisableRescheduling keeps a placement after the first decision.
 	// +optional
 	DisableRescheduling bool `json:"disableRescheduling,omitempty"`
 
-	// Trigger says which changes count.
+	// Trigger selects the changes.
 	// +optional
 	Trigger *RescheduleTrigger `json:"rescheduleWhen,omitempty"`
 
-	// ReplicaRescheduling says how replicas are divided anew.
+	// ReplicaRescheduling controls how replicas are divided again.
 	// +optional
 	// +kubebuilder:default={avoidDisruption: true}
 	ReplicaRescheduling *ReplicaRescheduling `json:"replicaRescheduling,omitempty"`
 }
 
-// RescheduleTrigger are the changes that make a placement be decided anew.
+// RescheduleTrigger lists the changes after which Refract decides a placement again.
 type RescheduleTrigger struct {
-	// PolicyContentChanged: the policy was changed.
+	// PolicyContentChanged: the spec of the policy changed.
 	// +optional
 	// +kubebuilder:default=true
 	PolicyContentChanged bool `json:"policyContentChanged,omitempty"`
@@ -244,20 +236,20 @@ type RescheduleTrigger struct {
 	// +kubebuilder:default=false
 	ClusterJoined bool `json:"clusterJoined,omitempty"`
 
-	// ClusterLabelsChanged: labels of a cluster were changed.
+	// ClusterLabelsChanged: the labels of a cluster changed.
 	// +optional
 	// +kubebuilder:default=false
 	ClusterLabelsChanged bool `json:"clusterLabelsChanged,omitempty"`
 
-	// ClusterAPIResourcesChanged: a cluster serves other types.
+	// ClusterAPIResourcesChanged: the types that a cluster serves changed. Refract accepts the field but ignores it.
 	// +optional
 	// +kubebuilder:default=false
 	ClusterAPIResourcesChanged bool `json:"clusterAPIResourcesChanged,omitempty"`
 }
 
-// ReplicaRescheduling says how replicas are divided anew.
+// ReplicaRescheduling controls how replicas are divided again.
 type ReplicaRescheduling struct {
-	// AvoidDisruption keeps replicas where they are as far as possible.
+	// AvoidDisruption keeps replicas on their present clusters as far as possible.
 	// +optional
 	// +kubebuilder:default=true
 	AvoidDisruption bool `json:"avoidDisruption,omitempty"`

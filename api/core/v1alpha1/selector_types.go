@@ -1,6 +1,6 @@
 package v1alpha1
 
-// ClusterSelectorOperator relates a key to the values of a requirement.
+// ClusterSelectorOperator compares the value of a key with the values of a requirement.
 //
 // +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist;Gt;Lt
 type ClusterSelectorOperator string
@@ -15,8 +15,8 @@ const (
 	ClusterSelectorOpLt           ClusterSelectorOperator = "Lt"
 )
 
-// ClusterSelectorTerm is one alternative of a cluster affinity. All of its
-// requirements must hold; a term without any matches no cluster.
+// ClusterSelectorTerm is one alternative of a cluster affinity. A cluster must satisfy all requirements. A term without
+// requirements matches no cluster.
 type ClusterSelectorTerm struct {
 	// MatchExpressions are requirements on the cluster's labels.
 	// +optional
@@ -35,7 +35,7 @@ type ClusterSelectorRequirement struct {
 	// Key is a label key, or the path of a field.
 	Key string `json:"key"`
 
-	// Operator relates the key to the values.
+	// Operator compares the value of the key with the values.
 	Operator ClusterSelectorOperator `json:"operator"`
 
 	// Values: at least one for In and NotIn, exactly one integer for Gt and Lt,

@@ -9,10 +9,10 @@ import (
 // GroupVersion is refract.dev/v1alpha1.
 var GroupVersion = schema.GroupVersion{Group: "refract.dev", Version: "v1alpha1"}
 
-// Prefix is what the labels and annotations of this group begin with.
+// Prefix is the prefix of the labels and annotations of this group.
 const Prefix = "refract.dev/"
 
-// The kinds of this group, as they stand in a manifest.
+// Kinds of this group, as in the kind field of a manifest.
 const (
 	KindPropagation        = "Propagation"
 	KindClusterPropagation = "ClusterPropagation"
@@ -22,102 +22,100 @@ const (
 	KindClusterRolloutPolicy = "ClusterRolloutPolicy"
 )
 
-// Annotations on the copies that members hold.
+// Annotations on copies and namespaces of members.
 const (
-	// SourceAnnotation names the hub, the object that a copy was made of, and the
-	// copy: HUB/UID/RESOURCE.GROUP/NAMESPACE/NAME. Hub and object are named by their
-	// UIDs; the hub's is that of its namespace kube-system.
+	// SourceAnnotation identifies the hub, the object of the hub, and the copy: HUB/UID/RESOURCE.GROUP/NAMESPACE/NAME.
+	// HUB is the UID of the hub's namespace kube-system, UID that of the object.
 	SourceAnnotation = Prefix + "source"
-	// AppliedAnnotation is the hash of the content that the copy was applied with.
+	// AppliedAnnotation is the hash of the content of the last write of the copy.
 	AppliedAnnotation = Prefix + "applied"
-	// NamespaceAnnotation is on a namespace that was created on a member because
-	// a copy needed it; its value is the hub's UID.
+	// NamespaceAnnotation is on a namespace that Refract created on a member for a copy. Its value is the UID of the hub.
 	NamespaceAnnotation = Prefix + "created-by"
-	// OrphanAnnotation is on a copy that stays when its source is deleted: "all", or
-	// "adopted" for one that stays if it was adopted.
+	// OrphanAnnotation is on a copy that stays when its object is deleted: "all", or "adopted" if it stays only if it
+	// was adopted.
 	OrphanAnnotation = Prefix + "orphan"
-	// AdoptedAnnotation is "true" on a copy that was there before it became one.
+	// AdoptedAnnotation is "true" on a copy that existed before Refract adopted it.
 	AdoptedAnnotation = Prefix + "adopted"
-	// RemoveAfterAnnotation is on a namespace that was created for copies, has none any
-	// more and was found empty; its value is the time from which on it may be deleted,
-	// as RFC 3339 has it. It is removed if anything comes into the namespace before that.
+	// RemoveAfterAnnotation is on a namespace that Refract created for copies and has found empty. Its value is the
+	// time (RFC 3339) after which Refract may delete the namespace. Refract removes the annotation if the namespace
+	// gets an object before that time.
 	RemoveAfterAnnotation = Prefix + "remove-after"
 )
 
-// LeftToMembersAnnotation on an object of the hub names fields that each member decides on: a JSON array of
-// JSON pointers, in which * stands for each element of a list or each key of a map. Refract sends these fields
-// when it creates a copy, if the hub has them, and not afterwards.
+// LeftToMembersAnnotation on an object of the hub names fields that each member decides: a JSON array of JSON pointers;
+// a segment * stands for each element of a list or each key of a map. Refract sends these fields, if the hub's object
+// has them, only when it creates a copy.
 const LeftToMembersAnnotation = Prefix + "left-to-members"
 
-// AssignedAnnotation is on objects as Refract keeps and exports them: the fields that the hub's API server or its
-// controllers assigned, according to metadata.managedFields, which is not kept: a JSON array of JSON pointers. On
-// the hub the annotation has no effect.
+// AssignedAnnotation is on objects that Refract stores and exports. It lists the fields that the hub's API server or
+// its controllers assigned, as a JSON array of JSON pointers. They are computed from metadata.managedFields, which such
+// objects lack. The annotation has no effect on the hub.
 const AssignedAnnotation = Prefix + "assigned"
 
-// KeepAnnotation "true" on an object of the hub protects its copies: each is deleted without approval only
-// if a user deletes that object on the hub. The copies have the annotation as well.
+// KeepAnnotation "true" on an object of the hub protects its copies: Refract deletes them without an approval only if a
+// user deletes the object on the hub. The copies have the annotation as well.
 const KeepAnnotation = Prefix + "keep"
 
-// UnconvertedAnnotation is on an object of which something could not be converted to the version that it is in: a
-// JSON object of texts, which say what, by the version that it is from.
+// UnconvertedAnnotation is on an object with a part that could not be converted to the version of the object. Its value
+// is a JSON object: the keys are the versions that have the part, the values are texts that name the part.
 const UnconvertedAnnotation = Prefix + "unconverted"
 
-// Annotations on the Secret with the credentials of a member. They are there, and not
-// in the FederatedCluster, so that nobody has credentials sent anywhere who may not
-// read them.
+// Annotations on the Secret with the credentials of a member. They are on the Secret, not on the FederatedCluster. So a
+// user who cannot read the credentials cannot let Refract send them to another server.
 const (
-	// EndpointAnnotation is the URL of the API server that the credentials are for:
-	// they are sent to no other.
+	// EndpointAnnotation is the URL of the API server of the credentials. Refract sends them to no other server.
 	EndpointAnnotation = Prefix + "endpoint"
-	// InsecureAnnotation "true" allows that they are sent without a look at the
-	// certificate of who answers there.
+	// InsecureAnnotation "true" allows Refract to send the credentials without a verification of the server's certificate.
 	InsecureAnnotation = Prefix + "insecure"
 )
 
-// JoinedLabel is "true" on the Secret with the credentials of a member that `refract join` has created, and
-// JoinedAnnotation has the UID of the FederatedCluster that it was created for. No other Secret is deleted with a cluster.
+// JoinedLabel is "true" on a Secret with the credentials of a member that `refract join` created. JoinedAnnotation has
+// the UID of the FederatedCluster of this Secret. Refract deletes no other Secret together with a cluster.
 const (
 	JoinedLabel      = Prefix + "joined"
 	JoinedAnnotation = Prefix + "joined-as"
 )
 
-// Annotations on a FederatedCluster that takes the place of another one of the same cluster.
+// Annotations on a FederatedCluster that replaces another one for the same cluster.
 const (
-	// ReplacesAnnotation names the FederatedCluster whose copies and rows in Propagations become those of this one.
+	// ReplacesAnnotation names the replaced FederatedCluster. Its copies and its rows in Propagations pass to this one.
 	ReplacesAnnotation = Prefix + "replaces"
-	// ShardAnnotation is the name by which the cluster is assigned to a replica of the controllers; without it, that
-	// is the name of the FederatedCluster. The old name and the new one have the same, so that one replica writes through both.
+	// ShardAnnotation is the name for the assignment of the cluster to a replica of the controllers; the default is the
+	// name of the FederatedCluster. The old and the new FederatedCluster have the same value, so that one replica
+	// writes through both.
 	ShardAnnotation = Prefix + "shard"
 )
 
-// RevisionLabel is "true" on ControllerRevisions that keep a part of a revision.
+// RevisionLabel is "true" on ControllerRevisions that store a part of a revision.
 const RevisionLabel = Prefix + "revision"
 
-// InventoryAnnotation on a FederatedCluster, and on the Secret with its credentials, names
-// what it is kept for, as KIND/NAMESPACE/NAME: a ClusterProfile, or a Cluster of Cluster API.
+// InventoryAnnotation on a FederatedCluster, and on the Secret with its credentials, names the object of the inventory
+// that they were created for, as KIND/NAMESPACE/NAME: a ClusterProfile, or a Cluster of Cluster API.
 const InventoryAnnotation = Prefix + "inventory"
 
-// ApproveAnnotation on a FederatedCluster approves the deletion of copies that
-// the guard holds back there: its value is status.deletionsHeld.token of the cluster, or othersToken,
-// and stands for the copies that were held back when it was given.
+// ApproveAnnotation on a FederatedCluster approves the deletion of the copies that the deletion guard holds back. Its
+// value is status.deletionsHeld.token of the cluster, or othersToken. It approves exactly the copies that the token was
+// shown for.
 const ApproveAnnotation = Prefix + "approve-deletions"
 
-// ApprovePlacementAnnotation on a PropagationPolicy or ClusterPropagationPolicy approves a change of
-// the placement of its objects that waits for that; on a Propagation it does so for that object
-// alone. Its value is status.placementHeld.token of the policy, or status.held.token of the Propagation: a random
-// value that is there while the change waits, and approves it once.
+// ApprovePlacementAnnotation on a PropagationPolicy or ClusterPropagationPolicy approves a change of the placement of
+// its objects that waits for approval. On a Propagation it approves the change for that object only. Its value is
+// status.placementHeld.token of the policy, or status.held.token of the Propagation: a random value that exists while
+// the change waits, and works once.
 const ApprovePlacementAnnotation = Prefix + "approve-placement"
 
-// ReleaseKeptAnnotation "true" on a FederatedCluster that leaves the fleet gives the copies of volumes, and all other
-// copies that need approval because of their data, to the cluster: they stay, without the marks of copies.
+// ReleaseKeptAnnotation "true" on a FederatedCluster that leaves the fleet turns the copies that hold data into plain
+// objects of the cluster: volumes, and all other copies that need an approval because of their data. They stay, without
+// the marks of copies.
 const ReleaseKeptAnnotation = Prefix + "release-kept"
 
-// ApproveReferencesAnnotation on an override policy has whoever sets it to another value
-// asked whether he may read what the policy has objects refer to, as if he had written
-// the policy. The value means nothing.
+// ApproveReferencesAnnotation on an override policy approves the references that the policy adds to objects. When a
+// user sets a new value, the webhook checks whether that user may read the references, as for the author of the policy.
+// The value has no meaning.
 const ApproveReferencesAnnotation = Prefix + "approve-references"
 
-// Finalizer keeps a FederatedCluster until every copy on it is deleted. Earlier versions put it on Propagations, too.
+// Finalizer keeps a FederatedCluster until every copy on it is deleted. Earlier versions of Refract also put it on
+// Propagations.
 const Finalizer = Prefix + "propagation"
 
 // AddToScheme registers the kinds of this package.

@@ -5,9 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Propagation reports where a namespaced object of the hub is: one row for each
-// member cluster that has it, should have it, or still has to lose it. It is
-// written by Refract alone.
+// Propagation reports the state of a namespaced object of the hub on its clusters: one row for each member cluster that
+// has a copy, is to get one, or is still to lose one. Only Refract writes it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,7 +23,7 @@ type Propagation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says which object is reported on.
+	// Spec identifies the object.
 	Spec PropagationSpec `json:"spec"`
 
 	// Status is the report.
@@ -43,8 +42,8 @@ type PropagationList struct {
 	Items []Propagation `json:"items"`
 }
 
-// ClusterPropagation reports where a cluster-scoped object of the hub is, as
-// Propagation does for namespaced ones.
+// ClusterPropagation reports the state of a cluster-scoped object of the hub on its clusters, like Propagation for
+// namespaced objects.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -61,7 +60,7 @@ type ClusterPropagation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says which object is reported on.
+	// Spec identifies the object.
 	Spec PropagationSpec `json:"spec"`
 
 	// Status is the report.
@@ -80,9 +79,9 @@ type ClusterPropagationList struct {
 	Items []ClusterPropagation `json:"items"`
 }
 
-// PropagationSpec says which object is reported on.
+// PropagationSpec identifies the object that the Propagation reports on.
 type PropagationSpec struct {
-	// Source is the object, in the namespace of the Propagation.
+	// Source is the object. A namespaced object is in the namespace of the Propagation.
 	Source SourceReference `json:"source"`
 }
 
@@ -103,152 +102,145 @@ type SourceReference struct {
 
 // Conditions of a Propagation.
 const (
-	// ConditionSynced is True when every placed cluster holds what belongs there.
-	// While it is False, its reason is that of the first thing in the way.
+	// ConditionSynced is True if every placed cluster has the intended content. Otherwise its reason is that of the
+	// first obstacle.
 	ConditionSynced = "Synced"
-	// ConditionReady is True when the object is synced and ready on every placed
-	// cluster.
+	// ConditionReady is True if the object is synced and ready on every placed cluster.
 	ConditionReady = "Ready"
-	// ConditionSourceGone is True while copies of an object are to go that is not
-	// there, or does not ask to be propagated any more. Its reason is why: Deleted
-	// (a user deleted it by a call), LeaderDeleted (its leaders were deleted by calls),
-	// OwnerDeleted (it was deleted by a call, perhaps together with its owner), Withdrawn (its label, or what referred to it, is
-	// gone), NamespaceDeleted or TypeDeleted (it went with that), Missing (it went
-	// while nobody watched), or Forgotten (the hub does not know it).
+	// ConditionSourceGone is True while copies are to be deleted because the object does not exist, or no longer has a
+	// propagation label or leader. Its reason is the cause: Deleted (a user deleted the object), LeaderDeleted (users
+	// deleted all its leaders), OwnerDeleted (the object was deleted by a request, perhaps together with its owner),
+	// Withdrawn (its label, or the reference to it, was removed), NamespaceDeleted or TypeDeleted (the object was
+	// deleted together with its namespace or type), Missing (the object disappeared while no watch ran), or Forgotten
+	// (the hub does not know the object).
 	ConditionSourceGone = "SourceGone"
-	// ConditionProgressing is True while a rollout goes on, or waits for something.
+	// ConditionProgressing is True while a rollout advances or waits.
 	ConditionProgressing = "Progressing"
-	// ConditionStalled is True when a rollout was halted or reverted, until somebody edits
-	// the object or a policy, or has it tried again.
+	// ConditionStalled is True while a rollout is halted or reverted: until a user edits the object or a policy, or
+	// resumes the rollout.
 	ConditionStalled = "Stalled"
 )
 
-// PropagationStatus is the report on one object.
+// PropagationStatus is the report about one object.
 type PropagationStatus struct {
-	// ObservedGeneration is the generation of the source object that the report
-	// is about; 0 for kinds without one.
+	// ObservedGeneration is the generation of the object that the report describes; 0 for kinds without generations.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Placed is the number of clusters that should have the object.
+	// Placed is the number of clusters that are to have the object.
 	Placed int32 `json:"placed"`
 
-	// Synced is the number of clusters that hold what belongs there.
+	// Synced is the number of clusters that have the intended content.
 	Synced int32 `json:"synced"`
 
-	// Ready is the number of clusters on which the object is ready: its controller
-	// there has brought about what it asks for. A kind that nothing acts on is
-	// ready as soon as it is there.
+	// Ready is the number of clusters on which the object is ready: its controller there has reached the state that the
+	// spec asks for. An object of a kind without a controller is ready once it exists.
 	// +optional
 	Ready int32 `json:"ready"`
 
-	// VariantCount is the number of distinct contents over the placed clusters.
+	// VariantCount is the number of distinct contents on the placed clusters.
 	VariantCount int32 `json:"variantCount"`
 
 	// PropagationPolicy is the policy that placed the object.
 	// +optional
 	PropagationPolicy *PolicyReference `json:"propagationPolicy,omitempty"`
 
-	// OverridePolicies are the policies that the object was last rendered with,
-	// in their order of effect.
+	// OverridePolicies are the policies of the last rendering of the object, in their order of effect.
 	// +optional
 	// +listType=atomic
 	OverridePolicies []PolicyReference `json:"overridePolicies,omitempty"`
 
-	// DeletedPolicies are override policies that the object names and was once
-	// rendered with, and that are gone: what they changed was taken back.
+	// DeletedPolicies are deleted override policies that the object still names and was once rendered with. Their
+	// changes have been taken back.
 	// +optional
 	// +listType=atomic
 	DeletedPolicies []PolicyReference `json:"deletedPolicies,omitempty"`
 
-	// Warnings that concern every cluster.
+	// Warnings that apply to all clusters.
 	// +optional
 	// +listType=atomic
 	Warnings []string `json:"warnings,omitempty"`
 
-	// PlacementHash is the hash of what the placement was decided on, as far as the
-	// policy's reschedulePolicy says that it counts: when that changes the placement
-	// is decided anew. Empty for a policy that says nothing about it.
+	// PlacementHash is the hash of the facts that count for the placement according to the policy's reschedulePolicy. A
+	// change of the hash causes a new decision. Empty for a policy without reschedulePolicy.
 	// +optional
 	PlacementHash string `json:"placementHash,omitempty"`
 
-	// ChosenBy is the policy that chose the clusters by name or by label, without generation;
-	// absent if the object is placed on all clusters. If that policy names and selects none any
-	// more, the object waits for approval before it comes to further clusters.
+	// ChosenBy is the policy that selected the clusters by name or by label, without its generation; absent if the
+	// object is placed on all clusters. If that policy no longer names or selects clusters, the object waits for an
+	// approval before it gets further clusters.
 	// +optional
 	ChosenBy *PolicyReference `json:"chosenBy,omitempty"`
 
-	// Held is a change of the placement that waits for approval.
+	// Held is a change of the placement that waits for an approval.
 	// +optional
 	Held *HeldPlacement `json:"held,omitempty"`
 
-	// Follows are the objects that refer to this one, and with which it travels: the first 1,000 of them.
+	// Follows are the leaders of the object: the objects that refer to it and take it to their clusters. Only the first
+	// 1,000 are listed.
 	// +optional
 	// +listType=atomic
 	Follows []FollowedObject `json:"follows,omitempty"`
 
-	// Rollout is how far the last change has come, of an object that obeys a rollout policy.
+	// Rollout is the progress of the last change of an object that obeys a rollout policy.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 
-	// Conditions: Synced and Ready; SourceGone while copies of an object that is gone are
-	// being removed; Progressing and Stalled of an object that obeys a rollout policy.
+	// Conditions: Synced and Ready; SourceGone while copies of a missing object are being removed; Progressing and
+	// Stalled for an object that obeys a rollout policy.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Clusters has a row for each cluster concerned, by name. With more than 100
-	// clusters, those of which the same is to be said are in Alike instead. (The list
-	// is atomic, so that the record of who manages its fields does not outgrow it.)
+	// Clusters has a row for each cluster, by name. With more than 100 clusters, rows with equal content are in Alike
+	// instead. (The list is atomic because the managed fields of a granular list would be larger than the list.)
 	// +optional
 	// +listType=atomic
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
 
-	// Alike are clusters of which the same is to be said.
+	// Alike has the rows with equal content, one for each group of clusters.
 	// +optional
 	// +listType=atomic
 	Alike []AlikeClusters `json:"alike,omitempty"`
 
-	// Variants are the distinct contents, by hash, with what made them differ
-	// from the source object. At most 16 are listed.
+	// Variants are the distinct contents, by hash, with their differences from the object of the hub. At most 16 are listed.
 	// +optional
 	// +listType=map
 	// +listMapKey=hash
 	Variants []VariantStatus `json:"variants,omitempty"`
 }
 
-// HeldPlacement is a change of a placement that waits for approval. Until then the object stays
-// where it is.
+// HeldPlacement is a change of a placement that waits for an approval. Until then the object stays on its clusters.
 type HeldPlacement struct {
-	// Number stands for the change: for the policy as it is, and for the clusters that it chooses. Anybody can
-	// compute it, so it approves nothing.
+	// Number identifies the change: it is computed from the policy and the clusters that the policy chooses. Any client
+	// can compute it, so it approves nothing.
 	Number string `json:"number"`
-	// Token approves the change for this object, as the value of the annotation refract.dev/approve-placement
-	// of the Propagation. It is random, and approves once.
+	// Token approves the change for this object, as the value of the annotation refract.dev/approve-placement of the
+	// Propagation. It is random and works once.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Token string `json:"token,omitempty"`
-	// PolicyToken approves the change for all objects that have it, as the value of the same annotation of the policy,
-	// while status.placementHeld of the policy has it.
+	// PolicyToken approves the change for all objects with the same PolicyToken, as the value of the same annotation on
+	// the policy, while status.placementHeld of the policy has this token.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	PolicyToken string `json:"policyToken,omitempty"`
-	// Leaves are the clusters that the object would leave, by name.
+	// Leaves are the clusters that would lose the object, by name.
 	// +optional
 	// +listType=atomic
 	Leaves []string `json:"leaves,omitempty"`
-	// Joins are the clusters that the object would come to, by name.
+	// Joins are the clusters that would get the object, by name.
 	// +optional
 	// +listType=atomic
 	Joins []string `json:"joins,omitempty"`
 }
 
-// PolicyReference names a policy at one of its generations.
+// PolicyReference names one generation of a policy.
 type PolicyReference struct {
 	// Kind of the policy.
 	Kind string `json:"kind"`
-	// Namespace of the policy; empty for a cluster-scoped one.
+	// Namespace of the policy; empty for a cluster-scoped policy.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// Name of the policy.
@@ -266,70 +258,68 @@ type FollowedObject struct {
 	Name string `json:"name"`
 }
 
-// ClusterState says how it stands with an object on one cluster.
+// ClusterState is the state of an object on one cluster.
 //
 // +kubebuilder:validation:Enum=Synced;Pending;Failed;Drifted;Offline;Deleting
 type ClusterState string
 
 // States of an object on a cluster.
 const (
-	// StateSynced: the cluster holds what belongs there.
+	// StateSynced: the cluster has the intended content.
 	StateSynced ClusterState = "Synced"
-	// StatePending: the write is under way or waits for something.
+	// StatePending: the write is in progress, or waits.
 	StatePending ClusterState = "Pending"
-	// StateFailed: the object could not be rendered or written; the cluster keeps
-	// what it had.
+	// StateFailed: the object could not be rendered or written. The cluster keeps its content.
 	StateFailed ClusterState = "Failed"
-	// StateDrifted: the copy was changed on the cluster and is not corrected yet.
+	// StateDrifted: the copy was changed on the cluster, and is not corrected yet.
 	StateDrifted ClusterState = "Drifted"
-	// StateOffline: the cluster cannot be reached; it keeps what it had.
+	// StateOffline: the cluster cannot be reached, and keeps its content.
 	StateOffline ClusterState = "Offline"
-	// StateDeleting: the copy is to go and is still there.
+	// StateDeleting: the copy is to be deleted, and still exists.
 	StateDeleting ClusterState = "Deleting"
 )
 
 // ReasonAwaitingApproval is the reason of a row whose copy is deleted only after an approval.
 const ReasonAwaitingApproval = "AwaitingApproval"
 
-// ClusterStatus is the row of one cluster.
+// ClusterStatus is the report about one cluster.
 type ClusterStatus struct {
 	// Name of the cluster.
 	Name string `json:"name"`
 
-	// State in one word.
+	// State of the object on the cluster.
 	State ClusterState `json:"state"`
 
-	// Reason for a state other than Synced, in CamelCase.
+	// Reason of a state other than Synced, in CamelCase.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message for people: what is wrong, where, and what to do.
+	// Message for users: the problem, its place, and the remedy.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Revision that the cluster did not take; only while a rollout goes on.
+	// Revision that the cluster has rejected; set only during a rollout.
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// Generation of the source object that the cluster holds.
+	// Generation of the hub's object in the content of the cluster.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 
-	// Hash of the content that the cluster holds.
+	// Hash of the content of the cluster.
 	// +optional
 	Hash string `json:"hash,omitempty"`
 
-	// Replicas is the cluster's share of a workload that is divided.
+	// Replicas is the share of the cluster, for a workload whose replicas are divided.
 	// +optional
 	Replicas *int64 `json:"replicas,omitempty"`
 
-	// Fields is the hash of the set of fields that Refract owned in the copy after
-	// it was last written, and the time that its API server gave to that. A copy with
-	// another set, or another time, has drifted.
+	// Fields is a hash of the set of fields that Refract owned in the copy after the last write, together with the time
+	// of that write according to the cluster's API server. A copy with another set or time has drifted.
 	// +optional
 	Fields string `json:"fields,omitempty"`
 
-	// Adopted is whether the object was there before it became a copy.
+	// Adopted is true if the object existed before it became a copy.
 	// +optional
 	Adopted bool `json:"adopted,omitempty"`
 
@@ -341,55 +331,54 @@ type ClusterStatus struct {
 	// +optional
 	ReadinessMessage string `json:"readinessMessage,omitempty"`
 
-	// ReadySince is since when the copy has been ready with the content that the cluster
-	// holds, without a break; only while a rollout waits for it.
+	// ReadySince is the time since which the copy has been ready, without interruption, with the present content of the
+	// cluster; set only while a rollout waits for it.
 	// +optional
 	ReadySince *metav1.MicroTime `json:"readySince,omitempty"`
 
-	// Run is the run of a Job on the cluster; only for Jobs, and once it has begun. A Job runs
-	// once on each cluster for each UID on the hub.
+	// Run is the run of a Job on the cluster; set only for Jobs that have begun. For each UID on the hub, a Job runs
+	// once on each cluster.
 	// +optional
 	Run *RunStatus `json:"run,omitempty"`
 
-	// Drift is what was changed on the cluster, and corrected, the last time.
+	// Drift is the last change on the cluster that Refract corrected.
 	// +optional
 	Drift *DriftStatus `json:"drift,omitempty"`
 
-	// Policies of which at least one rule holds for this cluster, with the
-	// generation that was used.
+	// Policies with at least one rule for this cluster, with the generation that was used.
 	// +optional
 	// +listType=atomic
 	Policies []PolicyReference `json:"policies,omitempty"`
 
-	// Warnings about overrides that had nothing to act on here.
+	// Warnings about overrides that had no effect on this cluster.
 	// +optional
 	// +listType=atomic
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// AlikeClusters is one row for several clusters.
+// AlikeClusters is one row for several clusters with the same content of the row.
 type AlikeClusters struct {
-	// Row is what is said of each of them, without its name.
+	// Row is the row of each of these clusters, without the name.
 	Row ClusterStatus `json:"row"`
 	// Names of the clusters, sorted.
 	// +listType=atomic
 	Names []string `json:"names"`
 }
 
-// Readiness says whether an object has become on a cluster what it asks for.
+// Readiness is the readiness of an object on a cluster.
 //
 // +kubebuilder:validation:Enum=Ready;InProgress;Failed;Unknown
 type Readiness string
 
-// What is said of an object's readiness.
+// Values of Readiness.
 const (
-	// ReadinessReady: what the object asks for is there.
+	// ReadinessReady: the object has reached the state that its spec asks for.
 	ReadinessReady Readiness = "Ready"
-	// ReadinessInProgress: the cluster is at work on it.
+	// ReadinessInProgress: the controllers of the cluster are still working on the object.
 	ReadinessInProgress Readiness = "InProgress"
-	// ReadinessFailed: the cluster says that it cannot be.
+	// ReadinessFailed: the cluster reports that the object cannot become ready.
 	ReadinessFailed Readiness = "Failed"
-	// ReadinessUnknown: it cannot be told.
+	// ReadinessUnknown: the readiness cannot be determined.
 	ReadinessUnknown Readiness = "Unknown"
 )
 
@@ -398,17 +387,17 @@ type RunStatus struct {
 	// Source is the UID of the Job on the hub.
 	Source types.UID `json:"source"`
 
-	// Outcome is Complete or Failed when the run is over. It is Unknown when the Job is no longer
-	// on the cluster and its end was not seen: Refract does not run it again. Empty while it runs.
+	// Outcome is Complete or Failed after the run. It is Unknown if the Job has disappeared from the cluster and
+	// Refract did not see its end; Refract does not run it again. Empty during the run.
 	// +optional
 	Outcome RunOutcome `json:"outcome,omitempty"`
 
-	// Time at which the run ended, as the cluster says; empty if that is not known.
+	// Time of the end of the run, according to the cluster; absent if unknown.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 }
 
-// RunOutcome says how the run of a Job ended.
+// RunOutcome is the result of the run of a Job.
 //
 // +kubebuilder:validation:Enum=Complete;Failed;Unknown
 type RunOutcome string
@@ -419,31 +408,30 @@ const (
 	OutcomeComplete RunOutcome = "Complete"
 	// OutcomeFailed: the Job has the condition Failed.
 	OutcomeFailed RunOutcome = "Failed"
-	// OutcomeUnknown: the Job vanished, and its end was not seen.
+	// OutcomeUnknown: the Job has disappeared, and Refract did not see its end.
 	OutcomeUnknown RunOutcome = "Unknown"
 )
 
-// DriftStatus is a change of a copy on its cluster that was corrected.
+// DriftStatus describes changes of a copy on its cluster that Refract corrected.
 type DriftStatus struct {
-	// Count of the corrections of this copy.
+	// Count is the number of corrections of this copy.
 	Count int64 `json:"count"`
-	// Time of the last one.
+	// Time of the last correction.
 	Time metav1.Time `json:"time"`
-	// Fields that had been changed or removed, as .spec.replicas or
-	// .spec.template.spec.containers[name="web"].image; empty if the copy had been
-	// deleted, or was changed while nobody watched. At most 16 are listed.
+	// Fields that were changed or removed, such as .spec.replicas or .spec.template.spec.containers[name="web"].image.
+	// Empty if the copy was deleted, or was changed while no watch ran. At most 16 are listed.
 	// +optional
 	// +listType=atomic
 	Fields []string `json:"fields,omitempty"`
-	// Manager is the field manager that had changed them, if it is known.
+	// Manager is the field manager of the change, if known.
 	// +optional
 	Manager string `json:"manager,omitempty"`
-	// Deleted is whether the copy had been deleted.
+	// Deleted is true if the copy was deleted.
 	// +optional
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// VariantStatus is one of the distinct contents that clusters hold.
+// VariantStatus describes one of the distinct contents on the clusters.
 type VariantStatus struct {
 	// Hash of the content.
 	Hash string `json:"hash"`
@@ -451,9 +439,8 @@ type VariantStatus struct {
 	// Clusters is the number of clusters with this content.
 	Clusters int32 `json:"clusters"`
 
-	// Changes that the override policies made to the source object, in order, one
-	// line each: PATH: BEFORE → AFTER (POLICY rule N OVERRIDER[ITEM]). Values of
-	// Secrets are masked, long values cut. At most 64 are listed.
+	// Changes by the override policies to the object, in order, one line each: PATH: BEFORE → AFTER (POLICY rule N
+	// OVERRIDER[ITEM]). Values of Secrets are masked, long values are cut. At most 64 are listed.
 	// +optional
 	// +listType=atomic
 	Changes []string `json:"changes,omitempty"`

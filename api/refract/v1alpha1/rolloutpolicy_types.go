@@ -8,32 +8,29 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Labels that name what a change obeys.
+// Labels that name the rollout policies of an object.
 const (
-	// RolloutPolicyLabel on a hub object names a RolloutPolicy in its namespace. It has no
-	// meaning on a cluster-scoped object.
+	// RolloutPolicyLabel on an object of the hub names a RolloutPolicy in its namespace. It has no effect on a
+	// cluster-scoped object.
 	RolloutPolicyLabel = Prefix + "rollout-policy-name"
-	// ClusterRolloutPolicyLabel on a hub object names a ClusterRolloutPolicy. On a Namespace
-	// it names one that all objects of the namespace obey: a floor.
+	// ClusterRolloutPolicyLabel on an object of the hub names a ClusterRolloutPolicy. On a Namespace it names a floor:
+	// a policy that all objects of the namespace obey.
 	ClusterRolloutPolicyLabel = Prefix + "cluster-rollout-policy-name"
 )
 
-// Annotations on a Propagation by which people steer the rollout of its object. They are
-// there, and not on the object, because whoever may write the object need not be allowed
-// to release it.
+// Annotations on a Propagation that control the rollout of its object. They are not on the object, because the right to
+// write the object need not include the right to release it.
 const (
-	// PausedAnnotation "true" has no further cluster touched.
+	// PausedAnnotation "true" pauses the rollout: no further cluster gets the change.
 	PausedAnnotation = Prefix + "rollout-paused"
-	// ApproveRolloutAnnotation approves what a rollout waits for; its value is
-	// status.rollout.awaits.
+	// ApproveRolloutAnnotation approves the next step of a waiting rollout. Its value is status.rollout.awaits.
 	ApproveRolloutAnnotation = Prefix + "approve-rollout"
-	// ResumeAnnotation has a halted or reverted rollout tried again; its value is
-	// status.rollout.awaits.
+	// ResumeAnnotation retries a halted or reverted rollout. Its value is status.rollout.awaits.
 	ResumeAnnotation = Prefix + "resume-rollout"
 )
 
-// RolloutPolicy says how a change of an object goes out: to which clusters first, when to
-// go on, and what to do when it fails. An object of its namespace chooses it by the label
+// RolloutPolicy controls how a change of an object reaches its clusters: the order of the clusters, the conditions for
+// the next step, and the reaction to failures. Objects of its namespace name it in the label
 // refract.dev/rollout-policy-name.
 //
 // +kubebuilder:object:root=true
@@ -50,10 +47,10 @@ type RolloutPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says how a change goes out.
+	// Spec describes the rollout of a change.
 	Spec RolloutPolicySpec `json:"spec"`
 
-	// Status says of which objects.
+	// Status counts the objects of the policy by the phase of their rollouts.
 	// +optional
 	Status RolloutPolicyStatus `json:"status,omitempty"`
 }
@@ -69,8 +66,8 @@ type RolloutPolicyList struct {
 	Items []RolloutPolicy `json:"items"`
 }
 
-// ClusterRolloutPolicy is a RolloutPolicy for cluster-scoped objects, for objects of every
-// namespace that name it, and for all objects of a Namespace that does.
+// ClusterRolloutPolicy is a RolloutPolicy for cluster-scoped objects and objects of any namespace that name it, and for
+// all objects of a Namespace that names it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -86,10 +83,10 @@ type ClusterRolloutPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says how a change goes out.
+	// Spec describes the rollout of a change.
 	Spec ClusterRolloutPolicySpec `json:"spec"`
 
-	// Status says of which objects.
+	// Status counts the objects of the policy by the phase of their rollouts.
 	// +optional
 	Status RolloutPolicyStatus `json:"status,omitempty"`
 }
@@ -105,50 +102,49 @@ type ClusterRolloutPolicyList struct {
 	Items []ClusterRolloutPolicy `json:"items"`
 }
 
-// ClusterRolloutPolicySpec is a RolloutPolicySpec, and what a floor says besides.
+// ClusterRolloutPolicySpec is a RolloutPolicySpec with a field for floors.
 type ClusterRolloutPolicySpec struct {
 	RolloutPolicySpec `json:",inline"`
 
-	// AllowNarrower is whether objects of a namespace that this is the floor of may name
-	// another policy. Then both hold: the waves are those of the floor, and inside each
-	// those of the object's policy. Otherwise the floor alone holds.
+	// AllowNarrower allows objects of a namespace with this floor to name another policy. Then both apply: the waves
+	// are those of the floor, and each is divided into the waves of the object's policy. Otherwise only the floor
+	// applies.
 	// +optional
 	AllowNarrower bool `json:"allowNarrower,omitempty"`
 }
 
-// RolloutPolicySpec says how a change goes out.
+// RolloutPolicySpec describes the rollout of a change.
 type RolloutPolicySpec struct {
-	// Waves are the clusters that get a change together, in their order. A cluster is in the
-	// first wave that takes it; those in none come last, in a wave of their own. A wave is
-	// over when every cluster in it that can be reached is done.
+	// Waves are groups of clusters, in the order of the rollout. A cluster is in the first wave that selects it.
+	// Clusters in no wave form the last wave. A wave ends when every reachable cluster in it is done.
 	// +kubebuilder:validation:MaxItems=50
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Waves []RolloutWave `json:"waves,omitempty"`
 
-	// Health says when a cluster has failed.
+	// Health defines when a cluster has failed.
 	// +optional
 	Health *RolloutHealth `json:"health,omitempty"`
 
-	// OnFailure says what comes of clusters that fail.
+	// OnFailure is the reaction to failed clusters.
 	// +optional
 	OnFailure *RolloutOnFailure `json:"onFailure,omitempty"`
 
-	// Budgets bound how many clusters with one value of a label are not ready at any time
-	// because of a change, over all waves.
+	// Budgets limit the number of clusters with the same value of a label that are not ready because of a change, at
+	// any time and across all waves.
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=map
 	// +listMapKey=label
 	// +optional
 	Budgets []RolloutBudget `json:"budgets,omitempty"`
 
-	// MaxChange bounds what goes out without an approval.
+	// MaxChange limits the number of clusters that get a change without an approval.
 	// +optional
 	MaxChange *RolloutMaxChange `json:"maxChange,omitempty"`
 }
 
-// RolloutWave is a set of clusters that get a change together.
+// RolloutWave is a group of clusters that get a change together.
 type RolloutWave struct {
 	// Name of the wave.
 	// +kubebuilder:validation:MinLength=1
@@ -156,326 +152,326 @@ type RolloutWave struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// TargetClusters says which clusters are in it, as in a rule of an OverridePolicy.
-	// Absent or empty, all that are in no wave before.
+	// TargetClusters selects the clusters of the wave, as in a rule of an OverridePolicy. If it is absent or empty, the
+	// wave contains all clusters that are in no earlier wave.
 	// +optional
 	TargetClusters *corev1alpha1.TargetClusters `json:"targetClusters,omitempty"`
 
-	// Strategy is Rolling, or Manual to wait until somebody approves.
+	// Strategy is Rolling, or Manual to wait for an approval.
 	// +kubebuilder:default=Rolling
 	// +optional
 	Strategy WaveStrategy `json:"strategy,omitempty"`
 
-	// MaxConcurrent is how many clusters of the wave may have the change and not be done: a
-	// number, or a percentage of the wave's clusters, of which it is at least one. Absent, all.
+	// MaxConcurrent is the maximum number of clusters of the wave that have the change and are not done: a number, or a
+	// percentage of the clusters of the wave, but at least one. Absent means all.
 	// +kubebuilder:validation:XIntOrString
 	// +optional
 	MaxConcurrent *intstr.IntOrString `json:"maxConcurrent,omitempty"`
 
-	// MinReadySeconds is for how many seconds a copy has to be ready with the new content,
-	// without a break, until its cluster is done.
+	// MinReadySeconds is the number of seconds for which a copy must be ready with the new content, without
+	// interruption, before its cluster is done.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	// +optional
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 }
 
-// WaveStrategy is whether a wave waits for an approval.
+// WaveStrategy decides whether a wave waits for an approval.
 //
 // +kubebuilder:validation:Enum=Rolling;Manual
 type WaveStrategy string
 
-// Whether a wave waits.
+// Strategies of a wave.
 const (
 	WaveRolling WaveStrategy = "Rolling"
 	WaveManual  WaveStrategy = "Manual"
 )
 
-// RolloutHealth says when a cluster has failed.
+// RolloutHealth defines when a cluster has failed.
 type RolloutHealth struct {
-	// TimeoutSeconds is after how many seconds a cluster has failed that is not ready.
+	// TimeoutSeconds is the number of seconds after which a cluster that is not ready has failed.
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2592000
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// CEL is an expression that has to be true of the copy, as the cluster has it, beside what
-	// its status says by itself: object.status.conditions.exists(c, c.type == 'SmokeTest' &&
-	// c.status == 'True'). An error, as for a field that is not there, is not true. It is asked
-	// while a rollout is under way. Of a Secret it sees neither values nor annotations.
+	// CEL is an additional condition for readiness: an expression on the copy as read from the cluster, such as
+	// object.status.conditions.exists(c, c.type == 'SmokeTest' && c.status == 'True'). The copy is ready only if the
+	// expression is true. An error, as for a missing field, counts as false. The expression is evaluated during a
+	// rollout. For a Secret it sees neither values nor annotations.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	CEL string `json:"cel,omitempty"`
 }
 
-// RolloutOnFailure says what comes of clusters that fail.
+// RolloutOnFailure is the reaction to failed clusters.
 type RolloutOnFailure struct {
-	// MaxFailures is how many clusters may fail in a rollout before it is stopped.
+	// MaxFailures is the number of clusters that may fail before the rollout stops.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	// +optional
 	MaxFailures int32 `json:"maxFailures,omitempty"`
 
-	// Action is Halt, to touch no further cluster; or Revert, to bring every cluster back
-	// to what it had.
+	// Action is Halt, to change no further cluster, or Revert, to restore the former content on every cluster.
 	// +kubebuilder:default=Halt
 	// +optional
 	Action FailureAction `json:"action,omitempty"`
 }
 
-// FailureAction is what comes of a rollout that fails.
+// FailureAction is the reaction to a failed rollout.
 //
 // +kubebuilder:validation:Enum=Halt;Revert
 type FailureAction string
 
-// What comes of a rollout that fails.
+// Reactions to a failed rollout.
 const (
 	ActionHalt   FailureAction = "Halt"
 	ActionRevert FailureAction = "Revert"
 )
 
-// RolloutBudget bounds how many clusters with one value of a label are not ready.
+// RolloutBudget limits the number of clusters with the same value of a label that are not ready.
 type RolloutBudget struct {
-	// Label is the key of a label of clusters. One without it is in no such bound.
+	// Label is the key of a cluster label. The budget does not apply to clusters without this label.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Label string `json:"label"`
 
-	// MaxUnavailable is how many clusters with one value of it may be not ready.
+	// MaxUnavailable is the maximum number of clusters with the same value of the label that are not ready.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	MaxUnavailable int32 `json:"maxUnavailable"`
 }
 
-// RolloutMaxChange bounds what goes out without an approval.
+// RolloutMaxChange limits the number of clusters that get a change without an approval.
 type RolloutMaxChange struct {
-	// Clusters is how many may get another content without one.
+	// Clusters is the maximum number of clusters that get new content without an approval.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Clusters int32 `json:"clusters"`
 }
 
-// RolloutPolicyStatus says of which objects a policy says how they change.
+// RolloutPolicyStatus counts the objects that obey a policy.
 type RolloutPolicyStatus struct {
-	// ObservedGeneration is the generation that the rest is about.
+	// ObservedGeneration is the generation of the policy that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Objects is how many obey the policy.
+	// Objects is the number of objects that obey the policy.
 	// +optional
 	Objects int64 `json:"objects"`
 
-	// Phases are how many of them stand where.
+	// Phases counts these objects by the phase of their rollout.
 	// +optional
 	Phases RolloutPhases `json:"phases"`
 
-	// Conditions: Accepted says whether the policy is valid. One that is not has nothing
-	// released.
+	// Conditions: Accepted is True if the policy is valid. While it is invalid, no change is released.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// RolloutPhases count objects by where their rollout stands.
+// RolloutPhases counts objects by the phase of their rollout. The API server sets missing counts to 0, because
+// Refract's patches contain only the changed ones.
 type RolloutPhases struct {
-	// Progressing are those that change.
+	// Progressing is the number of objects with a rollout in progress.
+	// +kubebuilder:default=0
 	Progressing int64 `json:"progressing"`
-	// Waiting are those that wait for something.
+	// Waiting is the number of objects with a waiting rollout.
+	// +kubebuilder:default=0
 	Waiting int64 `json:"waiting"`
-	// Stopped are those that are halted or reverted, or are being reverted.
+	// Stopped is the number of objects whose rollout is halted, stalled or reverted, or is being reverted.
+	// +kubebuilder:default=0
 	Stopped int64 `json:"stopped"`
-	// Complete are those that are everywhere as they should be.
+	// Complete is the number of objects whose rollout is complete.
+	// +kubebuilder:default=0
 	Complete int64 `json:"complete"`
 }
 
-// RolloutPhase is where the rollout of an object stands.
+// RolloutPhase is the phase of the rollout of an object.
 //
 // +kubebuilder:validation:Enum=Progressing;Waiting;Halted;Reverting;Stalled;Reverted;Complete
 type RolloutPhase string
 
-// Where the rollout of an object stands.
+// Phases of the rollout of an object.
 const (
 	RolloutProgressing RolloutPhase = "Progressing" // Clusters get the target.
-	RolloutWaiting     RolloutPhase = "Waiting"     // It waits for what the message says.
-	RolloutHalted      RolloutPhase = "Halted"      // Clusters failed; no other is touched.
-	RolloutReverting   RolloutPhase = "Reverting"   // Clusters failed; all get back what they had.
-	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and their former content is not stored, or they refuse it: an administrator has to act.
-	RolloutReverted    RolloutPhase = "Reverted"    // All have it back that can be reached.
+	RolloutWaiting     RolloutPhase = "Waiting"     // The rollout waits; its message has the reason.
+	RolloutHalted      RolloutPhase = "Halted"      // Clusters failed; no further cluster is changed.
+	RolloutReverting   RolloutPhase = "Reverting"   // Clusters failed; all get back their former content.
+	RolloutStalled     RolloutPhase = "Stalled"     // Clusters failed, and their former content is not stored or they reject it: an administrator has to act.
+	RolloutReverted    RolloutPhase = "Reverted"    // All reachable clusters have their former content again.
 	RolloutComplete    RolloutPhase = "Complete"    // Every cluster has the target.
 )
 
-// Revision is what the content of an object was rendered from, at one time.
+// Revision identifies the objects that the content of an object was rendered from at one time.
 type Revision struct {
-	// Name is the hash of the rest, but for generations. It begins with k if content that the role view
-	// does not read is part of it: that goes into it by names that a key makes.
+	// Name is the hash of the other fields, except the generations. It begins with k if a part of the revision is not
+	// readable for the role view: the names of such parts, which the hash covers, are computed with a key.
 	Name string `json:"name"`
 	// Generation of the object; 0 for kinds without one.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// Object is the name of the ControllerRevision that holds the object: in its namespace, or in the
-	// system namespace for what the role view does not read.
+	// Object is the name of the ControllerRevision with the object. It is in the namespace of the object, or in the
+	// system namespace for kinds that the role view does not read.
 	Object string `json:"object"`
 	// Policies are the override policies, in their order of effect.
 	// +optional
 	// +listType=atomic
 	Policies []PolicyRevision `json:"policies,omitempty"`
-	// Followers are what travels with the object and changes with it, sorted: what it refers to
-	// and obeys no rollout policy itself.
+	// Followers are the objects that are propagated and change with the object, sorted: objects that it refers to and
+	// that obey no rollout policy themselves.
 	// +optional
 	// +listType=atomic
 	Followers []FollowerRevision `json:"followers,omitempty"`
-	// Allowed is whether it was found that the policies may have the object refer to what they
-	// bring in.
+	// Allowed is true if Refract has found that the policies may add their references to the object.
 	// +optional
 	Allowed bool `json:"allowed,omitempty"`
 }
 
-// FollowerRevision is what travels with an object, as it was at one time.
+// FollowerRevision is a follower at one time.
 type FollowerRevision struct {
-	// Resource is its type, RESOURCE[.GROUP].
+	// Resource is the plural name of its type: RESOURCE[.GROUP].
 	Resource string `json:"resource"`
-	// Name of it, in the namespace of the object.
+	// Name of the follower, which is in the namespace of the object.
 	Name string `json:"name"`
-	// Generation of it; 0 for kinds without one.
+	// Generation of the follower; 0 for kinds without one.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// Object is the name of the ControllerRevision that holds it, where that of an object of its
-	// kind is.
+	// Object is the name of the ControllerRevision with the follower, in the same namespace as for another object of its kind.
 	Object string `json:"object"`
-	// Policies are its override policies, in their order of effect.
+	// Policies are the override policies of the follower, in their order of effect.
 	// +optional
 	// +listType=atomic
 	Policies []PolicyRevision `json:"policies,omitempty"`
 }
 
-// PolicyRevision is an override policy as it was at one time.
+// PolicyRevision is an override policy at one time.
 type PolicyRevision struct {
 	PolicyReference `json:",inline"`
 
-	// Revision is the name of the ControllerRevision that holds it: in the namespace of the object, or in the
-	// system namespace for a policy without one.
+	// Revision is the name of the ControllerRevision with the policy. It is in the namespace of the object, or in the
+	// system namespace for a cluster-scoped policy.
 	Revision string `json:"revision"`
 }
 
-// ObeyedPolicy is a rollout policy as it was at one time.
+// ObeyedPolicy is a rollout policy at one time.
 type ObeyedPolicy struct {
 	PolicyReference `json:",inline"`
 
-	// UID of the policy. A policy of the same name and generation with another UID is another policy: the rollout begins
-	// at the first wave again.
+	// UID of the policy. A policy of the same name and generation with another UID is another policy: the rollout
+	// starts again at the first wave.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// RolloutStatus is how far a change of an object has come. What of it decides which cluster
-// has which revision is written before any cluster is touched.
+// RolloutStatus is the progress of a change of an object. Its facts that decide which cluster has which revision are
+// written before any cluster is changed.
 type RolloutStatus struct {
-	// Policies are the rollout policies that it obeys: the floor of the namespace first.
+	// Policies are the rollout policies that the object obeys: the floor of the namespace first.
 	// +optional
 	// +listType=atomic
 	Policies []ObeyedPolicy `json:"policies,omitempty"`
 
-	// UID of the object that it is about; another of the name begins anew.
+	// UID of the object. For an object of the same name with another UID the rollout starts again.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 
-	// Phase is where it stands.
+	// Phase of the rollout.
 	Phase RolloutPhase `json:"phase"`
 
-	// Message says what it waits for, or why it was stopped.
+	// Message is the reason why the rollout waits or was stopped.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// Awaits is the value that an annotation has to have by which somebody approves what it
-	// waits for, or has it tried again.
+	// Awaits is the value of the annotation that approves the next step, or retries the rollout.
 	// +optional
 	Awaits string `json:"awaits,omitempty"`
 
-	// Target is what all clusters are to get.
+	// Target is the revision that all clusters are to get.
 	Target Revision `json:"target"`
 
-	// LastGood is what every cluster had when a rollout was complete for the last time. A
-	// cluster that is in none of the lists below has that; the target if the phase is Complete. If
-	// its name is "found", there is no record of it: each cluster keeps its present content.
+	// LastGood is the revision that every cluster had when a rollout was last complete. Clusters in none of the lists
+	// below have it, or the target if the phase is Complete. If its name is "found", no revision is recorded: each
+	// cluster keeps its present content.
 	LastGood Revision `json:"lastGood"`
 
-	// Superseded is a target before this one that some clusters got.
+	// Superseded is a previous target that some clusters got.
 	// +optional
 	Superseded *Revision `json:"superseded,omitempty"`
 
-	// Attempt counts the rollouts of the object, and how often one was tried again.
+	// Attempt counts the rollouts of the object and their retries.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 
-	// Nonce is a random part of what Awaits says. Each attempt has its own, and each approval that is
-	// used replaces it. So an approval cannot be given in advance, or used twice.
+	// Nonce is a random part of Awaits. Each attempt has a new one, and each used approval replaces it. So an approval
+	// cannot be given in advance or used twice.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Nonce string `json:"nonce,omitempty"`
 
-	// Opened is how many waves may have the target.
+	// Opened is the number of waves that may have the target.
 	// +optional
 	Opened int32 `json:"opened,omitempty"`
 
-	// Began is when the target became that.
+	// Began is the time when the revision became the target.
 	// +optional
 	Began *metav1.MicroTime `json:"began,omitempty"`
 
-	// Waves are a line for each wave that has clusters whose content the target changes.
+	// Waves has an entry for each wave that contains clusters whose content the target changes.
 	// +optional
 	// +listType=atomic
 	Waves []WaveStatus `json:"waves,omitempty"`
 
-	// Current are clusters that have the target and are not done.
+	// Current are the clusters that have the target and are not done.
 	// +optional
 	// +listType=atomic
 	Current []ReleasedCluster `json:"current,omitempty"`
 
-	// Done are clusters that have the target and are done, sorted.
+	// Done are the clusters that have the target and are done, sorted.
 	// +optional
 	// +listType=atomic
 	Done []string `json:"done,omitempty"`
 
-	// Failed are clusters that have the target and failed, by name. While a rollout is reverted, and
-	// then, they are those that failed.
+	// Failed are the clusters that have the target and failed, by name. During and after a revert, they are the
+	// clusters that failed before.
 	// +optional
 	// +listType=atomic
 	Failed []FailedCluster `json:"failed,omitempty"`
 
-	// OnSuperseded are clusters that have the superseded target, sorted.
+	// OnSuperseded are the clusters that have the superseded target, sorted.
 	// +optional
 	// +listType=atomic
 	OnSuperseded []string `json:"onSuperseded,omitempty"`
 
-	// Reverting are clusters that had a target and have not got back the last good revision yet, sorted.
+	// Reverting are the clusters that had a target and have not got back the last good revision yet, sorted.
 	// +optional
 	// +listType=atomic
 	Reverting []string `json:"reverting,omitempty"`
 
-	// Offline are clusters that are skipped as they cannot be reached, sorted.
+	// Offline are the clusters that are skipped because they cannot be reached, sorted.
 	// +optional
 	// +listType=atomic
 	Offline []string `json:"offline,omitempty"`
 }
 
-// WaveStatus is how far a wave has come.
+// WaveStatus is the progress of a wave.
 type WaveStatus struct {
-	// Name of the wave; of the floor's and the object's with a slash between them where both
-	// hold. Empty for the clusters that are in none.
+	// Name of the wave. If a floor and the policy of the object both apply, it consists of both names, separated by a
+	// slash. Empty for the wave of the clusters that no wave selects.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Clusters is how many clusters it has whose content the target changes.
+	// Clusters is the number of clusters in the wave whose content the target changes.
 	Clusters int32 `json:"clusters"`
-	// Done is how many of them are done.
+	// Done is the number of these clusters that are done.
 	// +optional
 	Done int32 `json:"done,omitempty"`
-	// Failed is how many of them have failed.
+	// Failed is the number of these clusters that have failed.
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
-	// Since is when it began.
+	// Since is the time when the wave began.
 	// +optional
 	Since *metav1.MicroTime `json:"since,omitempty"`
 }
@@ -484,11 +480,10 @@ type WaveStatus struct {
 type ReleasedCluster struct {
 	// Name of the cluster.
 	Name string `json:"name"`
-	// Since is when the time began that it has to become ready in; absent while the cluster
-	// cannot be reached.
+	// Since is the time from which TimeoutSeconds of the policy counts; absent while the cluster cannot be reached.
 	// +optional
 	Since *metav1.MicroTime `json:"since,omitempty"`
-	// Ready is since when its copy has been ready with the target's content.
+	// Ready is the time since which the copy has been ready with the content of the target.
 	// +optional
 	Ready *metav1.MicroTime `json:"ready,omitempty"`
 }
@@ -497,7 +492,7 @@ type ReleasedCluster struct {
 type FailedCluster struct {
 	// Name of the cluster.
 	Name string `json:"name"`
-	// Message says why; absent beyond the first clusters.
+	// Message is the reason; absent beyond the first clusters.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

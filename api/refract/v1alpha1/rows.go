@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// rowsInFull is how many clusters have a row of their own each, whatever it says.
+// rowsInFull is the largest number of clusters for which [PropagationStatus.Compact] keeps one row for each cluster.
 const rowsInFull = 100
 
-// Compact moves rows of Clusters that differ in nothing but the name to Alike, if
-// there are many: an object on a thousand clusters has a report of some kilobytes
-// then. [PropagationStatus.Expand] undoes it.
+// Compact moves rows of Clusters that differ only in the name to Alike if there are more than 100 rows. So the report
+// of an object on a thousand clusters has only some kilobytes. [PropagationStatus.Expand] reverses it.
 func (s *PropagationStatus) Compact() {
 	if len(s.Clusters) <= rowsInFull {
 		return
 	}
-	of := map[string]int{} // Index in groups.
+	of := map[string]int{} // Indices of groups, by encoded row.
 	var groups []AlikeClusters
 	for i := range s.Clusters {
 		row := s.Clusters[i]
@@ -24,7 +23,7 @@ func (s *PropagationStatus) Compact() {
 		row.Name = ""
 		key, err := json.Marshal(&row)
 		if err != nil {
-			return // A row holds nothing that cannot be encoded.
+			return // A row holds only values that can be encoded.
 		}
 		at, ok := of[string(key)]
 		if !ok {
@@ -48,13 +47,13 @@ func (s *PropagationStatus) Compact() {
 	s.Clusters = rows
 }
 
-// mostRows is how many clusters have a row when a report is expanded: more than there are in
-// any fleet, as a name of a few bytes in Alike takes a hundred times that.
+// mostRows is the maximum number of rows of an expanded report, more than any fleet has. It is necessary because a name
+// of a few bytes in Alike becomes a row of a hundred times that size.
 const mostRows = 10_000
 
-// Expand gives every cluster a row in Clusters, by name, and leaves Alike empty. What
-// rows have in common they share. A report may have been written by somebody else: of rows
-// of one name the first counts, and of more than 10,000 the rest is left out.
+// Expand gives every cluster a row in Clusters, sorted by name, and empties Alike. Rows of a group share their pointers
+// and slices. A report may come from another writer: of rows with the same name Expand keeps the first, and it drops
+// all beyond 10,000.
 func (s *PropagationStatus) Expand() {
 	rows := s.Clusters[:min(len(s.Clusters), mostRows)]
 	for i := range s.Alike {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompact makes the report of a big fleet small, and loses nothing.
+// TestCompact: Compact makes the report of a large fleet small, and loses nothing.
 func TestCompact(t *testing.T) {
 	var few, many PropagationStatus
 	for i := range 1000 {
@@ -47,8 +47,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestExpandForged: a report that somebody else has written is about no cluster twice, and
-// about no more than there can be.
+// TestExpandForged: the expanded report of another writer has no cluster twice, and a bounded number of rows.
 func TestExpandForged(t *testing.T) {
 	s := PropagationStatus{
 		Clusters: []ClusterStatus{{Name: "b", Hash: "1"}, {Name: "a", Hash: "2"}, {Name: "b", Hash: "3"}},

@@ -5,9 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ExemptNamespaces returns the namespaces into whose pods nothing is injected,
-// whatever policies there say: those of the cluster itself, and the one given, which
-// is that of Refract.
+// ExemptNamespaces returns the namespaces whose pods are never injected, whatever their policies say: kube-system,
+// kube-node-lease, and the given system namespace of Refract.
 func ExemptNamespaces(system string) []string {
 	return []string{metav1.NamespaceSystem, corev1.NamespaceNodeLease, system}
 }

@@ -10,7 +10,7 @@ func TestEnvValue(t *testing.T) {
 	cases := map[string]struct {
 		reason, json string
 		want         EnvValue
-		err          string // In the error; empty for none.
+		err          string // Part of the expected error; empty for success.
 	}{
 		"Text":        {reason: "As it stands.", json: `"6379"`, want: "6379"},
 		"Number":      {reason: "Its digits.", json: `6379`, want: "6379"},

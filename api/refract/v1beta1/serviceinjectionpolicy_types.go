@@ -12,9 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceInjectionPolicy says what the consumers of a service need: environment
-// variables, volumes and mounts, which pods of its namespace that carry certain
-// labels get when they are created. Pods that are there already are recreated by
+// ServiceInjectionPolicy lists the environment variables, volumes and mounts that the consumers of a service need. Pods
+// of its namespace that the selector matches get these items when they are created. Existing pods are recreated by
 // their own controllers.
 //
 // +kubebuilder:object:root=true
@@ -34,10 +33,10 @@ type ServiceInjectionPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says what is injected into which pods.
+	// Spec selects pods and lists the injected items.
 	Spec ServiceInjectionPolicySpec `json:"spec"`
 
-	// Status says which pods have it.
+	// Status counts the pods by their state of injection.
 	// +optional
 	Status ServiceInjectionPolicyStatus `json:"status,omitempty"`
 }
@@ -53,36 +52,32 @@ type ServiceInjectionPolicyList struct {
 	Items []ServiceInjectionPolicy `json:"items"`
 }
 
-// ServiceInjectionPolicySpec says what is injected into which pods. The first six
-// fields are those of the proposal.
+// ServiceInjectionPolicySpec selects pods and lists the injected items. The first six fields are those of the proposal.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.service) == has(oldSelf.service) && (!has(self.service) || self.service == oldSelf.service)",message="service is immutable: delete the policy and create another"
 // +kubebuilder:validation:XValidation:rule="(has(self.env) && size(self.env) > 0) || (has(self.envFrom) && size(self.envFrom) > 0) || (has(self.volumes) && size(self.volumes) > 0) || (has(self.volumeMounts) && size(self.volumeMounts) > 0) || (has(self.implicit) && self.implicit)",message="there must be at least one of env, envFrom, volumes and volumeMounts, or a service with implicit: true"
 // +kubebuilder:validation:XValidation:rule="!has(self.implicit) || !self.implicit || has(self.service)",message="implicit: true needs a service, whose annotations say what to inject"
 type ServiceInjectionPolicySpec struct {
-	// Service is the name of the Service of the namespace that the pods consume. It
-	// names the annotation that says so on a pod, and need not exist unless implicit
-	// is true. Immutable.
+	// Service is the name of the Service in the namespace that the pods consume. It is a part of the key of an
+	// annotation on injected pods. The Service must exist only if implicit is true. Immutable.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
 	// +optional
 	Service string `json:"service,omitempty"`
 
-	// Selector chooses pods of the policy's namespace by their labels; {} chooses all
-	// of them. Immutable.
+	// Selector selects pods of the policy's namespace by their labels; {} selects all. Immutable.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="selector is immutable: delete the policy and create another"
 	Selector *metav1.LabelSelector `json:"selector"`
 
-	// Env is appended to the environment variables of every chosen container.
+	// Env is appended to the environment variables of every selected container.
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Env []EnvVar `json:"env,omitempty"`
 
-	// EnvFrom is appended to the sources of environment variables of every chosen
-	// container.
+	// EnvFrom is appended to the sources of environment variables of every selected container.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=atomic
 	// +optional
@@ -95,49 +90,47 @@ type ServiceInjectionPolicySpec struct {
 	// +optional
 	Volumes []corev1.Volume `json:"volumes,omitempty"`
 
-	// VolumeMounts is appended to the mounts of every chosen container. Each names a
-	// volume of this policy or of the pod.
+	// VolumeMounts is appended to the mounts of every selected container. Each mount names a volume of this policy or
+	// of the pod.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=map
 	// +listMapKey=mountPath
 	// +optional
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 
-	// Containers chooses containers of a pod; absent, all but ephemeral ones.
+	// Containers selects containers of a pod; absent means all except ephemeral containers.
 	// +optional
 	Containers *ContainerScope `json:"containers,omitempty"`
 
-	// EnvPosition is where env goes: Append behind the variables of the container, or
-	// Prepend before them, so that they can use these as $(NAME).
+	// EnvPosition is the position of env: Append adds it after the variables of the container; Prepend adds it before
+	// them, so that they can refer to it as $(NAME).
 	// +kubebuilder:default=Append
 	// +optional
 	EnvPosition EnvPosition `json:"envPosition,omitempty"`
 
-	// OnConflict is what becomes of a pod that says something else than the policy
-	// about one of its items: Skip leaves the whole policy out for it, Reject refuses
-	// it.
+	// OnConflict is the treatment of a pod that conflicts with an item of the policy: Skip does not apply the policy to
+	// this pod; Reject rejects the pod.
 	// +kubebuilder:default=Skip
 	// +optional
 	OnConflict OnConflict `json:"onConflict,omitempty"`
 
-	// Mode is Enforce, or Audit to have reported what would be injected, and nothing
-	// changed.
+	// Mode is Enforce, or Audit to report the items that would be injected without changing pods.
 	// +kubebuilder:default=Enforce
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// Implicit takes over what the annotations of the Service say, too. What stands
-	// here wins over what comes from there by the same name.
+	// Implicit also injects the items in the annotations of the Service. Items of the policy take precedence over items
+	// of the same name from the Service.
 	// +optional
 	Implicit bool `json:"implicit,omitempty"`
 
-	// Rollout says how pods that are there already are recreated.
+	// Rollout controls the recreation of existing pods.
 	// +kubebuilder:default={}
 	// +optional
 	Rollout *Rollout `json:"rollout,omitempty"`
 }
 
-// The rule stands apart because gofmt makes one quote of the two in a doc comment.
+// This rule is separate because gofmt would replace its two quotes by one in a doc comment.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.valueFrom) || !has(self.value) || self.value == ''",message="value and valueFrom exclude each other"
 
@@ -147,34 +140,34 @@ type EnvVar struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Value is the value; $(NAME) stands for that of a variable before it. A number
-	// without quotes is taken for its text.
+	// Value is the value. $(NAME) refers to the value of a previous variable. A number without quotes is accepted as
+	// its digits.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=32768
 	// +optional
 	Value EnvValue `json:"value,omitempty"`
 
-	// ValueFrom is where the value comes from.
+	// ValueFrom is the source of the value.
 	// +optional
 	ValueFrom *corev1.EnvVarSource `json:"valueFrom,omitempty"`
 }
 
-// EnvValue is a text for which a whole number may stand in a manifest.
+// EnvValue is a string. A manifest may contain a whole number without quotes instead.
 type EnvValue string
 
-// mostExact is the greatest whole number that no program on the way rounds: many read
+// mostExact is the largest whole number that every program between user and API server represents exactly: many read
 // numbers as float64.
 const mostExact = 1<<53 - 1
 
-// number is what JSON takes for one; whole is one that is written out.
+// number matches the start of a JSON number, whole a whole number without exponent.
 var (
 	number = regexp.MustCompile(`^-?[0-9]`)
 	whole  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 )
 
-// UnmarshalJSON takes a string, or a whole number for its digits. A number that may
-// have been rounded on its way is refused: nobody knows its digits any more.
+// UnmarshalJSON accepts a string, or a whole number, whose digits it keeps. It rejects a number that another program
+// may have rounded, because its original digits are unknown.
 func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
 	if number.Match(data) {
@@ -195,89 +188,85 @@ func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// beyond reports whether a number of JSON may have been rounded to a whole one.
+// beyond reports whether a JSON number may have been rounded to a whole number.
 func beyond(text string) bool {
 	f, err := strconv.ParseFloat(text, 64)
 	return err != nil || math.Abs(f) > mostExact
 }
 
-// ContainerScope chooses containers of a pod by their names, in which * stands
-// for any characters, and by their kind.
+// ContainerScope selects containers of a pod by name and kind. In names * stands for any characters.
 type ContainerScope struct {
-	// Include are the names of containers to choose; empty means all.
+	// Include are the names of the selected containers; empty means all.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=set
 	// +optional
 	Include []string `json:"include,omitempty"`
 
-	// Exclude are names of containers to leave out of those.
+	// Exclude are the names of containers that are not selected.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=set
 	// +optional
 	Exclude []string `json:"exclude,omitempty"`
 
-	// InitContainers is whether init containers, sidecars among them, are chosen like
-	// others; absent means they are.
+	// InitContainers selects init containers, including sidecars, like other containers. Absent means true.
 	// +kubebuilder:default=true
 	// +optional
 	InitContainers *bool `json:"initContainers,omitempty"`
 
-	// EphemeralContainers is whether containers for debugging are, which are added to
-	// a pod that runs.
+	// EphemeralContainers also selects ephemeral containers, which are added to running pods for debugging.
 	// +optional
 	EphemeralContainers bool `json:"ephemeralContainers,omitempty"`
 }
 
-// EnvPosition is where environment variables are injected.
+// EnvPosition is the position of injected environment variables.
 //
 // +kubebuilder:validation:Enum=Append;Prepend
 type EnvPosition string
 
-// Where environment variables are injected.
+// Positions of injected environment variables.
 const (
 	EnvAppend  EnvPosition = "Append"
 	EnvPrepend EnvPosition = "Prepend"
 )
 
-// OnConflict is what becomes of a pod that conflicts with a policy.
+// OnConflict is the treatment of pods that conflict with a policy.
 //
 // +kubebuilder:validation:Enum=Skip;Reject
 type OnConflict string
 
-// What becomes of a pod that conflicts.
+// Treatments of pods that conflict.
 const (
 	ConflictSkip   OnConflict = "Skip"
 	ConflictReject OnConflict = "Reject"
 )
 
-// Mode is whether a policy takes effect.
+// Mode decides whether a policy changes pods.
 //
 // +kubebuilder:validation:Enum=Enforce;Audit
 type Mode string
 
-// Whether a policy takes effect.
+// Modes of a policy.
 const (
 	ModeEnforce Mode = "Enforce"
 	ModeAudit   Mode = "Audit"
 )
 
-// Rollout says how existing pods are recreated.
+// Rollout controls the recreation of existing pods.
 type Rollout struct {
-	// Strategy is Rolling; Manual, to wait until somebody approves; or None.
+	// Strategy is Rolling, Manual to wait for an approval, or None.
 	// +kubebuilder:default=Rolling
 	// +optional
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
 
-	// MaxConcurrent is how many workloads are rolled at a time, once the first of them
-	// is available again.
+	// MaxConcurrent is the maximum number of workloads that are recreated at a time, after the first of them is
+	// available again.
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxConcurrent int32 `json:"maxConcurrent,omitempty"`
 
-	// MinReadySeconds is for how many seconds a workload has to be available before
-	// the next is touched.
+	// MinReadySeconds is the number of seconds for which a workload must be available before the next one is recreated.
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
@@ -285,19 +274,19 @@ type Rollout struct {
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 }
 
-// RolloutStrategy is how existing pods are recreated.
+// RolloutStrategy is the strategy for the recreation of existing pods.
 //
 // +kubebuilder:validation:Enum=Rolling;Manual;None
 type RolloutStrategy string
 
-// How existing pods are recreated.
+// Strategies to recreate existing pods.
 const (
 	RolloutRolling RolloutStrategy = "Rolling"
 	RolloutManual  RolloutStrategy = "Manual"
 	RolloutNone    RolloutStrategy = "None"
 )
 
-// InjectedItems are what is injected.
+// InjectedItems are the items that are injected.
 type InjectedItems struct {
 	// Env are environment variables.
 	// +listType=atomic
@@ -317,121 +306,118 @@ type InjectedItems struct {
 	VolumeMounts []corev1.VolumeMount `json:"volumeMounts,omitempty"`
 }
 
-// ServiceInjectionPolicyStatus says which pods have what the policy injects.
+// ServiceInjectionPolicyStatus counts the pods by their state of injection.
 type ServiceInjectionPolicyStatus struct {
-	// ObservedGeneration is the generation that the rest is about.
+	// ObservedGeneration is the generation of the policy that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Hash is of what the policy injects. It changes with that and with nothing else.
+	// Hash is the hash of the injected items. It changes only with these.
 	// +optional
 	Hash string `json:"hash,omitempty"`
 
-	// Effective is what is injected in the end, if implicit is true: what stands in
-	// the spec, completed by the Service's annotations.
+	// Effective lists the items that are injected if implicit is true: those of the spec and those of the Service's
+	// annotations.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Effective *InjectedItems `json:"effective,omitempty"`
 
-	// FromService is what the Service's annotations say, if implicit is true.
+	// FromService lists the items of the Service's annotations if implicit is true.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	FromService *InjectedItems `json:"fromService,omitempty"`
 
-	// Matched is how many pods the selector chooses that have not ended. All counts
-	// below are of these.
+	// Matched is the number of selected pods that have not ended. The counts below are parts of it.
 	// +optional
 	Matched int32 `json:"matched"`
-	// Injected is how many have what the policy injects.
+	// Injected is the number of pods that have the items of the policy.
 	// +optional
 	Injected int32 `json:"injected"`
-	// Stale is how many do not have it and would if they were created now.
+	// Stale is the number of pods that lack the items, and would get them if they were created now.
 	// +optional
 	Stale int32 `json:"stale"`
-	// Skipped is how many the policy is left out for: they conflict with it.
+	// Skipped is the number of pods that the policy is not applied to because they conflict with it.
 	// +optional
 	Skipped int32 `json:"skipped"`
-	// Excluded is how many have opted out.
+	// Excluded is the number of pods that have opted out.
 	// +optional
 	Excluded int32 `json:"excluded"`
-	// Manual is how many of the stale ones nobody recreates but their owner: bare
-	// pods, those of Jobs, and those of workloads that wait for their owner.
+	// Manual is the number of stale pods that only their owner recreates: bare pods, pods of Jobs, and pods of
+	// workloads that wait for their owner.
 	// +optional
 	Manual int32 `json:"manual"`
 
-	// Workloads names those that need attention, the worst first.
+	// Workloads lists the workloads that need attention, the worst first.
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
 	// +optional
 	Workloads []WorkloadStatus `json:"workloads,omitempty"`
 
-	// Rollout is how far the recreation of pods has come.
+	// Rollout is the progress of the recreation of pods.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 
-	// Conditions are Accepted, whether the policy is in effect; ServiceFound, for
-	// implicit; ReferencesResolved, whether what it names exists; RolledOut, whether
-	// all pods have it that should.
+	// Conditions: Accepted is True if the policy is in effect; ServiceFound, only with implicit, if the Service exists;
+	// ReferencesResolved if all referenced objects exist; RolledOut if all pods that should have the items have them.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// WorkloadStatus is a workload some of whose pods do not have what the policy
-// injects, and why.
+// WorkloadStatus is a workload with pods that lack the items of the policy, and the reason.
 type WorkloadStatus struct {
-	// Kind of the workload; Pod for one that nothing owns.
+	// Kind of the workload; Pod for a pod without owner.
 	Kind string `json:"kind"`
 	// Name of the workload.
 	Name string `json:"name"`
-	// Pods is how many this is about.
+	// Pods is the number of these pods.
 	Pods int32 `json:"pods"`
 	// Reason is one word, as in a condition.
 	Reason string `json:"reason"`
-	// Message is for people.
+	// Message is an explanation for users.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutStatus is how far the recreation of pods has come.
+// RolloutStatus is the progress of the recreation of pods.
 type RolloutStatus struct {
-	// Hash is the policy's with which the rollout is done.
+	// Hash of the policy during this rollout.
 	Hash string `json:"hash"`
-	// Phase is where it stands.
+	// Phase of the rollout.
 	Phase RolloutPhase `json:"phase"`
-	// Workloads is how many there are to be rolled or were rolled with this hash.
+	// Workloads is the number of workloads that are to be recreated, or were recreated with this hash.
 	Workloads int32 `json:"workloads"`
-	// Done is how many of them are.
+	// Done is the number of these workloads that have been recreated.
 	Done int32 `json:"done"`
-	// Current are those that roll now, KIND/NAME.
+	// Current lists the workloads that are being recreated, as KIND/NAME.
 	// +listType=atomic
 	// +optional
 	Current []string `json:"current,omitempty"`
-	// Message says why the rollout does not go on, if it does not.
+	// Message is the reason why the rollout does not advance, if it does not.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutPhase is where a rollout stands.
+// RolloutPhase is the phase of a rollout.
 //
 // +kubebuilder:validation:Enum=Pending;Blocked;Canary;Rolling;Paused;Halted;AwaitingApproval;Complete
 type RolloutPhase string
 
-// Where a rollout stands.
+// Phases of a rollout.
 const (
-	PhasePending          RolloutPhase = "Pending"          // Not begun: pods are being looked at.
-	PhaseBlocked          RolloutPhase = "Blocked"          // Something must be there first; nothing was touched.
-	PhaseCanary           RolloutPhase = "Canary"           // The first workload rolls.
-	PhaseRolling          RolloutPhase = "Rolling"          // The others do.
-	PhasePaused           RolloutPhase = "Paused"           // Somebody has paused it.
-	PhaseHalted           RolloutPhase = "Halted"           // A workload did not come up again.
-	PhaseAwaitingApproval RolloutPhase = "AwaitingApproval" // The strategy is Manual.
-	PhaseComplete         RolloutPhase = "Complete"         // Nothing is left to be done.
+	PhasePending          RolloutPhase = "Pending"          // Not begun: the controller is examining the pods.
+	PhaseBlocked          RolloutPhase = "Blocked"          // A precondition is missing; nothing has been changed.
+	PhaseCanary           RolloutPhase = "Canary"           // The first workload is being recreated.
+	PhaseRolling          RolloutPhase = "Rolling"          // The other workloads are being recreated.
+	PhasePaused           RolloutPhase = "Paused"           // A user has paused the rollout.
+	PhaseHalted           RolloutPhase = "Halted"           // A workload did not become available again.
+	PhaseAwaitingApproval RolloutPhase = "AwaitingApproval" // The strategy is Manual, and an approval is missing.
+	PhaseComplete         RolloutPhase = "Complete"         // No workload remains.
 )
 
 // Conditions of a policy.

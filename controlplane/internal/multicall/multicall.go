@@ -1,4 +1,4 @@
-// Package multicall chooses which program a binary of many programs is to be.
+// Package multicall chooses the program that a binary with several programs runs.
 package multicall
 
 import (
@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// Own is the name under which the binary takes the component's name from its
-// first argument.
+// Own is the name of the binary under which the first argument names the component.
 const Own = "controlplane"
 
 // Components are the programs of a binary by name. Each returns an exit code.
 type Components map[string]func() int
 
-// UsageError says that no component was named, or one that does not exist.
+// UsageError says that the name of the component is missing or unknown.
 type UsageError struct {
-	Name  string   // What was asked for; empty if nothing was.
-	Known []string // What could have been, sorted.
+	Name  string   // The given name; empty if no name was given.
+	Known []string // The known names, sorted.
 }
 
 func (e *UsageError) Error() string {
@@ -31,9 +30,8 @@ func (e *UsageError) Error() string {
 		Own, wrong, strings.Join(e.Known, ", "))
 }
 
-// Choose returns the component that argv asks for, and the arguments it is to
-// see, its own name first. The base name of argv[0] decides; if that is [Own],
-// the first argument does. Choose does not modify argv.
+// Choose returns the component that argv names, and its arguments, which begin with its own name. The base name of
+// argv[0] names the component; if it is [Own], the first argument does. Choose does not modify argv.
 //
 // It returns a [*UsageError] if there is no such component.
 func (c Components) Choose(argv []string) (run func() int, args []string, err error) {

@@ -16,7 +16,7 @@ func TestChoose(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		argv   []string
-		code   int // What the chosen component returns.
+		code   int // The result of the chosen component.
 		args   []string
 		usage  *UsageError
 	}{

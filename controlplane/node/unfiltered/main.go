@@ -1,6 +1,6 @@
-// Command unfiltered is runc, which it starts from its own folder, for containers without a filter of system calls. Such
-// filters take libseccomp, a library of C that no Go module has; without it runc refuses containers that ask for one, as
-// the profile RuntimeDefault does.
+// Command unfiltered starts runc from its own folder, and removes the filter of system calls from each container. Such
+// filters need libseccomp, a C library that is not available as a Go module. Without it, runc rejects containers with a
+// filter, such as the profile RuntimeDefault.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	os.Exit(1)
 }
 
-// run becomes runc, and returns if it cannot.
+// run replaces the process by runc. It returns only on failure.
 func run(args []string) error {
 	if at := slices.Index(args, "--bundle"); slices.Contains(args, "create") && at >= 0 && at+1 < len(args) {
 		if err := unfilter(filepath.Join(args[at+1], "config.json")); err != nil {
@@ -32,7 +32,7 @@ func run(args []string) error {
 	return fmt.Errorf("starting %s: %w", runc, syscall.Exec(runc, append([]string{runc}, args...), os.Environ()))
 }
 
-// unfilter takes linux.seccomp out of the configuration of a container:
+// unfilter removes linux.seccomp from the configuration of a container:
 // https://github.com/opencontainers/runtime-spec/blob/v1.3.0/config-linux.md#seccomp
 func unfilter(path string) error {
 	text, err := os.ReadFile(path)

@@ -1,12 +1,11 @@
-// Demo tells the story of the pizza restaurant on a control plane of this machine,
-// with the commands that a reader would type and what they print: two versions
-// without a conversion between them, with one, admission, and the day on which the
-// first version goes. It takes what `make build controlplane` puts into bin, and is
-// started in the folder of the repository.
+// Demo tells the story of the pizza restaurant on a control plane of this machine, with the commands that a reader
+// would type and their output: two versions without a conversion between them, then with one, admission, and the
+// removal of the first version. It uses the programs that `make build controlplane` puts into bin, and must be started
+// in the root folder of the repository.
 //
-// The story is on standard output, and what goes on behind it on standard error.
-// Nothing is left of it when it ends. It exits with 0 if all went as it should, 1 if
-// something did not, 2 if it was started in the wrong way.
+// The story is on standard output, and progress messages are on standard error. The demo removes everything at its end.
+// It exits with 0 if all steps had the expected result, with 1 if one did not, and with 2 if it was started with
+// arguments.
 package main
 
 import (
@@ -34,7 +33,7 @@ func main() {
 	os.Exit(code) //nolint:forbidigo // This is a main.
 }
 
-// run is the program without its process.
+// run is the program, separated from its process.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		fmt.Fprintf(stderr, "error: unexpected argument %q: the demo takes none\n", args[0])
@@ -47,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// tell sets the stage, tells the story, and clears up.
+// tell prepares the stage, tells the story, and cleans up.
 func tell(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	ctrllog.SetLogger(logr.Discard())
 	began := time.Now()
@@ -82,7 +81,7 @@ func tell(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	for _, scene := range story {
 		err := s.play(ctx, scene)
 		if ctx.Err() != nil {
-			return errors.New("interrupted") // Whatever came of the command that was.
+			return errors.New("interrupted") // The error of the interrupted command does not matter.
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", scene.title, err)

@@ -25,15 +25,15 @@ import (
 
 	"refract.dev/examples/pizza/restaurant"
 	"refract.dev/internal/playground"
-	"refract.dev/webhook"
+	"refract.dev/kit/webhook"
 )
 
 const (
-	// folder is where the commands of the story are typed.
+	// folder is the working directory of the commands.
 	folder = "examples/pizza"
-	// address is where the manifests say that the webhook serves.
+	// address is the address of the webhook in the manifests.
 	address = "127.0.0.1:8443"
-	// patience is how long to wait for anything.
+	// patience bounds each wait.
 	patience = 30 * time.Second
 
 	group   = "restaurant.programming-kubernetes.info"
@@ -41,13 +41,13 @@ const (
 	storyNS = "pizza-crd"
 )
 
-// stage is a control plane and the webhook beside it.
+// stage is a control plane and the webhook next to it.
 type stage struct {
 	playground     *playground.Playground
 	cfg            *rest.Config
 	api            client.WithWatch
 	env            []string
-	address        string // Of the webhook: that of the manifests unless it is taken.
+	address        string // Address of the webhook: the one in the manifests unless it is in use.
 	stdout, stderr io.Writer
 
 	commands int
@@ -55,7 +55,7 @@ type stage struct {
 }
 
 func newStage(ctx context.Context, pg *playground.Playground, assets, dir string, stdout, stderr io.Writer) (*stage, error) {
-	// The story changes the kubeconfig, and the one of the playground is not its own.
+	// The story changes the kubeconfig, so it uses a copy of the playground's.
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text, err := os.ReadFile(pg.Hub().Kubeconfig)
 	if err != nil {
@@ -83,7 +83,7 @@ func newStage(ctx context.Context, pg *playground.Playground, assets, dir string
 	return s, err
 }
 
-// free returns the address of the manifests or, if somebody listens there, another.
+// free returns the address in the manifests or, if another program listens there, a different one.
 func free(ctx context.Context) (string, error) {
 	var errs error
 	for _, at := range []string{address, "127.0.0.1:0"} {
@@ -96,7 +96,7 @@ func free(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("finding a port for the webhook: %w", errs)
 }
 
-// close ends the webhook, if it serves.
+// close stops the webhook, if it serves.
 func (s *stage) close() error {
 	if s.stop == nil {
 		return nil
@@ -112,7 +112,7 @@ func (s *stage) play(ctx context.Context, of scene) error {
 	if of.text != "" {
 		fmt.Fprintf(s.stdout, "\n%s\n", of.text)
 	}
-	spaced := false // Whether the next command stands apart from what is before it.
+	spaced := false // Whether an empty line precedes the next command.
 	for _, a := range of.acts {
 		if a.says == "" && !spaced && a.shown() {
 			fmt.Fprintln(s.stdout)
@@ -138,7 +138,7 @@ func (s *stage) perform(ctx context.Context, a act) error {
 		return s.show(ctx, a)
 	case a.awaits != "":
 		return await(ctx, func() error {
-			out, _ := s.run(ctx, a.awaits) // What it prints says why it does not succeed yet.
+			out, _ := s.run(ctx, a.awaits) // The output says why it does not succeed yet.
 			return wanted(a.awaits, out, a.wants)
 		})
 	default:
@@ -146,7 +146,7 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	}
 }
 
-// types shows a command and what it prints.
+// types prints a command, runs it, and prints its output.
 func (s *stage) types(ctx context.Context, a act) error {
 	line := s.atAddress(a.types)
 	fmt.Fprintf(s.stdout, "$ %s\n", line)
@@ -162,7 +162,7 @@ func (s *stage) types(ctx context.Context, a act) error {
 	return wanted(line, out, a.wants)
 }
 
-// atAddress has a command apply manifests for where the webhook really is.
+// atAddress changes a command that applies manifests so that they have the real address of the webhook.
 func (s *stage) atAddress(line string) string {
 	dir, ok := strings.CutPrefix(line, "kubectl apply -k ")
 	if !ok || s.address == address || !strings.Contains(dir, "playground") {
@@ -171,18 +171,18 @@ func (s *stage) atAddress(line string) string {
 	return fmt.Sprintf("kubectl kustomize %s | sed s/%s/%s/ | kubectl apply -f -", dir, address, s.address)
 }
 
-// run runs a command line and returns all that it prints.
+// run runs a command line and returns all of its output.
 func (s *stage) run(ctx context.Context, line string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", line) //nolint:gosec // The lines are those of the story.
 	cmd.Dir, cmd.Env = folder, s.env
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second // What the shell has started may outlive it.
+	cmd.WaitDelay = time.Second // Processes of the shell may outlive it.
 	err := cmd.Run()
 	return out.String(), err
 }
 
-// show shows what etcd holds of a pizza.
+// show prints the content of a pizza in etcd.
 func (s *stage) show(ctx context.Context, a act) error {
 	key := prefix + storyNS + "/" + a.stores
 	all, err := s.playground.Stored(ctx, s.playground.Hub().Name, key)
@@ -193,7 +193,7 @@ func (s *stage) show(ctx context.Context, a act) error {
 	return wanted(key, string(all[key]), a.wants)
 }
 
-// wanted returns an error unless the output has what it should have.
+// wanted returns an error unless the output contains the text.
 func wanted(of, out, text string) error {
 	if strings.Contains(out, text) {
 		return nil
@@ -201,7 +201,7 @@ func wanted(of, out, text string) error {
 	return fmt.Errorf("%s: want %q in what it prints, got:\n%s", of, text, out)
 }
 
-// await waits until there is no error.
+// await repeats a check until it returns no error.
 func await(ctx context.Context, is func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -9,25 +9,25 @@ const (
 // scene is a part of the story.
 type scene struct {
 	title string
-	// text is what there is to say before.
+	// text is printed before the acts.
 	text string
 	acts []act
 }
 
-// act is one thing that happens. Exactly one of its fields but wants and fails is set.
+// act is one event. Exactly one of its fields other than wants and fails is set.
 type act struct {
-	// types is a command that is shown, with what it prints.
+	// types is a command that is printed and run, followed by its output.
 	types string
-	// awaits is a command that is repeated, and not shown, until it prints wants.
+	// awaits is a command that is repeated, without being printed, until its output contains wants.
 	awaits string
-	// serves has the webhook begin to serve, and ends it if it does.
+	// serves starts the webhook, or stops it if it is running.
 	serves bool
-	// stores shows what etcd holds of a pizza.
+	// stores is the name of a pizza whose content in etcd is printed.
 	stores string
-	// says is what there is to say in between.
+	// says is a text between commands.
 	says string
 
-	// wants is what a command must print.
+	// wants is a text that the output must contain.
 	wants string
 	// fails is whether the command must fail.
 	fails bool
@@ -36,7 +36,7 @@ type act struct {
 // shown reports whether the reader sees the act.
 func (a act) shown() bool { return a.types != "" || a.stores != "" }
 
-// story is the chapter's, and goes on to its end.
+// story is that of the chapter, with a continuation up to the removal of the first version.
 var story = []scene{
 	{
 		title: "Two versions, and nothing that converts",

@@ -9,21 +9,20 @@ import (
 
 	"refract.dev/examples/pizza/v1alpha1"
 	"refract.dev/examples/pizza/v1beta1"
-	"refract.dev/webhook/admission"
+	"refract.dev/kit/webhook/admission"
 )
 
-// Recommended are the toppings of a pizza that has none, in their order, each once.
+// Recommended are the toppings for a pizza without toppings, in order, each once.
 var Recommended = [...]string{"tomato", "mozzarella", "salami"}
 
 // Toppings finds toppings by name.
 type Toppings interface {
-	// Get returns a topping; its namespace is empty. Its error is one that
-	// apierrors.IsNotFound knows if the restaurant does not have the topping, and
-	// [admission.Unavailable] if that is not known.
+	// Get returns a topping; the namespace is empty. If the restaurant does not have the topping, apierrors.IsNotFound
+	// accepts the error. If this is not known, the error is an [admission.Unavailable].
 	Get(ctx context.Context, namespace, name string) (*v1alpha1.Topping, error)
 }
 
-// Defaults are the rules that give a pizza without toppings the recommended ones.
+// Defaults returns the rules that give a pizza without toppings the recommended ones.
 func Defaults() []admission.Rule {
 	return []admission.Rule{
 		admission.Default(v1alpha1.GroupVersion.String(), "Pizza",
@@ -45,10 +44,9 @@ func Defaults() []admission.Rule {
 	}
 }
 
-// Validations are the rules that refuse a pizza with a topping that the restaurant does
-// not have. The refusal names the first of them. What was on a pizza before may stay on
-// it: or else nobody could label a pizza, or take a finalizer from it, once one of its
-// toppings is off the menu.
+// Validations returns the rules that reject a pizza with a topping that the restaurant does not have. The error names
+// the first such topping. Toppings that the pizza had before may stay. Otherwise users could not label a pizza, or
+// remove its finalizers, after one of its toppings is off the menu.
 func Validations(toppings Toppings) []admission.Rule {
 	return []admission.Rule{
 		admission.Validate(v1alpha1.GroupVersion.String(), "Pizza",
@@ -70,7 +68,7 @@ func Validations(toppings Toppings) []admission.Rule {
 	}
 }
 
-// names returns the name of each entry.
+// names returns the names of the toppings.
 func names(toppings []v1beta1.PizzaTopping) []string {
 	out := make([]string, len(toppings))
 	for i := range toppings {
@@ -79,7 +77,7 @@ func names(toppings []v1beta1.PizzaTopping) []string {
 	return out
 }
 
-// known returns an error unless the restaurant has all toppings but those before.
+// known returns an error unless the restaurant has all toppings except those in before.
 func known(ctx context.Context, toppings Toppings, all, before []string) error {
 	asked := make(map[string]bool, len(before))
 	for _, name := range before {

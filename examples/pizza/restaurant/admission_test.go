@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"refract.dev/examples/pizza/v1alpha1"
-	"refract.dev/webhook/admission"
+	"refract.dev/kit/webhook/admission"
 )
 
-// menu are the toppings of a restaurant; a nil one has not opened yet.
+// menu is the list of toppings of a restaurant. With a nil menu, the toppings are not known yet.
 type menu []string
 
 func (m menu) Get(_ context.Context, namespace, name string) (*v1alpha1.Topping, error) {
@@ -119,7 +119,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// canonical returns JSON with its members sorted and its numbers as they stand.
+// canonical returns JSON with sorted members and unchanged numbers.
 func canonical(t *testing.T, text []byte) string {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -170,7 +170,7 @@ func TestValidations(t *testing.T) {
 	}
 }
 
-// TestValidationUnavailable: nobody is refused because the restaurant has not opened.
+// TestValidationUnavailable verifies that no pizza is rejected while the toppings are not known.
 func TestValidationUnavailable(t *testing.T) {
 	w := ask(t, admission.Validating(Validations(menu(nil))...), pizza(alpha, `{"toppings":["a"]}`), nil)
 	if w.Code != http.StatusInternalServerError || !bytes.Contains(w.Body.Bytes(), []byte("informers not ready")) {

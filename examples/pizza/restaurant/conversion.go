@@ -5,22 +5,21 @@ import (
 	"fmt"
 	"slices"
 
-	"refract.dev/convert"
+	"refract.dev/conversion/convert"
 	"refract.dev/examples/pizza/v1alpha1"
 	"refract.dev/examples/pizza/v1beta1"
 )
 
-// MaxToppings is how many toppings a pizza has at most, each counted as often as it
-// is on it. The schemas of both versions say the same.
+// MaxToppings is the maximum number of toppings of a pizza; repeated toppings count each time. The schemas of both
+// versions have the same limit.
 const MaxToppings = 1000
 
-// few is up to how many different toppings are found faster by looking at all than
-// by hashing.
+// For at most few different toppings, a search is faster than a map.
 const few = 16
 
-// Resource says how pizzas are converted: v1alpha1 names a topping as often as it is
-// on the pizza, and v1beta1 says how often that is. Neither cares for the order, so
-// v1alpha1 [a, b, a] becomes v1beta1 2 × a, 1 × b and comes back as [a, a, b].
+// Resource returns the conversion of pizzas. v1alpha1 repeats the name of a topping, and v1beta1 has a quantity. The
+// order has no meaning in either version, so v1alpha1 [a, b, a] becomes v1beta1 2 × a, 1 × b and comes back as [a, a,
+// b].
 func Resource() convert.Resource {
 	return convert.Resource{
 		Group: v1beta1.GroupVersion.Group,
@@ -36,10 +35,10 @@ func Resource() convert.Resource {
 	}
 }
 
-// count returns each topping once, in the order in which they first appear.
+// count returns each topping once, in the order of first appearance.
 func count(names []string) ([]v1beta1.PizzaTopping, error) {
 	toppings := make([]v1beta1.PizzaTopping, 0, min(len(names), few))
-	var at map[string]int // Of the toppings, once they are not few.
+	var at map[string]int // Index in toppings; nil while there are few.
 	for _, name := range names {
 		i, ok := find(toppings, at, name)
 		if ok {
@@ -60,7 +59,7 @@ func count(names []string) ([]v1beta1.PizzaTopping, error) {
 	return toppings, nil
 }
 
-// find returns where a topping is among others, or where it will be.
+// find returns the index of a topping, or the index that it will get.
 func find(toppings []v1beta1.PizzaTopping, at map[string]int, name string) (int, bool) {
 	if at != nil {
 		i, ok := at[name]
@@ -77,9 +76,8 @@ func find(toppings []v1beta1.PizzaTopping, at map[string]int, name string) (int,
 	return len(toppings), false
 }
 
-// expand names each topping as often as it is on the pizza. It returns an error if
-// that is more than [MaxToppings] in all, or less than once, and allocates nothing
-// before it knows.
+// expand repeats the name of each topping by its quantity. It returns an error if there are more than [MaxToppings] in
+// total, or if a quantity is less than 1. It allocates nothing before these checks.
 func expand(toppings []v1beta1.PizzaTopping) ([]string, error) {
 	total, err := sum(toppings)
 	if err != nil {
@@ -94,7 +92,7 @@ func expand(toppings []v1beta1.PizzaTopping) ([]string, error) {
 	return names, nil
 }
 
-// sum returns how many toppings there are, at most [MaxToppings].
+// sum returns the total number of toppings, at most [MaxToppings].
 func sum(toppings []v1beta1.PizzaTopping) (int64, error) {
 	var total int64
 	for i := range toppings {
@@ -112,30 +110,30 @@ func sum(toppings []v1beta1.PizzaTopping) (int64, error) {
 	return total, nil
 }
 
-// quantity returns how often a topping is on the pizza.
+// quantity returns the quantity of a topping; 0 means 1.
 func quantity(t *v1beta1.PizzaTopping) int64 { return cmp.Or(t.Quantity, 1) }
 
-// at says which topping the error is about.
+// at adds the path of the topping to the error.
 func at(i int, err error) error { return convert.ErrorAt(fmt.Sprintf("[%d].quantity", i), err) }
 
-// sameNames reports whether the same toppings are named equally often.
+// sameNames reports whether both lists have the same toppings equally often.
 func sameNames(a, b []string) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	var rooms [2][few]string // So that few names need no memory.
+	var rooms [2][few]string // A few names need no allocation.
 	return slices.Equal(sorted(rooms[0][:0], a), sorted(rooms[1][:0], b))
 }
 
-// sorted appends names to room and sorts them.
+// sorted appends names to room and sorts the result.
 func sorted(room, names []string) []string {
 	room = append(room, names...)
 	slices.Sort(room)
 	return room
 }
 
-// sameToppings reports whether the same toppings are equally often on the pizza. A
-// quantity that no pizza has is the same as itself alone.
+// sameToppings reports whether both lists have the same toppings with the same total quantities. An invalid list equals
+// only itself.
 func sameToppings(a, b []v1beta1.PizzaTopping) bool {
 	if slices.Equal(a, b) {
 		return true

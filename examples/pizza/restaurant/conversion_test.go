@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/convert"
+	"refract.dev/conversion/convert"
 	"refract.dev/examples/pizza/v1alpha1"
 	"refract.dev/examples/pizza/v1beta1"
 )
@@ -29,7 +29,7 @@ func engine(tb testing.TB) *convert.Engine {
 	return e
 }
 
-// pizza returns the JSON of a pizza with a spec.
+// pizza returns the JSON of a pizza with this spec.
 func pizza(version, spec string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p","namespace":"n"},"spec":%s}`, version, spec)
 }
@@ -74,7 +74,7 @@ func TestConversion(t *testing.T) {
 	}
 }
 
-// TestConversionRefused: what cannot be converted is refused in words, at once.
+// TestConversionRefused verifies that an invalid pizza is rejected at once, with a reason.
 func TestConversionRefused(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -105,8 +105,7 @@ func TestConversionRefused(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: nothing is lost, and as the order does not matter nothing has to be
-// written down for that.
+// TestRoundTrip verifies that nothing is lost. Because the order has no meaning, no annotation is necessary for it.
 func TestRoundTrip(t *testing.T) {
 	many := make([]string, 0, 3*few)
 	for i := range 3 * few {
@@ -132,7 +131,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRoundTripOfMore: what only v1beta1 can say is kept while the pizza is v1alpha1.
+// TestRoundTripOfMore verifies that fields which only v1beta1 has are kept while the pizza is v1alpha1.
 func TestRoundTripOfMore(t *testing.T) {
 	e := engine(t)
 	first := pizza(beta, `{"toppings":[{"name":"a","quantity":2,"crispy":true},{"name":"b","quantity":1}]}`)
@@ -152,7 +151,7 @@ func TestRoundTripOfMore(t *testing.T) {
 	}
 }
 
-// toppingsOf returns the toppings of a v1alpha1 pizza in the order of their names.
+// toppingsOf returns the toppings of a v1alpha1 pizza, sorted by name.
 func toppingsOf(t *testing.T, object []byte) []string {
 	t.Helper()
 	p := &v1alpha1.Pizza{}
@@ -162,8 +161,8 @@ func toppingsOf(t *testing.T, object []byte) []string {
 	return slices.Sorted(slices.Values(p.Spec.Toppings))
 }
 
-// FuzzConversion: whatever toppings a pizza has, they are the same after both
-// conversions, and equivalence is what it says.
+// FuzzConversion verifies that any toppings are the same after a conversion in both directions, and that the functions
+// for equivalence agree.
 func FuzzConversion(f *testing.F) {
 	f.Add("a,b,a")
 	f.Add("")

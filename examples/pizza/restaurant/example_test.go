@@ -11,21 +11,21 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/convert"
-	"refract.dev/webhook"
-	"refract.dev/webhook/admission"
-	"refract.dev/webhook/conversion"
+	"refract.dev/conversion/convert"
+	"refract.dev/kit/webhook"
+	"refract.dev/kit/webhook/admission"
+	"refract.dev/kit/webhook/conversion"
 )
 
-// Widget is example.org/v1, of which v1alpha1 has the colors in one string.
+// Widget is example.org/v1. In v1alpha1, the colors are one string.
 type Widget struct {
 	Spec struct {
 		Colors []string `json:"colors,omitempty"`
 	} `json:"spec"`
 }
 
-// A webhook of one's own: what is converted, what is defaulted, what is refused, and
-// a server that sees to its certificates and to being trusted.
+// A webhook for your own types: rules for conversion, defaults and validation, and a server that manages its
+// certificates and the trust of the API server.
 //
 //nolint:testableexamples // It needs a cluster.
 func Example() {
@@ -68,7 +68,7 @@ func Example() {
 	must(manager.Start(ctrl.SetupSignalHandler()))
 }
 
-// TestExampleIsInREADME: the README shows the example as it is.
+// TestExampleIsInREADME verifies that the README shows the example unchanged.
 func TestExampleIsInREADME(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
 	must(err)

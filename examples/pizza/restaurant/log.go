@@ -7,12 +7,10 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// requests is the level of the log at which there is a line for each request: whoever
-// reads a list would have thousands of them.
+// requests is the log level for a line about each request. A list can cause thousands of requests.
 const requests = 4
 
-// logged returns a handler that says what it was asked, and what it answered, unless
-// nobody listens.
+// logged returns a handler that logs each request and its answer. It returns h itself if the log is disabled.
 func logged(h http.Handler, log logr.Logger) http.Handler {
 	if !log.Enabled() {
 		return h
@@ -27,7 +25,7 @@ func logged(h http.Handler, log logr.Logger) http.Handler {
 	return l
 }
 
-// limited is a handler that says how much it reads.
+// limited is a handler with a limit for the size of requests.
 type limited interface{ MaxBytes() int64 }
 
 type logging struct {
@@ -43,7 +41,7 @@ func (l *logging) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"code", answer.code, "bytes", answer.bytes, "took", time.Since(begun).String())
 }
 
-// answered counts what is answered.
+// answered records the code and the size of an answer.
 type answered struct {
 	http.ResponseWriter
 
@@ -51,7 +49,7 @@ type answered struct {
 	bytes int64
 }
 
-// WriteHeader keeps the code.
+// WriteHeader records the code.
 func (a *answered) WriteHeader(code int) {
 	a.code = code
 	a.ResponseWriter.WriteHeader(code)

@@ -10,8 +10,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// TestPatient: without toppings there is no admission for a while, and never no
-// conversion.
+// TestPatient verifies that missing toppings delay readiness only for a limited time, so that conversion is available
+// without them.
 func TestPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string

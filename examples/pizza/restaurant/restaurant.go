@@ -12,44 +12,42 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/convert"
+	"refract.dev/conversion/convert"
 	"refract.dev/examples/pizza/v1alpha1"
 	"refract.dev/examples/pizza/v1beta1"
-	"refract.dev/webhook"
-	"refract.dev/webhook/admission"
-	"refract.dev/webhook/conversion"
-	"refract.dev/webhook/lookup"
+	"refract.dev/kit/webhook"
+	"refract.dev/kit/webhook/admission"
+	"refract.dev/kit/webhook/conversion"
+	"refract.dev/kit/webhook/lookup"
 )
 
-// The paths of the endpoints. Each answers reviews of the versions v1 and v1beta1,
-// whatever its name says: that is the book's.
+// Paths of the endpoints. Each answers reviews of the versions v1 and v1beta1, although the path names only v1beta1:
+// the paths are those of the book.
 const (
 	ConvertPath  = "/convert/v1beta1/pizza"
 	AdmitPath    = "/admit/v1beta1/pizza"
 	ValidatePath = "/validate/v1beta1/pizza"
 )
 
-// Options say where the restaurant is.
+// Options has the connections of the restaurant.
 type Options struct {
-	// Config is the way to the API server with the toppings. Required.
+	// Config is the connection to the API server with the toppings. Required.
 	Config *rest.Config
-	// Server is what the endpoints are added to, which must not serve yet. Required.
+	// Server is the server that gets the endpoints. It must not serve yet. Required.
 	Server *webhook.Server
 	// Metrics, if set, counts the conversions.
 	Metrics prometheus.Registerer
-	// Log gets a line for each request at the level 4, and what keeps the toppings from
-	// being known.
+	// Log gets a line for each request at level 4, and the errors that prevent the toppings from being read.
 	Log logr.Logger
 }
 
-// Restaurant knows the toppings.
+// Restaurant reads the toppings.
 type Restaurant struct {
 	cache cache.Cache
 }
 
-// New adds the three endpoints to a server, which is not ready before the toppings
-// are known, or 10 seconds have passed. Without toppings pizzas are converted, but
-// neither taken nor refused: the failurePolicy decides.
+// New adds the three endpoints to a server. The server is not ready until the toppings are known or 10 seconds have
+// passed. Without toppings, pizzas are converted, but neither accepted nor rejected: the failurePolicy decides.
 func New(o Options) (*Restaurant, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, v1beta1.AddToScheme} {
@@ -82,5 +80,5 @@ func New(o Options) (*Restaurant, error) {
 	return &Restaurant{cache: toppings}, nil
 }
 
-// Start follows the toppings until ctx ends.
+// Start watches the toppings until ctx ends.
 func (r *Restaurant) Start(ctx context.Context) error { return r.cache.Start(ctx) }

@@ -1,6 +1,5 @@
-// Package v1alpha1 holds the kinds Pizza and Topping of the restaurant in the
-// version with which it opened: a pizza lists its toppings, and has one twice
-// that is named twice.
+// Package v1alpha1 has the kinds Pizza and Topping of the restaurant in the first version. A pizza lists the names of
+// its toppings, and a repeated name counts each time.
 //
 // +kubebuilder:object:generate=true
 // +groupName=restaurant.programming-kubernetes.info

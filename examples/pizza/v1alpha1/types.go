@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Pizza is a pizza that somebody wants.
+// Pizza is an ordered pizza.
 //
 // +kubebuilder:object:root=true
 type Pizza struct {
@@ -13,17 +13,16 @@ type Pizza struct {
 	Status PizzaStatus `json:"status,omitzero"`
 }
 
-// PizzaSpec says what is on a pizza.
+// PizzaSpec has the content of a pizza.
 type PizzaSpec struct {
-	// Toppings are names of Toppings. One that is named more than once is on the
-	// pizza as often. The order does not matter. Empty means what the restaurant
-	// recommends.
+	// Toppings are names of Toppings. A repeated name counts each time. The order has no meaning. If empty, the pizza
+	// gets the toppings that the restaurant recommends.
 	Toppings []string `json:"toppings,omitempty"`
 }
 
-// PizzaStatus is what the restaurant says of a pizza.
+// PizzaStatus has the restaurant's information about a pizza.
 type PizzaStatus struct {
-	// Cost is what the pizza costs, with all that is on it.
+	// Cost of the pizza, including its toppings.
 	Cost float64 `json:"cost,omitempty"`
 }
 
@@ -37,8 +36,7 @@ type PizzaList struct {
 	Items []Pizza `json:"items"`
 }
 
-// Topping is something that the restaurant can put on a pizza. It has no
-// namespace.
+// Topping is a topping that the restaurant offers. It is cluster-scoped.
 //
 // +kubebuilder:object:root=true
 type Topping struct {
@@ -48,9 +46,9 @@ type Topping struct {
 	Spec ToppingSpec `json:"spec"`
 }
 
-// ToppingSpec says what a topping is.
+// ToppingSpec has the properties of a topping.
 type ToppingSpec struct {
-	// Cost is what it costs to have it on a pizza once. 0 or more.
+	// Cost of the topping for each time that it is on a pizza. 0 or more.
 	Cost float64 `json:"cost"`
 }
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTopping: the book's type had no tag for the spec, so that its cost was always 0.
+// TestTopping verifies the JSON name of the spec. The type in the book has no tag for it, so its cost is always 0.
 func TestTopping(t *testing.T) {
 	var got Topping
 	if err := json.Unmarshal([]byte(`{"spec":{"cost":0.8}}`), &got); err != nil || got.Spec.Cost != 0.8 {
@@ -13,7 +13,7 @@ func TestTopping(t *testing.T) {
 	}
 }
 
-// TestPizza: nobody who encodes a pizza says what it does not have.
+// TestPizza verifies that an encoded pizza omits empty fields.
 func TestPizza(t *testing.T) {
 	got, err := json.Marshal(&Pizza{})
 	if err != nil || string(got) != `{"spec":{}}` {

@@ -1,5 +1,4 @@
-// Package v1beta1 holds the kind Pizza of the restaurant in the version in which
-// a topping says how often it is on the pizza.
+// Package v1beta1 has the kind Pizza of the restaurant in its second version, whose toppings have a quantity.
 //
 // +kubebuilder:object:generate=true
 // +groupName=restaurant.programming-kubernetes.info

@@ -2,7 +2,7 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Pizza is a pizza that somebody wants.
+// Pizza is an ordered pizza.
 //
 // +kubebuilder:object:root=true
 type Pizza struct {
@@ -13,26 +13,24 @@ type Pizza struct {
 	Status PizzaStatus `json:"status,omitzero"`
 }
 
-// PizzaSpec says what is on a pizza.
+// PizzaSpec has the content of a pizza.
 type PizzaSpec struct {
-	// Toppings are what is on the pizza. The order does not matter, and neither does
-	// it whether a topping stands in one entry or in several. Empty means what the
-	// restaurant recommends.
+	// Toppings of the pizza. The order has no meaning, and a topping may be split over several entries. If empty, the
+	// pizza gets the toppings that the restaurant recommends.
 	Toppings []PizzaTopping `json:"toppings,omitempty"`
 }
 
 // PizzaTopping is a topping of a pizza.
 type PizzaTopping struct {
-	// Name is that of a Topping.
+	// Name of a Topping.
 	Name string `json:"name"`
-	// Quantity is how often the topping is on the pizza: 1 to 1000. 0 is what is not
-	// said, and means 1.
+	// Quantity of the topping: 1 to 1000. 0 means that the quantity is not set, and counts as 1.
 	Quantity int64 `json:"quantity,omitempty"`
 }
 
-// PizzaStatus is what the restaurant says of a pizza.
+// PizzaStatus has the restaurant's information about a pizza.
 type PizzaStatus struct {
-	// Cost is what the pizza costs, with all that is on it.
+	// Cost of the pizza, including its toppings.
 	Cost float64 `json:"cost,omitempty"`
 }
 

@@ -1,4 +1,4 @@
-// Package junit writes results as JUnit XML, which CI systems show.
+// Package junit writes results as JUnit XML, which CI systems display.
 package junit
 
 import (
@@ -9,30 +9,29 @@ import (
 
 // Suite is a group of cases.
 type Suite struct {
-	// Name says what it tests, and File where that stands.
+	// Name describes the subject of the suite, and File is its source.
 	Name, File string
 	Cases      []Case
 }
 
 // Case is one test.
 type Case struct {
-	// Class is the group that CI systems show it in.
+	// Class is the group that CI systems show the case in.
 	Class, Name string
-	// File and Line are where it stands.
+	// File and Line are the position of the case.
 	File string
 	Line int
-	// Failure is nil if it passed.
+	// Failure is nil if the case passed.
 	Failure *Failure
 }
 
-// Failure says why a case failed.
+// Failure is the reason why a case failed.
 type Failure struct {
-	// Message is one line, Type the kind of failure, and Text all there is to say.
+	// Message is one line, Type the kind of failure, and Text the complete description.
 	Message, Type, Text string
 }
 
-// Source: https://github.com/testmoapp/junitxml. There are no times, so that the
-// same results are the same bytes.
+// Source: https://github.com/testmoapp/junitxml. Times are left out, so that equal results have equal bytes.
 type suitesXML struct {
 	XMLName  xml.Name   `xml:"testsuites"`
 	Name     string     `xml:"name,attr"`
@@ -63,7 +62,7 @@ type failureXML struct {
 	Text    string `xml:",chardata"`
 }
 
-// Write writes suites, which are the results of a command of this name.
+// Write writes the suites as the results of the command with this name.
 func Write(w io.Writer, name string, suites []Suite) error {
 	all := suitesXML{Name: name}
 	for _, s := range suites {

@@ -4,7 +4,7 @@ import (
 	"os"
 )
 
-// The results of a command: a case that passed, and one that did not.
+// ExampleWrite shows the results of a command with a passed and a failed case.
 func ExampleWrite() {
 	err := Write(os.Stdout, "refract test", []Suite{{Name: "shop", File: "shop.yaml", Cases: []Case{
 		{Class: "shop.yaml", Name: "web", File: "shop.yaml", Line: 3},

@@ -97,7 +97,7 @@ if (live) {
   const open = () => {
     events = new EventSource('/events');
     events.onmessage = told;
-    events.onerror = () => { document.getElementById('pulse').textContent = ' · what is shown may be old'; };
+    events.onerror = () => { document.getElementById('pulse').textContent = ' · may be out of date'; };
   };
   document.addEventListener('visibilitychange', () => {
     events?.close();

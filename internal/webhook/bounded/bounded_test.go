@@ -12,10 +12,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"refract.dev/webhook/admission"
+	"refract.dev/kit/webhook/admission"
 )
 
-// TestHandler: a server reads no more than that.
+// TestHandler: the handler tells the server the limit of 8 MiB.
 func TestHandler(t *testing.T) {
 	limited, ok := Handler(nil).(interface{ MaxBytes() int64 })
 	if !ok || limited.MaxBytes() != 8<<20 {
@@ -23,8 +23,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestRead: no more are read at a time than there are places, and nothing is read that is
-// too much.
+// TestRead: the number of concurrent reads is limited, and objects with too many values are not read.
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewReader(10)

@@ -1,6 +1,6 @@
-// Command keep keeps control planes for tests: see harness.Keep. It prints the variable
-// by which tests find them when they are ready, and ends them when its standard input
-// does, or when it is interrupted. Everything is in the folder that it is given.
+// Command keep keeps control planes for tests: see harness.Keep. When they are ready, it prints an environment variable
+// that lets tests find them. It stops them when its standard input ends, or on an interrupt. All files are in the
+// folder of its argument.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 }
 
 func keep(ctx context.Context, args []string) error {
-	ctrllog.SetLogger(logr.Discard()) // Clients have nothing to say.
+	ctrllog.SetLogger(logr.Discard()) // Logs of clients are not needed.
 	if len(args) != 1 {
 		return errors.New("want one argument, a folder")
 	}
@@ -46,7 +46,7 @@ func keep(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // Its end is all that matters.
+		_, _ = io.Copy(io.Discard, os.Stdin) // Only the end of the input matters.
 		cancel()
 	}()
 	found, stop, err := harness.Keep(ctx, args[0], assets, harness.Kept())

@@ -1,9 +1,9 @@
-// Package cluster is a Kubernetes cluster of one Node, for tests of what only a real one does: containerd runs its
-// containers, kube-proxy leads to its Services, and the kubelet asks whether they are well.
+// Package cluster is a Kubernetes cluster with one real Node, for tests of behavior that only a real Node has:
+// containerd runs its containers, kube-proxy routes to its Services, and the kubelet probes its pods.
 //
-// Nothing of it is shared with the machine but the kernel. [Enter] has the tests run in namespaces of their own, with
-// folders in memory where the parts of a node write, and a network that leads nowhere; whatever happens, the kernel takes
-// these away with the last process in them. Root is needed for that, and Linux.
+// It shares only the kernel with the machine. [Enter] runs the tests in namespaces of their own, with folders in memory
+// for the files of a node, and a network without a route to other networks. In any case, the kernel removes all of
+// these with the last process in them. This needs root and Linux.
 package cluster
 
 import (
@@ -28,30 +28,30 @@ import (
 	"refract.dev/test/harness"
 )
 
-// Name is that of the Node.
+// Name is the name of the Node.
 const Name = "node"
 
-// Topology is what the control planes have to be: two members that store objects, beside the hub.
+// Topology returns the control planes of the cluster: a hub, and two members that only store objects.
 func Topology() harness.Topology { return harness.Topology{Own: true, Members: 2, Address: Address} }
 
-// Cluster is a cluster whose pods really run.
+// Cluster is a cluster that really runs pods.
 type Cluster struct {
 	Env *harness.Env
 
-	bin string // The folder of the programs.
-	dir string // That of their configuration.
+	bin string // Folder of the programs.
+	dir string // Folder of their configuration.
 }
 
-// containerd is where it listens, as everywhere.
+// containerd is the path of the socket of containerd.
 const containerd = runDir + "/containerd/containerd.sock"
 
-// New returns what is to be a cluster, beside a control plane of [Topology].
+// New returns a cluster that is not started yet, for a control plane of [Topology].
 func New(env *harness.Env) (*Cluster, error) {
 	root, err := harness.Root()
 	return &Cluster{Env: env, bin: filepath.Join(root, "bin", "node"), dir: filepath.Join(env.Dir, "node")}, err
 }
 
-// Start starts what runs pods, and returns when the Node is ready and has the images.
+// Start starts the programs of the node, and returns when the Node is ready and has the images.
 func (c *Cluster) Start(ctx context.Context) error {
 	if err := c.configure(); err != nil {
 		return fmt.Errorf("configuring a node: %w", err)
@@ -76,26 +76,26 @@ func (c *Cluster) Start(ctx context.Context) error {
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// launch starts one of the programs of a node.
+// launch starts a program of the node.
 func (c *Cluster) launch(ctx context.Context, name string, ready func(context.Context) error, args ...string) error {
 	return c.Env.Playground.Launch(ctx, "hub", playground.Program{
 		Name: name, Path: filepath.Join(c.bin, name), Args: args, Env: []string{"PATH=" + c.bin + ":" + os.Getenv("PATH")}, Ready: ready,
 	})
 }
 
-// kubelet is its name as a component.
+// kubelet is the name of the kubelet as a component.
 const kubelet = "kubelet"
 
-// StartKubelet starts the kubelet, at first or after [Cluster.StopKubelet], and returns when it says that it is well.
+// StartKubelet starts the kubelet, also after [Cluster.StopKubelet], and returns when it is healthy.
 func (c *Cluster) StartKubelet(ctx context.Context) error {
 	return c.launch(ctx, kubelet, answers("http://127.0.0.1:10248/healthz"),
 		"--config="+c.path("kubelet.yaml"), "--kubeconfig="+c.path("kubelet.kubeconfig"), "--hostname-override="+Name, "--node-ip="+Address)
 }
 
-// StopKubelet ends the kubelet. The pods run on.
+// StopKubelet stops the kubelet. Pods continue to run.
 func (c *Cluster) StopKubelet() error { return c.Env.Playground.Halt("hub", kubelet) }
 
-// Ctr runs ctr of containerd in the namespace of Kubernetes, and returns what it prints.
+// Ctr runs containerd's ctr in the namespace of Kubernetes, and returns its output.
 func (c *Cluster) Ctr(ctx context.Context, args ...string) (string, error) {
 	args = append([]string{"--address", containerd, "--namespace", "k8s.io"}, args...)
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ctr"), args...) //nolint:gosec // They are the tests'.
@@ -108,7 +108,7 @@ func (c *Cluster) Ctr(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// answers returns what tells whether a URL answers with 200.
+// answers returns a function that returns nil if a URL answers with 200.
 func answers(url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -127,7 +127,7 @@ func answers(url string) func(context.Context) error {
 	}
 }
 
-// images gives the node the images of pods, and that of Refract under each name in [Images].
+// images imports the images of pods into the node, and the image of Refract with each name in [Images].
 func (c *Cluster) images(ctx context.Context) error {
 	for file, name := range map[string]string{"pod.tar": podImage, "pause.tar": sandboxImage} {
 		if err := writeImage(c.path(file), name, filepath.Join(c.bin, "pod")); err != nil {
@@ -153,13 +153,14 @@ func (c *Cluster) images(ctx context.Context) error {
 	return fmt.Errorf("the archive of make dist has no image of Refract among\n%s", all)
 }
 
-// Images are names of Refract's image on the node: the same content, which is another image to a Deployment.
+// Images returns the names of Refract's image on the node. They have the same content, but are different images for a
+// Deployment.
 func Images() []string { return []string{"refract.test/refract:old", "refract.test/refract:new"} }
 
-// PodImage is the image of test/node/pod, which says what it sees.
+// PodImage is the image of test/node/pod, which prints its environment and files.
 const PodImage = podImage
 
-// ready returns when pods can be scheduled to the Node.
+// ready waits until pods can be scheduled to the Node.
 func (c *Cluster) ready(ctx context.Context) error {
 	api, err := c.Env.Client("hub")
 	if err != nil {
@@ -179,8 +180,8 @@ func (c *Cluster) ready(ctx context.Context) error {
 	})
 }
 
-// Keep copies the logs of the control plane, of the node's programs and of the pods to bin/node/log, where those of the last
-// run are: all else goes with the node.
+// Keep copies the logs of the control plane, of the node's programs and of the pods to bin/node/log, which holds the
+// logs of the last run. All other files disappear with the node.
 func (c *Cluster) Keep() error {
 	to := filepath.Join(c.bin, "log")
 	audit, err := c.Env.View.AuditLog("hub")
@@ -190,7 +191,7 @@ func (c *Cluster) Keep() error {
 	return errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(filepath.Dir(audit))), os.CopyFS(filepath.Join(to, "pods"), os.DirFS("/var/log/pods")))
 }
 
-// configure writes what the programs read.
+// configure writes the configuration files of the programs.
 func (c *Cluster) configure() error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return err

@@ -1,9 +1,9 @@
 package cluster
 
-// configuration is that of a node's programs, by the name of the file. What is written in capitals is put in.
+// configuration has the configuration files of the node's programs, by file name. Words in capitals are replaced by values.
 var configuration = map[string]string{
-	// A filter of system calls takes a library of C: see controlplane/node/unfiltered. A scale of what is killed first
-	// when memory is short can only be lowered by who may do everything, and nothing of it is tested.
+	// A filter of system calls needs a C library: see controlplane/node/unfiltered. A container's OOM score can be
+	// lowered only by a fully privileged process, and no test depends on it.
 	"containerd.toml": `version = 3
 [plugins.'io.containerd.internal.v1.opt']
   path = 'RUN/containerd/opt'
@@ -28,7 +28,7 @@ var configuration = map[string]string{
   {"type": "portmap", "capabilities": {"portMappings": true}}
 ]}
 `,
-	"resolv.conf": "", // There is nobody to ask.
+	"resolv.conf": "", // The node has no DNS server.
 	"kubelet.yaml": `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://CONTAINERD

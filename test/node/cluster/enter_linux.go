@@ -18,21 +18,22 @@ import (
 	"refract.dev/test/harness"
 )
 
-// stageVariable says which of three processes this is: the first makes cgroups and waits, the second is what init is
-// to a machine, the third runs the tests. All three are the same program. When the second ends, the kernel ends every
-// process in its namespaces, and then takes mounts, interfaces and rules away: nothing has to be undone one by one.
+// stageVariable selects the stage of this process. All three stages are the same program: the first makes cgroups and
+// waits, the second is the init process of the namespaces, and the third runs the tests. When the second ends, the
+// kernel ends every process in its namespaces, and then removes mounts, interfaces and rules. So no explicit cleanup is
+// needed.
 const (
 	stageVariable = "REFRACT_NODE_STAGE"
 	groupVariable = "REFRACT_NODE_CGROUP"
 )
 
-// Enter has this process, the tests of a package, be on a machine of their own: with processes, mounts and a network that
-// are nobody else's, and cgroups under a name of their own. It returns there, and nowhere else. What is run in it ends
-// with it, also if it is killed. It ends the process with an error that says what the machine lacks.
+// Enter moves this process, the tests of a package, to an isolated environment: with its own processes, mounts, network
+// and cgroups. It returns only in the process there. All processes in it end together with it, also if it is killed. If
+// the machine lacks a requirement, Enter ends the process with an error that names it.
 func Enter() {
 	flag.Parse()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
-		return // They are not run.
+		return // No tests run.
 	}
 	var code int
 	var err error
@@ -53,8 +54,8 @@ func Enter() {
 	os.Exit(code) //nolint:forbidigo // Of a process that has no tests of its own.
 }
 
-// again starts this program once more as a stage, by a thread that lives until it has ended: or the kernel would take
-// its parent to be gone.
+// again starts this program as another stage. It locks the calling thread, because the kernel regards the thread as the
+// parent, and its end would kill the child.
 func again(stage string, flags uintptr, env ...string) (*exec.Cmd, error) {
 	runtime.LockOSThread()
 	exe, err := os.Executable()
@@ -68,7 +69,7 @@ func again(stage string, flags uintptr, env ...string) (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
-// outside waits for the tests and then removes what the kernel has not.
+// outside waits for the tests, and then removes the cgroups, which the kernel does not remove.
 func outside() (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("mounting, networks and cgroups take root: run make test-node as root")
@@ -78,7 +79,7 @@ func outside() (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, groups.remove()) }()
-	// They clean up when they are interrupted; whoever sends it to this process alone means them.
+	// The tests clean up on an interrupt. A signal to this process alone is passed on to them.
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
 	const own = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
@@ -89,20 +90,19 @@ func outside() (code int, err error) {
 	}
 	go func() {
 		for s := range told {
-			_ = cmd.Process.Signal(s) // It may have ended.
+			_ = cmd.Process.Signal(s) // The process may have ended.
 		}
 	}()
 	err = cmd.Wait()
 	fmt.Fprintf(os.Stderr, "The node was there for %.0f s and took at most %d MiB of memory, files in memory and caches among them.\n",
 		time.Since(began).Seconds(), groups.peak()>>20)
 	if ended, ok := errors.AsType[*exec.ExitError](err); ok {
-		return max(ended.ExitCode(), 1), nil // It has said why.
+		return max(ended.ExitCode(), 1), nil // The process has printed the reason.
 	}
 	return 0, err
 }
 
-// asInit prepares mounts and the network, starts the tests, and takes note of every process that ends, as those do that
-// have lost their parents.
+// asInit prepares mounts and the network, starts the tests, and reaps all processes that end, including orphans.
 func asInit() (code int, err error) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
@@ -139,11 +139,11 @@ func asInit() (code int, err error) {
 	}
 }
 
-// runDir is where the node keeps everything: in memory, and in the mounts of these processes alone.
+// runDir is the folder of all files of the node. It is in memory, and visible only to these processes.
 const runDir = "/run"
 
-// mount has these processes see themselves alone in /proc, and puts folders in memory where the parts of a node write
-// without asking: the kubelet to /var/lib/kubelet and /var/log, network plugins to /var/lib/cni.
+// mount hides other processes from /proc, and mounts folders in memory at the fixed paths of the node's programs: the
+// kubelet writes to /var/lib/kubelet and /var/log, network plugins write to /var/lib/cni.
 func mount() error {
 	root, err := harness.Root()
 	if err != nil {
@@ -174,13 +174,13 @@ func mount() error {
 	return nil
 }
 
-// tunables are what the kubelet sets for the whole machine, below /proc/sys, unless it is so already.
+// tunables are the values below /proc/sys that the kubelet would set for the whole machine if they were different.
 var tunables = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// hideTunables has the kubelet find what it wants, and the machine keep what it has.
+// hideTunables shows the kubelet these values, and leaves those of the machine unchanged.
 func hideTunables() error {
 	for name, value := range tunables {
 		shown := filepath.Join(runDir, "sys", name)

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// groups are the cgroups of a node: in each hierarchy one of its name, with everything in it.
+// groups are the cgroups of a node: one in each hierarchy, all with the same name.
 type groups struct {
 	name string
 	dirs []string
 }
 
-// own is the group in that of a node that has the tests and the programs of the node; the pods have others beside it.
+// own is the child cgroup for the tests and the programs of the node. The cgroups of pods are next to it.
 const own = "tests"
 
-// hierarchies returns where cgroups are mounted: one place with version 2, one for each controller with version 1.
+// hierarchies returns the mount points of cgroups: one with version 2, one for each controller with version 1.
 func hierarchies() ([]string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -41,7 +41,7 @@ func hierarchies() ([]string, error) {
 	return all, nil
 }
 
-// newGroups makes cgroups of this name.
+// newGroups makes cgroups with this name.
 func newGroups(name string) (*groups, error) {
 	all, err := hierarchies()
 	if err != nil {
@@ -66,11 +66,11 @@ func (g *groups) make(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	// With version 1 a group of processors takes no process before it is told which it has.
+	// With version 1, a cpuset accepts no process before it has processors and memory nodes.
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
 		if err != nil || strings.TrimSpace(string(text)) == "" {
-			continue // It is of another kind, or of version 2, where nothing means all.
+			continue // Another controller, or version 2, where an empty cpuset means all.
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), text, 0); err != nil {
 			return err
@@ -85,11 +85,11 @@ func (g *groups) make(dir string) error {
 	return os.MkdirAll(filepath.Join(dir, own), 0o755)
 }
 
-// passOn has a group of version 2 pass all of its controllers on to those in it, which have none otherwise.
+// passOn enables all controllers of a version 2 cgroup for its children, which have none by default.
 func passOn(dir string) error {
 	has, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // It is of version 1.
+		return nil // Version 1.
 	}
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func passOn(dir string) error {
 	return nil
 }
 
-// join has this process, and what it starts, belong to the groups of a node.
+// join moves this process and its future children to the cgroups of a node.
 func join(name string) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -124,7 +124,7 @@ func join(name string) error {
 	return nil
 }
 
-// peak returns how many bytes of memory all in the groups had at most at a time; 0 if the kernel has not counted.
+// peak returns the maximum memory use of the cgroups in bytes; 0 if the kernel has not measured it.
 func (g *groups) peak() int64 {
 	for _, dir := range g.dirs {
 		for _, file := range []string{"memory.max_usage_in_bytes", "memory.peak"} {
@@ -140,7 +140,7 @@ func (g *groups) peak() int64 {
 	return 0
 }
 
-// remove removes the groups, from which the last process goes a moment after it has ended.
+// remove removes the cgroups. It retries for a while, because a process leaves its cgroup a moment after its end.
 func (g *groups) remove() error {
 	const patience = 10 * time.Second
 	var errs []error
@@ -161,7 +161,7 @@ func (g *groups) remove() error {
 	return errors.Join(errs...)
 }
 
-// removeGroup removes a group and those in it, which is all that can be removed of one.
+// removeGroup removes a cgroup and its children. Only directories can be removed in a cgroup file system.
 func removeGroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,14 +11,13 @@ import (
 	"runtime"
 )
 
-// podImage is what containers of tests run, and sandboxImage what holds the namespaces of a pod; they are the same.
+// podImage is the image of test containers, sandboxImage that of the pause containers of pods. They have the same content.
 const (
 	podImage     = "refract.test/pod:1"
 	sandboxImage = "refract.test/pause:1"
 )
 
-// descriptor is how the parts of an image name each other:
-// https://github.com/opencontainers/image-spec/blob/v1.1.1/descriptor.md
+// descriptor is a reference between parts of an image: https://github.com/opencontainers/image-spec/blob/v1.1.1/descriptor.md
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -28,7 +27,7 @@ type descriptor struct {
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// writeImage writes an archive with an image that has nothing but a program, which is what it runs: an OCI layout.
+// writeImage writes an archive in OCI layout, with an image that contains and runs a single program.
 func writeImage(path, name, program string) error {
 	text, err := os.ReadFile(program)
 	if err != nil {

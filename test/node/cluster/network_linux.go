@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is that of the node, and of its API server, on a network that has nobody else.
+// Address is the address of the node and of its API server. No other machine is on its network.
 const Address = "10.99.0.1"
 
-// device is the interface with the address.
+// device is the name of the interface with the address.
 const device = "node"
 
-// connect makes a network that leads nowhere: the node's address on a bridge without any port. All of 10.0.0.0/8 is said to
-// be there, so that the kernel has a way for what goes to the address of a Service, until kube-proxy's rules send it on.
+// connect makes an isolated network: a bridge without ports that has the node's address. It routes all of 10.0.0.0/8 to
+// the bridge, so that the kernel has a route for packets to Services until kube-proxy's rules redirect them.
 func connect() error {
 	if err := addBridge(device); err != nil {
 		return fmt.Errorf("making a bridge, which the kernel has to know how to: %w", err)
@@ -40,11 +40,11 @@ func connect() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return fmt.Errorf("having the node forward what pods send: %w", err)
 	}
-	// kube-proxy would want rules for it.
+	// Without IPv6, kube-proxy needs no rules for it.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("doing without IPv6: %w", err)
 	}
-	// What goes from pod to pod through a Service has to come back through its rules.
+	// Packets between pods through a Service must pass the Service's rules on their way back.
 	if err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0); err != nil {
 		return fmt.Errorf("having rules apply to bridges, which takes the kernel's br_netfilter (modprobe br_netfilter): %w", err)
 	}
@@ -74,20 +74,20 @@ func up(socket int, name string) error {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, i)
 }
 
-// addBridge asks the kernel for one: https://www.rfc-editor.org/rfc/rfc3549 has the format of the message.
+// addBridge makes a bridge with a netlink message. The format is that of https://www.rfc-editor.org/rfc/rfc3549.
 func addBridge(name string) error {
 	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(socket) }()
-	body := slices.Concat(make([]byte, unix.SizeofIfInfomsg), // Nothing but what the attributes say.
+	body := slices.Concat(make([]byte, unix.SizeofIfInfomsg), // An empty header: the attributes have all values.
 		attribute(unix.IFLA_IFNAME, append([]byte(name), 0)),
 		attribute(unix.IFLA_LINKINFO, attribute(unix.IFLA_INFO_KIND, []byte("bridge"))))
 	message := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
 	message = binary.NativeEndian.AppendUint16(message, unix.RTM_NEWLINK)
 	message = binary.NativeEndian.AppendUint16(message, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	message = append(message, make([]byte, 8)...) // A number and a port, which the answer repeats.
+	message = append(message, make([]byte, 8)...) // A sequence number and a port, which the answer repeats.
 	if err := unix.Sendto(socket, append(message, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func addBridge(name string) error {
 	return nil
 }
 
-// attribute returns a value with its length and type before it, up to a border of four bytes.
+// attribute returns a netlink attribute: length, type and value, padded to a multiple of four bytes.
 func attribute(kind uint16, value []byte) []byte {
 	out := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
 	out = append(binary.NativeEndian.AppendUint16(out, kind), value...)

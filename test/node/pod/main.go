@@ -1,6 +1,6 @@
-// Command pod is what containers of the tests run. It has nothing but itself in its image.
+// Command pod is the program of the test containers. Its image contains no other file.
 //
-//	pod                 waits until it is told to end, as what holds the namespaces of a pod does
+//	pod                 waits for a signal to end, like a pause container
 //	pod report FILE...  prints its environment and files as JSON, and waits
 package main
 
@@ -13,10 +13,10 @@ import (
 	"syscall"
 )
 
-// report is what a container sees.
+// report is the view of a container.
 type report struct {
 	Env   map[string]string `json:"env"`
-	Files map[string]string `json:"files"` // Content by path; what is not there is left out.
+	Files map[string]string `json:"files"` // Content by path, without missing files.
 }
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	securePort        int
 	bindAddress       string
@@ -34,7 +34,7 @@ Secret, and has the API server trust it.
 Flags:
 `
 
-// parse returns nil options if args ask for help, which it then prints.
+// parse returns nil options if args request help, which it then prints.
 func parse(args []string, out io.Writer) (*options, error) {
 	o := &options{}
 	f := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
@@ -79,13 +79,13 @@ func (o *options) check(args []string) error {
 	return nil
 }
 
-// address returns HOST:PORT to listen on.
+// address returns the HOST:PORT to listen on.
 func (o *options) address() string {
 	return net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort))
 }
 
-// files returns the certificate that somebody else keeps, and its authority; all are
-// empty if there is none.
+// files returns the files of a certificate that the program does not issue itself, and of its authority; all are empty
+// if it issues its own.
 func (o *options) files() (cert, key, authority string) {
 	if o.certDir == "" {
 		return o.certFile, o.keyFile, ""
@@ -93,7 +93,7 @@ func (o *options) files() (cert, key, authority string) {
 	return filepath.Join(o.certDir, "tls.crt"), filepath.Join(o.certDir, "tls.key"), filepath.Join(o.certDir, "ca.crt")
 }
 
-// names returns what the webhook is reached under.
+// names returns the names under which clients reach the webhook.
 func (o *options) names() []string {
 	inside := o.service + "." + o.namespace + ".svc"
 	names := []string{inside, inside + ".cluster.local"}

@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// kubeconfig is of an API server that is not there.
+// kubeconfig returns the path of a kubeconfig for an API server that does not exist.
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -54,8 +54,8 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: 
 	return path
 }
 
-// TestNames: an API server asks for one of them, and since Go 1.15 no common name
-// will do.
+// TestNames verifies the names in the certificate. An API server verifies one of them, and Go accepts no common name
+// since 1.15.
 func TestNames(t *testing.T) {
 	cases := map[string]struct {
 		args []string

@@ -1,9 +1,8 @@
-// Pizza-crd-webhook is the webhook of the restaurant: it converts pizzas, gives them
-// toppings, and refuses those with toppings that the restaurant does not have. It
-// runs until it is told to stop, and then answers what it was asked before.
+// Pizza-crd-webhook is the webhook of the restaurant. It converts pizzas, gives them toppings, and rejects pizzas with
+// toppings that the restaurant does not have. It runs until it receives a signal, and then first answers the requests
+// in progress.
 //
-// It exits with 0 if it was told to stop, 1 if it cannot go on, 2 if it was started
-// with the wrong flags.
+// It exits with 0 after a signal, with 1 after an error, and with 2 if the flags are wrong.
 package main
 
 import (
@@ -23,14 +22,14 @@ func main() {
 	os.Exit(code) //nolint:forbidigo // This is a main.
 }
 
-// run is the program without its process.
+// run is the program, separated from its process.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	switch {
 	case err != nil:
 		fmt.Fprintf(stderr, "error: %v\nhint: see %s --help\n", err, args[0])
 		return 2
-	case o == nil: // It was asked for help.
+	case o == nil: // Help was requested.
 		return 0
 	}
 	if err := o.serve(ctx, stderr); err != nil {

@@ -24,12 +24,12 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"refract.dev/examples/pizza/restaurant"
-	"refract.dev/webhook"
+	"refract.dev/kit/webhook"
 )
 
 const (
-	// drain is how long the endpoints of a Service need to do without a replica that
-	// ends, and grace how long it may take after that to answer.
+	// drain is the time that the endpoints of a Service need to drop a replica that ends. grace is the additional time
+	// for the requests in progress.
 	drain = 5 * time.Second
 	grace = 30 * time.Second
 
@@ -37,12 +37,12 @@ const (
 	pizzas = "pizzas." + group
 )
 
-// part is what runs until its context ends.
+// part is a part of the program that runs until its context ends.
 type part interface {
 	Start(ctx context.Context) error
 }
 
-// serve serves until ctx ends. A part that ends before that ends all, with its error.
+// serve serves until ctx ends. If a part ends earlier, all parts end, and serve returns the error of that part.
 func (o *options) serve(ctx context.Context, stderr io.Writer) error {
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(o.verbosity), textlogger.Output(stderr)))
 	ctrllog.SetLogger(log)
@@ -76,7 +76,7 @@ func (o *options) serve(ctx context.Context, stderr io.Writer) error {
 	return nil
 }
 
-// config returns the way to the API server.
+// config returns the connection to the API server.
 func (o *options) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -84,11 +84,11 @@ func (o *options) config() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server (see --kubeconfig): %w", err)
 	}
-	cfg.QPS = -1 // Whoever looks toppings up limits himself.
+	cfg.QPS = -1 // The lookup of toppings has its own limit.
 	return cfg, nil
 }
 
-// parts returns the webhook, and the server that is one of them.
+// parts returns the parts of the webhook, and the server, which is one of them.
 func (o *options) parts(cfg *rest.Config, metrics prometheus.Registerer, log logr.Logger) ([]part, *webhook.Server, error) {
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
@@ -123,8 +123,8 @@ func (o *options) parts(cfg *rest.Config, metrics prometheus.Registerer, log log
 	return parts, server, nil
 }
 
-// certificates returns those in files, or our own, and whether the API server is to
-// be told to trust them.
+// certificates returns the certificates in files, or issued ones, and whether the API server is to be configured to
+// trust them.
 func (o *options) certificates(api client.WithWatch, log logr.Logger) (c webhook.Certificates, trusted bool, err error) {
 	if cert, key, authority := o.files(); cert != "" {
 		c, err = webhook.Files(cert, key, authority, log)
@@ -134,7 +134,7 @@ func (o *options) certificates(api client.WithWatch, log logr.Logger) (c webhook
 	return webhook.Issued(api, at, o.names(), webhook.IssuedOptions{Log: log}), true, nil
 }
 
-// health says how the webhook is, to whom there is no harm in knowing it.
+// health serves probes and metrics, which contain nothing confidential.
 type health struct {
 	address string
 	ready   func() error

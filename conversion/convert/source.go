@@ -1,0 +1,176 @@
+package convert
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"refract.dev/tree/raw"
+)
+
+// nodeState is the state of a node in the source. Offsets are relative to the text of the source.
+type nodeState struct {
+	present bool
+	kind    byte // The first byte of the value.
+	// key is the start of the key, start and end are the bounds of the value.
+	key, start, end int
+	// before is the end of the value of the previous member, next the start of the key of the next member; -1 without
+	// such a member.
+	before, next int
+	// last is the end of the last member of an object, or the offset after the opening brace of an empty object.
+	last, members int
+}
+
+// source is an object, or an element of a list or table, as read for a plan. It records the offsets of the values that
+// the plan names and decodes none of them. All other values are skipped once and copied later.
+type source struct {
+	plan  *plan
+	text  []byte // The document that offsets refer to.
+	nodes []nodeState
+	// partial means that the object has the applied fields of one manager. Nothing is kept for it.
+	partial bool
+	// trouble is a problem of the object that is valid JSON.
+	trouble error
+	keys    [][]byte // The keys of open objects that reject duplicate keys.
+}
+
+// read reads the next object or element. It continues after a problem, because the error message needs the name of the
+// object and the scanner has to be behind the object.
+func (o *source) read(s *raw.Scanner, p *plan) {
+	o.plan, o.text, o.trouble, o.keys = p, s.Document(), nil, o.keys[:0]
+	clear(o.nodes[:len(p.nodes)])
+	o.nodes[nodeRoot].present = true
+	o.readNode(s, nodeRoot)
+}
+
+// readNode reads the value of a node and, if it is an object, the nodes inside it.
+func (o *source) readNode(s *raw.Scanner, n int) {
+	p, f := o.plan, &o.nodes[n]
+	f.start, f.kind = s.Offset(), s.Next()
+	if len(p.nodes[n].children) == 0 || f.kind != '{' {
+		s.Value()
+		f.end = s.Position()
+		return
+	}
+	s.OpenObject()
+	f.last = s.Position()
+	// API servers decode the root and metadata into typed structs, where the last of two equal keys wins. So duplicate
+	// keys are errors there, even for keys without a node.
+	all := p.apiVersion != nil && (n == nodeRoot || n == nodeMetadata)
+	base := len(o.keys)
+	var seen map[string]struct{}
+	previous, before := -1, -1
+	for first := true; ; first = false {
+		key, start, ok := s.NextKey(first)
+		if !ok {
+			break
+		}
+		if previous >= 0 {
+			o.nodes[previous].next = start
+		}
+		if all {
+			seen = o.once(n, base, key, seen)
+		}
+		previous = p.child(n, key)
+		switch {
+		case previous < 0:
+			s.Value()
+		case o.nodes[previous].present:
+			o.fail(at(join(p.nodes[n].path, string(key)), errTwice))
+			s.Value()
+		default:
+			o.nodes[previous] = nodeState{present: true, key: start, before: before, next: -1}
+			o.readNode(s, previous)
+		}
+		if s.Err() != nil {
+			return
+		}
+		before = s.Position()
+		f.last = before
+		f.members++
+	}
+	f.end = s.Position()
+	o.keys = o.keys[:base]
+}
+
+var errTwice = errors.New("duplicate key")
+
+// once records a key of an object whose keys begin at base, and records a problem if the key is a duplicate. Seen has
+// the keys of an object with many keys. A few keys are compared faster than a map is allocated; a linear search in many
+// keys would take quadratic time.
+func (o *source) once(n, base int, key []byte, seen map[string]struct{}) map[string]struct{} {
+	const few = 32
+	known := o.keys[base:]
+	var twice bool
+	switch {
+	case seen != nil:
+		_, twice = seen[string(key)]
+		seen[string(key)] = struct{}{}
+	case len(known) < few:
+		twice = slices.ContainsFunc(known, func(k []byte) bool { return bytes.Equal(k, key) })
+	default:
+		seen = map[string]struct{}{}
+		for _, k := range known {
+			seen[string(k)] = struct{}{}
+		}
+		return o.once(n, base, key, seen)
+	}
+	if twice {
+		o.fail(at(join(o.plan.nodes[n].path, string(key)), errTwice))
+	}
+	o.keys = append(o.keys, key)
+	return seen
+}
+
+// fail records a problem, unless there is an earlier one.
+func (o *source) fail(err error) {
+	if o.trouble == nil {
+		o.trouble = err
+	}
+}
+
+// value returns the value at a node that is present. Its capacity is limited, since the document continues after the
+// value.
+func (o *source) value(n int) []byte {
+	f := &o.nodes[n]
+	return o.text[f.start:f.end:f.end]
+}
+
+// textAt returns the string at a node, or "".
+func (o *source) textAt(n int) string {
+	if f := &o.nodes[n]; !f.present || f.kind != '"' {
+		return ""
+	}
+	text, err := raw.String(o.value(n))
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// hasText reports whether the value at a node is a string that is not empty. Unlike textAt, it does not decode the
+// string, which would allocate memory for each object.
+func (o *source) hasText(n int) bool {
+	f := &o.nodes[n]
+	return f.present && f.kind == '"' && f.end-f.start > len(`""`)
+}
+
+// hasAny reports whether any of the nodes is present.
+func (o *source) hasAny(nodes []int) bool {
+	return slices.ContainsFunc(nodes, func(n int) bool { return o.nodes[n].present })
+}
+
+// hasAnyIn reports whether any of the nodes is present and below the outer node.
+func (o *source) hasAnyIn(nodes []int, outer int) bool {
+	return slices.ContainsFunc(nodes, func(n int) bool { return o.nodes[n].present && o.plan.isIn(n, outer) })
+}
+
+// release drops the references to the document, but keeps memory for the next object.
+func (o *source) release() {
+	o.text, o.trouble = nil, nil
+	const many = 1 << 10
+	if cap(o.keys) > many {
+		o.keys = nil
+	}
+	clear(o.keys[:cap(o.keys)])
+}

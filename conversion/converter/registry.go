@@ -1,0 +1,290 @@
+package converter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/conversion/convert"
+	"refract.dev/kit/webhook/conversion"
+)
+
+// Path is the path prefix of the conversion webhook. The name of the definition follows.
+const Path = "/convert/"
+
+const (
+	// patience is how long a review waits for a policy that this replica does not know yet. Another replica may have
+	// updated spec.conversion before the watch of this one delivered the policy.
+	patience = time.Second
+	// beginning is the factor for patience until all policies are loaded.
+	beginning = 10
+)
+
+// registry has the conversion programs of this replica. It depends only on policies, not on the current definitions:
+// the contents of status.served were compiled and verified once, and are the same in all replicas.
+type registry struct {
+	log      logr.Logger
+	comparer *comparer
+	keeper   *keeper
+	patience time.Duration
+
+	writing sync.Mutex // Held while an entry is built, so that readers, who need only mu, do not wait for a compilation.
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	alone   map[string]identity // By definition: the served spec that no other replica can compile either.
+	changed chan struct{}       // Closed and replaced after each change.
+	synced  bool
+}
+
+// entry has the program for the objects of one definition. It is immutable.
+type entry struct {
+	key         identity
+	policy      string
+	program     *program // With err: the last good program; nil if there was none.
+	handler     http.Handler
+	err         error     // Why the served spec does not compile in this replica.
+	asks        *question // With err: the probe that shows whether another replica can compile it.
+	comparisons []*comparison
+}
+
+// identity distinguishes a served spec from earlier ones.
+type identity struct {
+	uid        types.UID
+	generation int64
+	definition string
+}
+
+func newRegistry(log logr.Logger) *registry {
+	return &registry{
+		log: log, comparer: newComparer(log), keeper: newKeeper(log), patience: patience,
+		entries: map[string]*entry{}, alone: map[string]identity{}, changed: make(chan struct{}),
+	}
+}
+
+func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
+	return identity{uid: p.UID, generation: p.Status.Served.Generation, definition: string(p.Status.Served.Definition)}
+}
+
+// update replaces the entry of a definition according to its current policies. It returns the error of the compilation.
+func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolicy) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	before, _ := t.look(crd)
+	r := rolesOf(policies)
+	if r.serving == nil {
+		if !before.forgotten(policies) {
+			t.set(crd, nil)
+		}
+		return nil
+	}
+	t.keeper.know(r.serving)
+	now := t.compile(r.serving, before)
+	if now.program != nil {
+		now.comparisons = t.comparisonsOf(r.comparisons, now, before)
+	}
+	t.set(crd, now)
+	return now.err
+}
+
+// forgotten reports whether the policy of an entry still exists without status.served, because a user has emptied the
+// status. Until the policy is judged again, objects are converted by the last good program, as with a damaged status.
+func (e *entry) forgotten(policies []refractv1alpha1.ConversionPolicy) bool {
+	return e != nil && e.program != nil && slices.ContainsFunc(policies, func(p refractv1alpha1.ConversionPolicy) bool { return p.UID == e.key.uid })
+}
+
+// set stores an entry, or deletes it if e is nil, and wakes all waiting reviews.
+func (t *registry) set(crd string, e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.count()
+	if e == nil {
+		delete(t.entries, crd)
+		delete(t.alone, crd)
+	} else {
+		t.entries[crd] = e
+	}
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// compile returns the entry of a policy, or a copy of the previous entry if the served spec is the same. If the served
+// spec does not compile, for example because a user damaged the status, the last good program of the policy stays in
+// use.
+func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *entry {
+	key := identityOf(p)
+	if before != nil && before.key == key {
+		out := *before
+		return &out
+	}
+	e := &entry{key: key, policy: p.Name}
+	definition, _, err := unpack(p.Status.Served.Definition)
+	if err == nil {
+		e.program, _, err = compile(&p.Status.Served.Spec, definition)
+	}
+	if err != nil {
+		if before != nil && before.key.uid == key.uid {
+			e.program, e.handler = before.program, before.handler
+		}
+		e.asks = questionOf(&p.Status.Served.Spec, definition)
+		e.err = fmt.Errorf("ConversionPolicy %s, generation %d, which all replicas serve: this replica cannot compile it: %w. Do all replicas run the same "+
+			"version of Refract?", p.Name, key.generation, err)
+		t.log.Error(e.err, "Objects cannot be converted here", "crd", p.Spec.CRD, "policy", p.Name)
+		return e
+	}
+	e.handler = conversion.Handler(e.program.engine, conversion.Options{
+		Metrics: metrics.Registry, Log: t.log, Answered: t.keeper.of(p),
+	})
+	t.log.Info("Objects of a definition are converted by a policy now", "crd", p.Spec.CRD, "policy", p.Name, "generation", key.generation)
+	return e
+}
+
+// count updates the metrics. The caller holds mu.
+func (t *registry) count() {
+	var serving, broken, comparisons int
+	for _, e := range t.entries {
+		if e.err != nil {
+			broken++
+		} else {
+			serving++
+		}
+		comparisons += len(e.comparisons)
+	}
+	policiesHeld.WithLabelValues(stateServing).Set(float64(serving))
+	policiesHeld.WithLabelValues(stateBroken).Set(float64(broken))
+	policiesHeld.WithLabelValues(stateComparison).Set(float64(comparisons))
+}
+
+// sync marks all policies that existed at the start as loaded.
+func (t *registry) sync() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.synced = true
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// ready returns an error until all policies are loaded, and while another replica converts by a policy that this one
+// cannot compile. So a rollout of a new version of the program stops before it replaces an old version with this
+// ability. A policy that no replica can compile does not count, because conversion for all other definitions would
+// stop.
+func (t *registry) ready() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.synced {
+		return errors.New("not all conversion policies are known yet")
+	}
+	var errs []error
+	for crd, e := range t.entries {
+		if e.err != nil && t.alone[crd] != e.key {
+			errs = append(errs, e.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// get returns the entry of a definition. If it is missing, get waits for patience, and before that for the load of all
+// policies.
+func (t *registry) get(ctx context.Context, crd string) *entry {
+	if e, _ := t.look(crd); e != nil {
+		return e
+	}
+	if !t.known() {
+		t.await(ctx, crd)
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
+	defer cancel()
+	for {
+		e, changed := t.look(crd)
+		if e != nil {
+			return e
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// await waits until the entry of a definition exists or all policies are loaded, for at most beginning times patience.
+func (t *registry) await(ctx context.Context, crd string) {
+	ctx, cancel := context.WithTimeout(ctx, beginning*t.patience)
+	defer cancel()
+	for {
+		e, changed := t.look(crd)
+		if e != nil || t.known() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// known reports whether all policies that existed at the start are loaded.
+func (t *registry) known() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced
+}
+
+// look returns the current entry of a definition, and a channel that is closed after the next change.
+func (t *registry) look(crd string) (*entry, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[crd], t.changed
+}
+
+// MaxBytes returns the maximum size of a review in bytes.
+func (*registry) MaxBytes() int64 { return conversion.DefaultMaxBytes }
+
+// ServeHTTP answers one review.
+func (t *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	crd := strings.TrimPrefix(r.URL.Path, Path)
+	e := t.get(r.Context(), crd)
+	switch {
+	case e == nil && !t.known():
+		refused.WithLabelValues("unknown").Inc()
+		fail(w, r, "Refract has just started, and cannot read its ConversionPolicies yet: try again")
+	case e == nil:
+		refused.WithLabelValues("unknown").Inc()
+		fail(w, r, fmt.Sprintf("Refract has no usable ConversionPolicy for %s: kubectl get conversionpolicies shows whether there is one, and why it does "+
+			"not serve", crd))
+	case e.program == nil:
+		refused.WithLabelValues("broken").Inc()
+		fail(w, r, e.err.Error())
+	case len(e.comparisons) > 0:
+		t.comparer.serve(e, crd, w, r)
+	default:
+		e.handler.ServeHTTP(w, r)
+	}
+}
+
+// fail answers a review with the result Failure. The API server repeats the message to its client.
+func fail(w http.ResponseWriter, r *http.Request, message string) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, conversion.DefaultMaxBytes))
+	var answer *convert.Answer
+	if err == nil {
+		answer, err = convert.Refuse(body, errors.New(message))
+	}
+	if err != nil {
+		http.Error(w, "the request is not a ConversionReview", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = answer.WriteTo(w) // A client that has disconnected gets no answer.
+}

@@ -1,0 +1,196 @@
+// Package converter converts custom resources for an API server according to ConversionPolicies. It sets
+// spec.conversion of a definition when the conversion is known to be safe.
+//
+// A policy passes these steps, in this order:
+//
+//   - It is compiled against the schemas of the definition.
+//   - Laws are checked with generated objects.
+//   - The spec is written into status.served. From then on every replica converts objects by it.
+//   - A probe sends the requests of the API server to the same address.
+//   - Server-side apply writes spec.conversion of the definition, and no other field.
+//
+// A good spec is served until another one is good.
+package converter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/webhook"
+)
+
+// Options configure the conversion of objects.
+type Options struct {
+	// Server is the webhook server that the API server calls for conversions. The caller adds it to the manager.
+	// Required.
+	Server *webhook.Server
+	// Client reads live objects, not those of a cache. Required.
+	Client client.Client
+	// Log gets messages that an operator acts on.
+	Log logr.Logger
+	// Now returns the current time, and must agree among replicas; nil means the time of the machine.
+	Now func() time.Time
+}
+
+// Service converts objects.
+type Service struct{ registry *registry }
+
+// Ready returns an error until every policy is loaded, and while another replica converts by a policy that this one
+// cannot compile.
+func (s *Service) Ready() error { return s.registry.ready() }
+
+// concurrent is the number of workers of the reconciler. It exceeds the number of concurrent verifications, which take
+// seconds, so that a changed spec.conversion is corrected at once.
+const concurrent = verifying + 2
+
+// Setup adds all parts of conversion to the manager. The definition of ConversionPolicies must be served. Every replica
+// answers reviews; the leader of the manager does everything else.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
+	t := newRegistry(o.Log)
+	if o.Now != nil {
+		t.keeper.now = o.Now
+	}
+	o.Server.Handle(Path, t)
+	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
+	if err := follow(ctx, mgr, t, o.Server); err != nil {
+		return nil, fmt.Errorf("watching conversion policies: %w", err)
+	}
+	for _, run := range []everywhere{t.comparer.runnable(o.Client), t.keeper.runnable(o.Client)} {
+		if err := mgr.Add(run); err != nil {
+			return nil, err
+		}
+	}
+	k := &reconciler{
+		client: o.Client, policies: mgr.GetCache(), server: o.Server, registry: t, recorder: mgr.GetEventRecorder("refract"),
+		compiler: newCompiler(), verifier: newVerifier(), log: o.Log, probed: map[string]string{}, wrote: map[string]writing{},
+	}
+	if err := k.setup(mgr, o.Server.Changes()); err != nil {
+		return nil, fmt.Errorf("setting up the controller of conversion policies: %w", err)
+	}
+	return &Service{registry: t}, mgr.Add(o.Server.Keep(configuration()))
+}
+
+// follow keeps the registry of every replica up to date with the policies.
+func follow(ctx context.Context, mgr ctrl.Manager, t *registry, server addressed) error {
+	informer, err := mgr.GetCache().GetInformer(ctx, &refractv1alpha1.ConversionPolicy{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	taken := reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+		policies, err := policiesOf(ctx, mgr.GetCache(), req.Name)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		_ = t.update(req.Name, policies) // update logs the error, and a retry would not help.
+		return reconcile.Result{}, nil
+	})
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("conversion-table").
+		Watches(&refractv1alpha1.ConversionPolicy{}, handler.EnqueueRequestsFromMapFunc(definitionOf)).
+		WithLogConstructor(func(*reconcile.Request) logr.Logger { return t.log }).
+		WithOptions(controller.Options{NeedLeaderElection: new(false)}).
+		Complete(taken)
+	if err != nil {
+		return err
+	}
+	return mgr.Add(everywhere(func(ctx context.Context) error {
+		if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			return nil
+		}
+		if err := t.begin(ctx, mgr.GetCache()); err != nil && ctx.Err() == nil {
+			return err
+		}
+		t.watchOthers(ctx, server.ClientConfig)
+		return nil
+	}))
+}
+
+// begin loads all existing policies into the registry.
+func (t *registry) begin(ctx context.Context, c client.Reader) error {
+	all := &refractv1alpha1.ConversionPolicyList{}
+	if err := c.List(ctx, all); err != nil {
+		return fmt.Errorf("listing ConversionPolicies: %w", err)
+	}
+	by := map[string][]refractv1alpha1.ConversionPolicy{}
+	for i := range all.Items {
+		by[all.Items[i].Spec.CRD] = append(by[all.Items[i].Spec.CRD], all.Items[i])
+	}
+	for crd, policies := range by {
+		_ = t.update(crd, policies) // ready reports the error.
+	}
+	t.sync()
+	return nil
+}
+
+// definitionOf returns a request for the definition of a policy.
+func definitionOf(_ context.Context, o client.Object) []reconcile.Request {
+	p, ok := o.(*refractv1alpha1.ConversionPolicy)
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{requestFor(p.Spec.CRD)}
+}
+
+// setup registers the reconciler. The cache has only the metadata of definitions, which show when a definition has
+// changed.
+func (k *reconciler) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(definitionKind)
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("conversion").
+		Watches(&refractv1alpha1.ConversionPolicy{}, handler.EnqueueRequestsFromMapFunc(definitionOf)).
+		WatchesMetadata(crd, &handler.EnqueueRequestForObject{}, builder.OnlyMetadata).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			go k.retrust(ctx, trust, queue)
+			return nil
+		})).
+		WithLogConstructor(func(*reconcile.Request) logr.Logger { return k.log }).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		Complete(k)
+}
+
+// retrust enqueues every definition when the CA bundle of the server has changed.
+func (k *reconciler) retrust(ctx context.Context, trust <-chan struct{}, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-trust:
+		}
+		all := &refractv1alpha1.ConversionPolicyList{}
+		if err := k.policies.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+			if ctx.Err() == nil && !errors.As(err, new(*cache.ErrCacheNotStarted)) {
+				k.log.Error(err, "Cannot list conversion policies")
+			}
+			continue
+		}
+		for i := range all.Items {
+			queue.Add(requestFor(all.Items[i].Spec.CRD))
+		}
+	}
+}
+
+// everywhere is a Runnable that runs in every replica.
+type everywhere func(context.Context) error
+
+// Start runs the function until ctx ends.
+func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection returns false.
+func (everywhere) NeedLeaderElection() bool { return false }

@@ -1,0 +1,247 @@
+package converter
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/conversion/convert"
+	"refract.dev/internal/output"
+)
+
+const (
+	// mostUnconverted is the maximum number of objects in a status.
+	mostUnconverted = 20
+	// forgotten is the time without a read after which an object leaves the status.
+	forgotten = 24 * time.Hour
+	// renewed is the minimum time between two updates of the time of a read in a status.
+	renewed = time.Hour
+	// mostLacking is the maximum size of a message, in bytes.
+	mostLacking = 512
+)
+
+// keeper lists the objects that do not convert completely in the statuses of their policies. Every replica adds the
+// objects that it has seen.
+type keeper struct {
+	log  logr.Logger
+	logs flowcontrol.RateLimiter
+	now  func() time.Time
+
+	mu       sync.Mutex
+	policies map[types.UID]*unconverted
+}
+
+// unconverted has the objects of one policy.
+type unconverted struct {
+	name string
+
+	mu sync.Mutex
+	// named has the objects in the last known status, with the times of their last reads.
+	named map[unconvertedKey]metav1.Time
+	// seen has the objects that were read since the last write of the status. The value is nil for an object that was
+	// converted completely.
+	seen map[unconvertedKey]*refractv1alpha1.UnconvertedObject
+}
+
+// unconvertedKey identifies an object and the version that it does not convert to.
+type unconvertedKey struct{ namespace, name, to string }
+
+func keyOf(o *refractv1alpha1.UnconvertedObject) unconvertedKey {
+	return unconvertedKey{o.Namespace, o.Name, o.To}
+}
+
+func newKeeper(log logr.Logger) *keeper {
+	return &keeper{log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10), now: time.Now, policies: map[types.UID]*unconverted{}}
+}
+
+// policy returns the objects of a policy. It creates an empty entry for a new policy.
+func (k *keeper) policy(p *refractv1alpha1.ConversionPolicy) *unconverted {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	u := k.policies[p.UID]
+	if u == nil {
+		u = &unconverted{name: p.Name, seen: map[unconvertedKey]*refractv1alpha1.UnconvertedObject{}}
+		k.policies[p.UID] = u
+	}
+	return u
+}
+
+// know takes over the objects in the status of a policy.
+func (k *keeper) know(p *refractv1alpha1.ConversionPolicy) {
+	named := make(map[unconvertedKey]metav1.Time, len(p.Status.Unconverted))
+	for i := range p.Status.Unconverted {
+		named[keyOf(&p.Status.Unconverted[i])] = p.Status.Unconverted[i].Read
+	}
+	u := k.policy(p)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.named = named
+}
+
+// of returns the function that receives each answer of the engine of a policy.
+func (k *keeper) of(p *refractv1alpha1.ConversionPolicy) func(*convert.Answer) {
+	u := k.policy(p)
+	return func(a *convert.Answer) { u.answered(a, k.now()) }
+}
+
+// answered records the objects in an answer that were not converted completely, and the known objects that were.
+func (u *unconverted) answered(a *convert.Answer, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	kept, count := a.Unconverted()
+	if a.Err() != nil || count == 0 && len(u.named) == 0 && len(u.seen) == 0 {
+		return
+	}
+	lacking := map[int]bool{}
+	for _, o := range kept {
+		lacking[o.Index] = true
+		_, from, _ := strings.Cut(o.From, "/")
+		_, to, _ := strings.Cut(o.To, "/")
+		is := &refractv1alpha1.UnconvertedObject{
+			Namespace: o.Namespace, Name: o.Name, From: from, To: to,
+			Message: output.Cut(o.Err.Error(), mostLacking), Read: metav1.NewTime(now).Rfc3339Copy(),
+		}
+		key := keyOf(is)
+		if _, known := u.seen[key]; known || len(u.seen) < 2*mostUnconverted {
+			u.seen[key] = is
+		}
+	}
+	for i := 0; ; i++ {
+		namespace, name, ok := a.Name(i)
+		if !ok {
+			return
+		}
+		key := unconvertedKey{namespace, name, a.To()}
+		if _, named := u.named[key]; (named || u.seen[key] != nil) && !lacking[i] {
+			u.seen[key] = nil
+		}
+	}
+}
+
+// runnable returns the function that writes the seen objects into the statuses of policies until ctx ends. Every
+// replica runs it.
+func (k *keeper) runnable(to client.Client) everywhere {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(flushed)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				k.flush(ctx, to)
+			}
+		}
+	}
+}
+
+// flush writes the seen objects into the statuses. After an error it keeps them for the next attempt.
+func (k *keeper) flush(ctx context.Context, to client.Client) {
+	k.mu.Lock()
+	all := maps.Clone(k.policies)
+	k.mu.Unlock()
+	for uid, u := range all {
+		if !u.due(k.now()) {
+			continue
+		}
+		gone, err := u.flush(ctx, to, uid, k.now())
+		if gone {
+			k.mu.Lock()
+			delete(k.policies, uid)
+			k.mu.Unlock()
+			continue
+		}
+		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil && k.logs.TryAccept() {
+			k.log.Error(err, "Cannot report the objects that cannot be converted", "policy", u.name)
+		}
+	}
+}
+
+// due reports whether the status needs a write: objects were seen, or a named one is too old.
+func (u *unconverted) due(now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, read := range u.named {
+		if now.Sub(read.Time) > forgotten {
+			return true
+		}
+	}
+	return len(u.seen) > 0
+}
+
+// flush merges the seen objects into the status, and reports whether the policy was deleted.
+func (u *unconverted) flush(ctx context.Context, to client.Client, uid types.UID, now time.Time) (gone bool, err error) {
+	p := &refractv1alpha1.ConversionPolicy{}
+	if err := to.Get(ctx, types.NamespacedName{Name: u.name}, p); err != nil {
+		return apierrors.IsNotFound(err), err
+	}
+	if p.UID != uid {
+		return true, nil
+	}
+	old := p.DeepCopy()
+	u.mu.Lock()
+	seen := u.seen
+	u.seen = map[unconvertedKey]*refractv1alpha1.UnconvertedObject{}
+	u.mu.Unlock()
+	p.Status.Unconverted = withSeen(p.Status.Unconverted, seen, now)
+	if equality.Semantic.DeepEqual(old.Status.Unconverted, p.Status.Unconverted) {
+		return false, nil
+	}
+	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+	if err := to.Status().Patch(ctx, p, patch, client.FieldOwner(FieldManager)); err != nil {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		for key, o := range seen {
+			if _, again := u.seen[key]; !again {
+				u.seen[key] = o
+			}
+		}
+		return false, err
+	}
+	return false, nil
+}
+
+// withSeen returns the new list of objects of a status: first the listed objects, without those that were converted or
+// are too old, then new objects in the order of namespace, name and version. It has at most mostUnconverted objects.
+func withSeen(
+	was []refractv1alpha1.UnconvertedObject, seen map[unconvertedKey]*refractv1alpha1.UnconvertedObject, now time.Time,
+) []refractv1alpha1.UnconvertedObject {
+	var out []refractv1alpha1.UnconvertedObject
+	named := map[unconvertedKey]bool{}
+	for i := range was {
+		o := was[i]
+		is, read := seen[keyOf(&o)]
+		switch {
+		case read && is == nil, !read && now.Sub(o.Read.Time) > forgotten:
+			continue
+		case read && (is.Message != o.Message || is.Read.Sub(o.Read.Time) > renewed):
+			o = *is
+		}
+		named[keyOf(&o)] = true
+		out = append(out, o)
+	}
+	var more []refractv1alpha1.UnconvertedObject
+	for key, o := range seen {
+		if o != nil && !named[key] {
+			more = append(more, *o)
+		}
+	}
+	slices.SortFunc(more, func(a, b refractv1alpha1.UnconvertedObject) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.To, b.To))
+	})
+	out = append(out, more...)
+	return out[:min(len(out), mostUnconverted)]
+}

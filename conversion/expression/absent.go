@@ -1,0 +1,160 @@
+package expression
+
+import (
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+)
+
+// The whole result may be absent: null, or an optional without a value. The functions below find the parts of an
+// expression that may be its whole result.
+
+// outcomes returns the subexpressions that may be the result of an expression, if its kind determines them: one of them
+// is the result. It returns nil for other kinds.
+func outcomes(e ast.Expr) []ast.Expr {
+	switch e.Kind() {
+	case ast.ComprehensionKind:
+		if binds(e.AsComprehension()) {
+			return []ast.Expr{e.AsComprehension().Result()}
+		}
+	case ast.CallKind:
+		args := arguments(e)
+		switch function := e.AsCall().FunctionName(); {
+		case function == operators.Conditional && len(args) == 3:
+			return args[1:]
+		case function == "dyn" && len(args) == 1:
+			return args
+		}
+	default:
+	}
+	return nil
+}
+
+// binds reports whether a comprehension is the expansion of cel.bind or sortBy.
+func binds(c ast.ComprehensionExpr) bool {
+	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
+}
+
+// loosen replaces each null and each optional.none() that may be the whole result by dyn(null) and
+// dyn(optional.none()). Otherwise both branches of a conditional need the same type, and null has no type in common
+// with numbers, texts and lists.
+//
+// It also replaces each key k of an object that is not a literal by dyn(k). Otherwise a type that contains another type
+// twice, in its keys and its values, doubles the work of the type checker.
+func loosen(a *ast.AST) {
+	l := &loosener{ast: a, id: ast.MaxID(a), factory: ast.NewExprFactory()}
+	l.expression(a.Expr())
+	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.MapKind {
+			return
+		}
+		for _, entry := range e.AsMap().Entries() {
+			if key := entry.AsMapEntry().Key(); key.Kind() != ast.LiteralKind {
+				l.dynamic(key)
+			}
+		}
+	}))
+}
+
+type loosener struct {
+	ast     *ast.AST
+	id      int64 // The last ID in use.
+	factory ast.ExprFactory
+}
+
+// dynamic replaces e by dyn(e).
+func (l *loosener) dynamic(e ast.Expr) {
+	l.id++
+	inside := l.factory.NewUnspecifiedExpr(l.id)
+	inside.SetKindCase(e)
+	if at, ok := l.ast.SourceInfo().GetOffsetRange(e.ID()); ok {
+		l.ast.SourceInfo().SetOffsetRange(l.id, at)
+	}
+	e.SetKindCase(l.factory.NewCall(e.ID(), "dyn", inside)) // The call keeps the ID of e.
+}
+
+func (l *loosener) expression(e ast.Expr) {
+	if absent(e) {
+		if e.Kind() == ast.CallKind && !e.AsCall().IsMemberFunction() {
+			return // A macro has created it together with the other branch.
+		}
+		l.dynamic(e)
+		return
+	}
+	below := outcomes(e)
+	if args := callOf(e, "orValue", 2); args != nil {
+		below = args[1:]
+	}
+	for _, b := range below {
+		l.expression(b)
+	}
+}
+
+// absent reports whether an expression is written as null or optional.none().
+func absent(e ast.Expr) bool {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		return e.AsLiteral() == types.NullValue
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() == "optional.none" { // In a macro, or after type checking.
+			return true
+		}
+		return call.FunctionName() == "none" && len(call.Args()) == 0 && call.IsMemberFunction() &&
+			call.Target().Kind() == ast.IdentKind && call.Target().AsIdent() == "optional"
+	default:
+		return false
+	}
+}
+
+// whole checks an expression that may be the whole result against a schema.
+func (c *checker) whole(e ast.Expr, out *schema.Structural) {
+	if absent(e) {
+		return
+	}
+	if below := outcomes(e); below != nil {
+		for _, b := range below {
+			c.whole(b, out)
+		}
+		return
+	}
+	if args := callOf(e, "optional.of", 1); args != nil {
+		c.whole(args[0], out)
+		return
+	}
+	if args := callOf(e, "orValue", 2); args != nil {
+		c.whole(args[0], out)
+		c.whole(args[1], out)
+		return
+	}
+	if args := callOf(e, "or", 2); args != nil {
+		c.whole(args[0], out)
+		c.whole(args[1], out)
+		return
+	}
+	t := c.ast.GetType(e.ID())
+	if !optional(t) {
+		c.result(e, out)
+		return
+	}
+	for optional(t) {
+		t = t.Parameters()[0]
+	}
+	c.fits(e, t, out)
+}
+
+// present returns the value of an optional, null for an optional without a value. It returns other values unchanged.
+func present(v ref.Val) ref.Val {
+	for {
+		o, ok := v.(*types.Optional)
+		switch {
+		case !ok:
+			return v
+		case !o.HasValue():
+			return types.NullValue
+		}
+		v = o.GetValue()
+	}
+}

@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/conversion/convert"
+)
+
+// parents returns the objects around the values of a scope that are created and removed with their values. These are
+// the objects that the other side does not have, and the required objects of both sides that values move into or out
+// of. Without these declarations, the engine cannot distinguish them from objects that existed before.
+func (s *spoke) parents(c *scope) []convert.Conversion {
+	p := parenting{claims: c.claims, filled: [2]map[string]bool{{}, {}}, required: [2]map[string]bool{{}, {}}}
+	p.requires = func(sd side, at place) bool {
+		if c.at[sd].steps != nil {
+			at = c.at[sd].elements().join(at)
+		}
+		return s.requiredAt(sd, at)
+	}
+	for sd := range p.schemas {
+		p.schemas[sd] = s.within(c, side(sd))
+	}
+	for _, e := range c.entries {
+		for sd := range e.in {
+			p.add(side(sd), e.in)
+		}
+	}
+	for _, inner := range c.inner {
+		for sd := range inner.in {
+			p.add(side(sd), inner.in)
+		}
+	}
+	for sd, filled := range p.filled {
+		for _, text := range slices.Sorted(maps.Keys(filled)) {
+			if !filled[text] {
+				s.unfilled(c, side(sd), text)
+			}
+		}
+	}
+	return p.all
+}
+
+// unfilled checks a parent that gets no value from the other side.
+func (s *spoke) unfilled(c *scope, sd side, text string) {
+	at, err := parsePlace(text)
+	if err == nil && c.at[sd].steps != nil {
+		at = c.at[sd].elements().join(at)
+	}
+	if err == nil && s.requiredAt(sd, at) {
+		s.errorf(s.path, ruleRequired,
+			"%s requires %s, and %s has no values for its content: name the whole, {%s: %s, %s: {default: ...}}",
+			s.versions[sd], at, s.versions[sd.other()], sd.name(), quotedPlace(at), sideWord(sd))
+	}
+}
+
+// parenting collects the parents of a scope.
+type parenting struct {
+	schemas [2]*schema.Structural
+	claims  [2]*claim
+	// filled has the parents, each with whether a value of the other side moves into it.
+	filled [2]map[string]bool
+	// requires reports whether a side requires the value at a place of the scope. required has the required objects of
+	// both sides that were already added.
+	requires func(sd side, at place) bool
+	required [2]map[string]bool
+	all      []convert.Conversion
+}
+
+// add adds the parents of a value on one side. On the other side, the value has another place or does not exist.
+func (p *parenting) add(sd side, in [2]place) {
+	own := in[sd]
+	at, named := p.schemas[sd.other()], p.claims[sd.other()]
+	depth := len(own.steps)
+	if own.group == nil {
+		depth--
+	}
+	for i := range depth {
+		if at != nil {
+			at, named = fieldOf(at, own.steps[i].key), named.key(own.steps[i].key)
+		}
+		if named.exact() {
+			at = nil // The other side has another value there.
+		}
+		parent := place{steps: own.steps[:i+1]}
+		if at == nil {
+			p.put(sd, parent, in[sd.other()].steps != nil || in[sd.other()].group != nil)
+		} else {
+			p.remains(sd.other(), parent)
+		}
+	}
+}
+
+// remains adds an object that both sides have, if one of them requires it regardless of the values that move out of it.
+func (p *parenting) remains(sd side, at place) {
+	text := at.String()
+	if p.required[sd][text] || !p.requires(sd, at) {
+		return
+	}
+	p.required[sd][text] = true
+	if sd == onHub {
+		p.all = append(p.all, convert.HubRequires(text))
+	} else {
+		p.all = append(p.all, convert.SpokeRequires(text))
+	}
+}
+
+// put adds a parent that one side has alone. Filled means that a value of the other side moves into it. A parent that
+// is never filled cannot be created.
+func (p *parenting) put(sd side, at place, filled bool) {
+	text := at.String()
+	before, there := p.filled[sd][text]
+	p.filled[sd][text] = before || filled
+	switch {
+	case there:
+	case sd == onHub:
+		p.all = append(p.all, convert.HubParent(text))
+	default:
+		p.all = append(p.all, convert.SpokeParent(text))
+	}
+}

@@ -1,0 +1,243 @@
+package generate
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"refract.dev/conversion/structural"
+	"refract.dev/tree"
+)
+
+// Edit is one change of an object.
+type Edit struct {
+	// Path is the path of the value: names (string) of members and indexes (int) of elements. The index after the last
+	// element appends.
+	Path []any
+	// Value is the new value, unless Removed is set.
+	Value   any
+	Removed bool
+}
+
+// Apply returns a copy of obj with the edits applied in order, and reports whether all of them were possible: a removed
+// value and the parent of a set value must exist. The copy shares unchanged values with obj.
+func Apply(obj map[string]any, edits []Edit) (map[string]any, bool) {
+	for _, e := range edits {
+		value := e.Value
+		if e.Removed {
+			value = removed
+		} else {
+			value = runtime.DeepCopyJSONValue(value)
+		}
+		if !fits(obj, e.Path, e.Removed) {
+			return nil, false
+		}
+		obj, _ = set(obj, e.Path, value).(map[string]any)
+	}
+	return maps.Clone(obj), true
+}
+
+// set is with, extended by appending to lists.
+func set(parent any, place []any, value any) any {
+	list, ok := parent.([]any)
+	if i, _ := place[0].(int); ok && i == len(list) {
+		return append(slices.Clone(list), value)
+	}
+	if len(place) == 1 {
+		return with(parent, place, value)
+	}
+	switch tree := parent.(type) {
+	case map[string]any:
+		key, _ := place[0].(string)
+		return with(tree, place[:1], set(tree[key], place[1:], value))
+	case []any:
+		i, _ := place[0].(int)
+		return with(tree, place[:1], set(tree[i], place[1:], value))
+	default:
+		return parent
+	}
+}
+
+// fits reports whether a path can be set or removed in a tree.
+func fits(parent any, place []any, remove bool) bool {
+	if len(place) == 0 {
+		return false
+	}
+	last := len(place) == 1
+	switch parent := parent.(type) {
+	case map[string]any:
+		key, ok := place[0].(string)
+		value, there := parent[key]
+		return ok && (last && (there || !remove) || !last && there && fits(value, place[1:], remove))
+	case []any:
+		i, ok := place[0].(int)
+		if !ok || i < 0 || i > len(parent) || i == len(parent) && (!last || remove) {
+			return false
+		}
+		return last || fits(parent[i], place[1:], remove)
+	default:
+		return false
+	}
+}
+
+// Edits returns from one to most changes of an object as users make them: a value is set, added or removed, an element
+// is added or removed. Metadata, apiVersion and kind stay. The changes should be valid; the caller has to call
+// Validate. New values have the usual size, even if the schema allows larger ones. nil means that the schema has
+// nothing to edit.
+func Edits(src Source, version *structural.Version, obj map[string]any, most int) []Edit {
+	v := &values{choices: choices{src}, options: ObjectOptions{Valid: true, Room: -1}, depth: 2}
+	var out []Edit
+	for range v.between(1, most) {
+		from, ok := Apply(obj, out)
+		if !ok {
+			break
+		}
+		root := *version.Structural()
+		root.XEmbeddedResource = true // apiVersion, kind and metadata are not edited.
+		if e, ok := v.edit(spots(nil, nil, &root, from)); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// spot is a place that can be edited.
+type spot struct {
+	path     []any
+	schema   *schema.Structural
+	required bool
+	there    bool
+	value    any
+}
+
+// edit returns a change of one of several places.
+func (v *values) edit(at []spot) (Edit, bool) {
+	for range 5 {
+		if len(at) == 0 {
+			return Edit{}, false
+		}
+		s := pick(v.choices, at...)
+		if s.there && !s.required && v.chance(30) {
+			return Edit{Path: s.path, Removed: true}, true
+		}
+		if value := v.value(s.schema); !s.there || !tree.Equal(value, s.value) {
+			return Edit{Path: s.path, Value: value}, true
+		}
+	}
+	return Edit{}, false
+}
+
+// spots appends the places inside a value.
+func spots(out []spot, path []any, s *schema.Structural, value any) []spot {
+	if s == nil {
+		return out
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		return memberSpots(out, path, s, value)
+	case []any:
+		if s.Items == nil {
+			return out
+		}
+		for i, element := range value {
+			at := append(slices.Clone(path), i)
+			out = append(out, spot{path: at, schema: s.Items, there: true, value: element})
+			out = spots(out, at, s.Items, element)
+		}
+		out = append(out, spot{path: append(slices.Clone(path), len(value)), schema: s.Items})
+	}
+	return out
+}
+
+func memberSpots(out []spot, path []any, s *schema.Structural, value map[string]any) []spot {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if s.XEmbeddedResource && everywhere(name) {
+			continue
+		}
+		property := s.Properties[name]
+		member, there := value[name]
+		at := append(slices.Clone(path), name)
+		required := s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, name)
+		out = append(out, spot{path: at, schema: &property, required: required, there: there, value: member})
+		if there {
+			out = spots(out, at, &property, member)
+		}
+	}
+	if s.AdditionalProperties == nil || s.AdditionalProperties.Structural == nil {
+		return out
+	}
+	for _, name := range slices.Sorted(maps.Keys(value)) {
+		at := append(slices.Clone(path), name)
+		out = append(out, spot{path: at, schema: s.AdditionalProperties.Structural, there: true, value: value[name]})
+		out = spots(out, at, s.AdditionalProperties.Structural, value[name])
+	}
+	if _, there := value["new"]; !there {
+		out = append(out, spot{path: append(slices.Clone(path), "new"), schema: s.AdditionalProperties.Structural})
+	}
+	return out
+}
+
+// Parts returns removals that leave a part of an object as one of several managers of server-side apply may have
+// applied it. It removes members of objects, entries of tables, and elements of sets and of lists with keys, but
+// neither the keys nor anything inside atomic values. It also removes required fields. It does not remove apiVersion,
+// kind and metadata.
+func Parts(src Source, version *structural.Version, obj map[string]any) []Edit {
+	p := &parts{choices: choices{src}}
+	p.percent = pick(p.choices, 10, 30, 60)
+	root := *version.Structural()
+	root.XEmbeddedResource = true
+	p.members(nil, &root, obj, nil)
+	return p.out
+}
+
+// parts collects the removals. It starts at the end of each list, so that the indexes stay correct.
+type parts struct {
+	choices
+
+	percent int
+	out     []Edit
+}
+
+func (p *parts) value(path []any, s *schema.Structural, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if s.XMapType == nil || *s.XMapType != "atomic" {
+			p.members(path, s, value, nil)
+		}
+	case []any:
+		if s.XListType == nil || *s.XListType == "atomic" || s.Items == nil {
+			return
+		}
+		for i, element := range slices.Backward(value) {
+			at := append(slices.Clone(path), i)
+			if p.chance(p.percent) {
+				p.out = append(p.out, Edit{Path: at, Removed: true})
+				continue
+			}
+			if members, ok := element.(map[string]any); ok && *s.XListType == "map" {
+				p.members(at, s.Items, members, s.XListMapKeys)
+			}
+		}
+	}
+}
+
+// members removes members that are not keys.
+func (p *parts) members(path []any, s *schema.Structural, value map[string]any, keys []string) {
+	for _, name := range slices.Sorted(maps.Keys(value)) {
+		if s.XEmbeddedResource && everywhere(name) || slices.Contains(keys, name) {
+			continue
+		}
+		property, known := s.Properties[name]
+		if !known && s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
+			property = *s.AdditionalProperties.Structural
+		}
+		at := append(slices.Clone(path), name)
+		if p.chance(p.percent) {
+			p.out = append(p.out, Edit{Path: at, Removed: true})
+			continue
+		}
+		p.value(at, &property, value[name])
+	}
+}

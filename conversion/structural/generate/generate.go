@@ -1,0 +1,66 @@
+// Package generate generates CustomResourceDefinitions that an API server accepts, and objects for them, from random
+// numbers. They serve to compare results of refract.dev/conversion/structural with those of an API server, and to check laws of
+// conversions.
+//
+// It prefers edge cases: absent, null, empty, the least and the greatest value, one beyond, the first and the last
+// value of an enum, duplicate keys, letters outside ASCII, integers that a float64 cannot hold. The same random numbers
+// give the same results.
+package generate
+
+// Source provides the random numbers, such as a *math/rand/v2.PCG. The same numbers give the same schemas and objects.
+type Source interface{ Uint64() uint64 }
+
+// choices makes decisions that depend only on a source.
+type choices struct{ src Source }
+
+// below returns a number from 0 to n-1. n must be positive.
+func (c choices) below(n int) int {
+	return int(c.src.Uint64() % uint64(n)) // Less than n, which is positive.
+}
+
+// between returns a number from low to high, both included.
+func (c choices) between(low, high int) int {
+	if high <= low {
+		return low
+	}
+	return low + c.below(high-low+1)
+}
+
+// chance returns true in percent of 100 cases.
+func (c choices) chance(percent int) bool { return c.below(100) < percent }
+
+// pick returns one of several values.
+func pick[T any](c choices, from ...T) T { return from[c.below(len(from))] }
+
+// some returns from low to high of the values, in their order.
+func some[T any](c choices, low, high int, from []T) []T {
+	want := min(c.between(low, high), len(from))
+	out := make([]T, 0, want)
+	for i, v := range from {
+		if left := len(from) - i; c.below(left) < want-len(out) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// weighted is one alternative with its weight.
+type weighted[T any] struct {
+	weight int
+	thing  T
+}
+
+// draw returns one alternative at random, by weight.
+func draw[T any](c choices, from []weighted[T]) T {
+	total := 0
+	for _, w := range from {
+		total += w.weight
+	}
+	at := c.below(total)
+	for _, w := range from {
+		if at -= w.weight; at < 0 {
+			return w.thing
+		}
+	}
+	return from[len(from)-1].thing
+}

@@ -1,0 +1,132 @@
+package generate
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+)
+
+// settled returns a schema that includes the restrictions of allOf and of one branch of anyOf and oneOf. A value for
+// this schema is more likely to be valid for the original schema. The result always has a ValueValidation, and shares
+// its unchanged parts with s.
+func settled(c choices, s *schema.Structural) *schema.Structural {
+	out := *s
+	out.ValueValidation = &schema.ValueValidation{}
+	if s.ValueValidation == nil {
+		return &out
+	}
+	*out.ValueValidation = *s.ValueValidation
+	settle(c, &out, s.ValueValidation)
+	return &out
+}
+
+// settle adds the restrictions of allOf, anyOf, oneOf and not to a schema.
+func settle(c choices, s *schema.Structural, from *schema.ValueValidation) {
+	for i := range from.AllOf {
+		narrow(c, s, &from.AllOf[i])
+	}
+	if len(from.AnyOf) > 0 {
+		narrow(c, s, &from.AnyOf[c.below(len(from.AnyOf))])
+	}
+	if len(from.OneOf) > 0 {
+		chosen := c.below(len(from.OneOf))
+		for i := range from.OneOf {
+			if i != chosen {
+				avoid(s, &from.OneOf[i])
+			}
+		}
+		narrow(c, s, &from.OneOf[chosen])
+	}
+	if from.Not != nil {
+		avoid(s, from.Not)
+	}
+}
+
+// avoid adds the negation of a restriction to a settled schema, if the restriction is a single limit or property.
+func avoid(s *schema.Structural, what *schema.NestedValueValidation) {
+	opposite := &schema.ValueValidation{}
+	switch {
+	case what.MaxLength != nil:
+		opposite.MinLength = new(*what.MaxLength + 1)
+	case what.MinItems != nil && *what.MinItems > 0:
+		opposite.MaxItems = new(*what.MinItems - 1)
+	case what.Minimum != nil:
+		opposite.Maximum, opposite.ExclusiveMaximum = what.Minimum, true
+	case what.Maximum != nil:
+		opposite.Minimum, opposite.ExclusiveMinimum = what.Maximum, true
+	case len(what.Required) == 1 && !slices.Contains(s.ValueValidation.Required, what.Required[0]):
+		s.Properties = maps.Clone(s.Properties)
+		delete(s.Properties, what.Required[0])
+	}
+	tighten(s.ValueValidation, opposite)
+}
+
+// narrow adds the restrictions of a branch to a settled schema.
+func narrow(c choices, s *schema.Structural, branch *schema.NestedValueValidation) {
+	tighten(s.ValueValidation, &branch.ValueValidation)
+	for _, name := range slices.Sorted(maps.Keys(branch.Properties)) {
+		property, known := s.Properties[name]
+		if !known {
+			continue
+		}
+		s.Properties = maps.Clone(s.Properties)
+		within := branch.Properties[name]
+		inner := settled(c, &property)
+		narrow(c, inner, &within)
+		// Already settled.
+		inner.ValueValidation.AllOf, inner.ValueValidation.AnyOf, inner.ValueValidation.OneOf = nil, nil, nil
+		s.Properties[name] = *inner
+	}
+	settle(c, s, &branch.ValueValidation)
+}
+
+// tighten adds the limits of by to limits. Pattern, format and enum of by replace those of limits, since no value can
+// be generated for two of them.
+func tighten(limits, by *schema.ValueValidation) {
+	limits.Maximum, limits.ExclusiveMaximum = nearer(limits.Maximum, limits.ExclusiveMaximum, by.Maximum, by.ExclusiveMaximum, -1)
+	limits.Minimum, limits.ExclusiveMinimum = nearer(limits.Minimum, limits.ExclusiveMinimum, by.Minimum, by.ExclusiveMinimum, 1)
+	limits.MaxLength, limits.MinLength = least(limits.MaxLength, by.MaxLength), greatest(limits.MinLength, by.MinLength)
+	limits.MaxItems, limits.MinItems = least(limits.MaxItems, by.MaxItems), greatest(limits.MinItems, by.MinItems)
+	limits.MaxProperties, limits.MinProperties = least(limits.MaxProperties, by.MaxProperties), greatest(limits.MinProperties, by.MinProperties)
+	limits.Required = append(slices.Clone(limits.Required), by.Required...)
+	if by.MultipleOf != nil {
+		limits.MultipleOf = by.MultipleOf
+	}
+	if by.Pattern != "" {
+		limits.Pattern = by.Pattern
+	}
+	if by.Format != "" {
+		limits.Format = by.Format
+	}
+	if len(by.Enum) > 0 {
+		limits.Enum = by.Enum
+	}
+}
+
+// nearer returns the stricter of two numeric limits. For sign 1, the greater limit is stricter; for sign -1, the
+// smaller one.
+func nearer(limit *float64, exclusive bool, by *float64, byExclusive bool, sign float64) (*float64, bool) {
+	switch {
+	case by == nil || limit != nil && *limit*sign > *by*sign:
+		return limit, exclusive
+	case limit != nil && *limit == *by:
+		return limit, exclusive || byExclusive
+	default:
+		return by, byExclusive
+	}
+}
+
+func least(a, b *int64) *int64 {
+	if a == nil || b != nil && *b < *a {
+		return b
+	}
+	return a
+}
+
+func greatest(a, b *int64) *int64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
+}

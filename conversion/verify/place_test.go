@@ -1,0 +1,103 @@
+package verify
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+func TestParsePlace(t *testing.T) {
+	cases := map[string][][]string{
+		"spec":                      {{"spec"}},
+		"spec.size":                 {{"spec", "size"}},
+		"spec.ports[*].name":        {{"spec", "ports", "[*]", "name"}},
+		"spec.table[*]":             {{"spec", "table", "[*]"}},
+		`spec["a.b"].c`:             {{"spec", "a.b", "c"}},
+		`spec["a]\"b"]["c{d,e}"]`:   {{"spec", `a]"b`, "c{d,e}"}},
+		"spec.{host,port}":          {{"spec", "host"}, {"spec", "port"}},
+		"spec.list[*].{host, port}": {{"spec", "list", "[*]", "host"}, {"spec", "list", "[*]", "port"}},
+	}
+	for place, want := range cases {
+		if diff := cmp.Diff(want, parsePlace(place)); diff != "" {
+			t.Errorf("parsePlace(%s): -want, +got:\n%s", place, diff)
+		}
+	}
+}
+
+func TestWithout(t *testing.T) {
+	cases := map[string]struct {
+		reason, object, place, want string
+	}{
+		"Member":   {"A member goes.", `{"spec":{"a":1,"b":2}}`, "spec.a", `{"spec":{"b":2}}`},
+		"Parents":  {"So do parents that are empty then.", `{"spec":{"a":{"b":2}},"x":1}`, "spec.a.b", `{"x":1}`},
+		"Empty":    {"And those that were.", `{"spec":{"a":{}},"x":1}`, "spec.a.b", `{"x":1}`},
+		"Elements": {"Each element is without it.", `{"l":[{"a":1,"b":2},{"b":3}]}`, "l[*].a", `{"l":[{"b":2},{"b":3}]}`},
+		"Values":   {"Each value of a table is.", `{"t":{"x":{"a":1,"b":2},"y":{"b":3}}}`, "t[*].a", `{"t":{"x":{"b":2},"y":{"b":3}}}`},
+		"Nowhere":  {"What is not there stays away.", `{"spec":{"b":"text"}}`, "spec.b.c", `{"spec":{"b":"text"}}`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := read(t, tc.object)
+			got, _ := without(in, parsePlace(tc.place)[0])
+			if diff := cmp.Diff(any(read(t, tc.want)), got); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(read(t, tc.object), in); diff != "" {
+				t.Errorf("without() changed its input: -before, +after:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPaths(t *testing.T) {
+	obj := read(t, `{"spec":{"list":[{"name":"x"}],"a.b":{"c/d":7}}}`)
+	if got := pathOf([]any{"spec", "list", 0, "a.b", "c"}); got != `spec.list[0]["a.b"].c` {
+		t.Errorf("pathOf() = %s", got)
+	}
+	if got := pointed("/spec/a.b/c~1d", obj); got != `spec["a.b"]["c/d"]` {
+		t.Errorf("pointed() = %s", got)
+	}
+	if got := pointed("/spec/list/0/name", obj); got != "spec.list[0].name" {
+		t.Errorf("pointed() = %s", got)
+	}
+	for path, want := range map[string]any{"spec.list[0].name": "x", "spec.list[1].name": nil, "spec.list[x]": nil, `spec["a.b"]["c/d"]`: int64(7), "spec.none.x": nil} {
+		if diff := cmp.Diff(want, valueAt(obj, path)); diff != "" {
+			t.Errorf("valueAt(%s): -want, +got:\n%s", path, diff)
+		}
+	}
+}
+
+// The loss of an object without values is ignored if the object only enclosed other content.
+func TestHollowObjects(t *testing.T) {
+	cases := map[string]struct {
+		reason, want, got, via string
+		lost                   bool
+	}{
+		"InTheWay":   {"Something else was in it.", `{"a":{}}`, `{}`, `{"a":{"x":1}}`, false},
+		"ItMatters":  {"Nothing was.", `{"a":{}}`, `{}`, `{"a":{}}`, true},
+		"NotThere":   {"It was dropped on the way.", `{"a":{}}`, `{}`, `{}`, true},
+		"WithValues": {"It was not empty.", `{"a":{"b":1}}`, `{}`, `{"a":{"x":1}}`, true},
+		"Comes":      {"It was not there.", `{}`, `{"a":{}}`, `{"a":{}}`, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := differ{}.first("", read(t, tc.want), read(t, tc.got), between{value: read(t, tc.via), schema: anything})
+			if (d != nil) != tc.lost {
+				t.Errorf("%s\nfirst() = %v", tc.reason, d)
+			}
+		})
+	}
+	if d := (differ{}).first("", read(t, `{"a":{}}`), read(t, `{}`), between{value: map[string]any{}}); d != nil {
+		t.Errorf("without a place in the other version: %v", d)
+	}
+}
+
+func read(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := utiljson.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

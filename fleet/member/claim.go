@@ -1,0 +1,307 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// errUnsettled is returned while it is not known which name of a cluster is served.
+var errUnsettled = errors.New("the served name of the cluster is not known yet")
+
+// patienceWithOthers is how long a name that has recorded its cluster waits for other names: for older names to record
+// theirs, if it was served before names recorded their clusters, and for names that recorded a cluster before it was
+// rebuilt. The wait is bounded, as another name may not answer, may not identify its cluster, or may be of another
+// cluster.
+const patienceWithOthers = 10 * time.Second
+
+// outcome is a decision about a name, with the consequence for a FederatedCluster that is being deleted.
+type outcome struct {
+	decision
+
+	contested string // Another name that keeps a deleted one from leaving; see [contested].
+}
+
+// hidden reports whether nothing is placed on a cluster: it is served under another name, or it is not identified yet.
+// A name that was served once keeps its placements, like a cluster that cannot be reached.
+func (o *outcome) hidden(fc *corev1alpha1.FederatedCluster) bool {
+	return o.standing == renamed || o.standing != inService && unserved(fc)
+}
+
+// unserved reports whether a FederatedCluster was never served.
+func unserved(fc *corev1alpha1.FederatedCluster) bool {
+	return !fc.Status.JoinPerformed && !isTrue(&fc.Status, corev1alpha1.ClusterReady)
+}
+
+// all returns the FederatedClusters. Callers must not modify them.
+func (r *Reconciler) all(ctx context.Context) ([]corev1alpha1.FederatedCluster, error) {
+	var list corev1alpha1.FederatedClusterList
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
+	return list.Items, nil
+}
+
+// decide returns what a FederatedCluster may do, and records renamed clusters in this process. A cluster that is
+// served, ready and not being deleted needs no further decision.
+func (r *Reconciler) decide(ctx context.Context, fc *corev1alpha1.FederatedCluster) (outcome, error) {
+	if m := r.Set.Get(fc.Name); m != nil && m.Ready() && fc.DeletionTimestamp.IsZero() && r.Set.names.successor(fc.Name) == "" {
+		return outcome{decision: decision{standing: inService}}, nil
+	}
+	now, all, err := r.follow(ctx, fc.Name)
+	if err != nil {
+		return outcome{}, err
+	}
+	is := outcome{decision: now}
+	if !fc.DeletionTimestamp.IsZero() && is.standing != duplicate && is.standing != renamed {
+		is.contested = contested(fc, all)
+	}
+	return is, nil
+}
+
+// follow returns the standing of a name among all FederatedClusters, and records the consequences for other names in
+// this process. It returns when all work under the names that this name has replaced has ended.
+func (r *Reconciler) follow(ctx context.Context, name string) (decision, []corev1alpha1.FederatedCluster, error) {
+	var is decision
+	all, err := r.learn(ctx, func(all []corev1alpha1.FederatedCluster) []func() {
+		is = stand(name, all)
+		return append(r.rename(name, is), r.doubt(name, is, all)...)
+	})
+	if err != nil {
+		return decision{}, nil, err
+	}
+	return is, all, r.Set.names.wait(ctx, name) // Another goroutine may have recorded a rename and still be ending the work.
+}
+
+// followAll is [Reconciler.follow] for all names that replace another one.
+func (r *Reconciler) followAll(ctx context.Context) error {
+	_, err := r.learn(ctx, func(all []corev1alpha1.FederatedCluster) (then []func()) {
+		for i := range all {
+			if replaces(&all[i]) != "" {
+				then = append(then, r.rename(all[i].Name, stand(all[i].Name, all))...)
+			}
+		}
+		return then
+	})
+	return err
+}
+
+// learn reads the FederatedClusters and passes them to the function what, both under the lock names.renaming. Without
+// the lock, it then calls the functions that this function has returned.
+func (r *Reconciler) learn(ctx context.Context, what func(all []corev1alpha1.FederatedCluster) []func()) ([]corev1alpha1.FederatedCluster, error) {
+	all, then, err := func() ([]corev1alpha1.FederatedCluster, []func(), error) {
+		r.Set.names.renaming.Lock()
+		defer r.Set.names.renaming.Unlock()
+		all, err := r.all(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return all, what(all), nil
+	}()
+	for _, do := range then {
+		do()
+	}
+	return all, err
+}
+
+// rename records in this process what the standing of a name means for this name and for others. It returns the
+// functions to call after the lock names.renaming is released. The lock must be held.
+func (r *Reconciler) rename(name string, is decision) (then []func()) {
+	note := func(from, to string) {
+		if e := r.Set.rename(from, to); e != nil {
+			then = append(then, func() { r.Set.end(e) })
+		}
+	}
+	switch is.standing {
+	case inService:
+		if r.Set.reinstate(name) {
+			then = append(then, func() { r.Set.OnChange(name) })
+		}
+		for _, former := range is.former {
+			note(former, name)
+		}
+	case renamed:
+		note(name, is.other)
+	case unclaimed, choosing, waiting, duplicate:
+	}
+	return then
+}
+
+// doubt has members identified again that have the address of a name which records another cluster and is not served
+// yet. That name waits for this; see [unasked]. A member that was rebuilt since its last check answers as before, and
+// would be written to under both names.
+func (r *Reconciler) doubt(name string, is decision, all []corev1alpha1.FederatedCluster) (then []func()) {
+	at := slices.IndexFunc(all, func(fc corev1alpha1.FederatedCluster) bool { return fc.Name == name })
+	if is.standing != choosing || at < 0 {
+		return nil
+	}
+	for i := range all {
+		if rivals(&all[i], &all[at]) {
+			then = append(then, func() { r.Set.doubt(all[i].Name, all[at].Status.ClusterUID) })
+		}
+	}
+	return then
+}
+
+// left forgets a FederatedCluster that is gone. First it looks for the name that replaces the old one, so that the data
+// under the old name is not lost.
+func (r *Reconciler) left(ctx context.Context, name string) error {
+	back := false
+	_, err := r.learn(ctx, func(all []corev1alpha1.FederatedCluster) (then []func()) {
+		for i := range all {
+			switch {
+			case all[i].Name == name:
+				back = true // The FederatedCluster exists again, and is reconciled because of that.
+			case replaces(&all[i]) == name:
+				then = append(then, r.rename(all[i].Name, stand(all[i].Name, all))...)
+			}
+		}
+		return then
+	})
+	if err != nil || back {
+		return err
+	}
+	if err := r.Set.names.wait(ctx, name); err != nil {
+		return err
+	}
+	r.Set.remove(name)
+	return nil
+}
+
+// claim records in the status which cluster a name belongs to, and returns the served name if that is another one. It
+// returns [errUnsettled] if it must be called again. Nothing may be written to the cluster before claim has returned
+// neither an error nor a name.
+//
+// Each step is decided on the cached FederatedClusters, and written only if the FederatedCluster has not changed since.
+func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluster, uid types.UID) (other string, err error) {
+	for {
+		is, all, err := r.followed(ctx, fc)
+		if err != nil {
+			return "", err
+		}
+		at := slices.IndexFunc(all, func(o corev1alpha1.FederatedCluster) bool { return o.Name == fc.Name })
+		if at < 0 || all[at].UID != fc.UID || all[at].ResourceVersion != fc.ResourceVersion {
+			return "", errUnsettled // The cache is older than the last write, or newer than fc.
+		}
+		patience := r.Set.waits(fc.Name, uid, r.now()) < patienceWithOthers
+		next := fc.DeepCopy()
+		switch written, settled := advance(next, uid, all, patience); {
+		case is.standing == waiting && fc.Status.ClusterUID == uid:
+			return "", r.align(ctx, fc, all)
+		case settled:
+			return is.other, nil
+		case !written:
+			return "", errUnsettled
+		}
+		if err := r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(fc, client.MergeFromWithOptimisticLock{})); err != nil {
+			return "", err
+		}
+		next.DeepCopyInto(fc)
+	}
+}
+
+// followed is [Reconciler.follow] after the cache has the last written version of a FederatedCluster. It waits for this
+// for half a second, as another reconciliation would take longer, and then returns [errUnsettled].
+func (r *Reconciler) followed(ctx context.Context, fc *corev1alpha1.FederatedCluster) (is decision, all []corev1alpha1.FederatedCluster, err error) {
+	const moment, tick = 500 * time.Millisecond, 5 * time.Millisecond
+	cached := &corev1alpha1.FederatedCluster{}
+	err = wait.PollUntilContextTimeout(ctx, tick, moment, true, func(ctx context.Context) (bool, error) {
+		err := r.Client.Get(ctx, client.ObjectKeyFromObject(fc), cached)
+		return cached.ResourceVersion == fc.ResourceVersion, err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return decision{}, nil, ctx.Err()
+	case wait.Interrupted(err):
+		return decision{}, nil, errUnsettled
+	case err != nil:
+		return decision{}, nil, err
+	}
+	return r.follow(ctx, fc.Name)
+}
+
+// align assigns a name to the replica of the name that it replaces. It returns [errUnsettled] when it succeeds.
+func (r *Reconciler) align(ctx context.Context, fc *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) error {
+	at := slices.IndexFunc(all, func(o corev1alpha1.FederatedCluster) bool { return o.Name == replaces(fc) })
+	if at < 0 || shardOf(&all[at]) == shardOf(fc) {
+		return errUnsettled
+	}
+	next := fc.DeepCopy()
+	if next.Annotations[refractv1alpha1.ShardAnnotation] = shardOf(&all[at]); shardOf(&all[at]) == fc.Name {
+		delete(next.Annotations, refractv1alpha1.ShardAnnotation)
+	}
+	if err := r.Client.Patch(ctx, next, client.MergeFromWithOptions(fc, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	return errUnsettled
+}
+
+// Behind reports whether a [Set] may lack known facts about a FederatedCluster: its name is served, or the hub has
+// another version of it than the cache. Live reads from the hub.
+func (r *Reconciler) Behind(ctx context.Context, live client.Reader, name string) (bool, error) {
+	all, err := r.all(ctx)
+	if err != nil {
+		return false, err
+	}
+	if stand(name, all).standing == inService {
+		return true, nil
+	}
+	fc := &corev1alpha1.FederatedCluster{}
+	switch err := live.Get(ctx, types.NamespacedName{Name: name}, fc); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading cluster %q: %w", name, err)
+	}
+	return !slices.ContainsFunc(all, func(o corev1alpha1.FederatedCluster) bool {
+		return o.Name == name && o.ResourceVersion == fc.ResourceVersion
+	}), nil
+}
+
+// retire handles a name that another one has replaced. No work is done through such a name. It may go when no row of a
+// Propagation has it and no duplicate has a lower rank than the served name.
+func (r *Reconciler) retire(ctx context.Context, fc *corev1alpha1.FederatedCluster, is outcome) (reconcile.Result, error) {
+	r.Set.Disown(fc.Name)
+	r.Set.observe(fc, outlook{hidden: true})
+	r.Set.markExamined(fc.Name)
+	meter(fc.Name).ready(false)
+	before := fc.DeepCopy()
+	h := health{joined: true, reason: corev1alpha1.ReasonRenamed, message: renamedMessage(fc.Name, is.other)}
+	if !fc.DeletionTimestamp.IsZero() {
+		all, err := r.all(ctx)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if r.Set.Moved == nil || r.Set.Moved(fc.Name) && precedes(fc.Status.ClusterUID, all) == "" {
+			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
+		}
+		h.leaving = "its name in Propagations is being changed to " + is.other
+	}
+	return r.report(ctx, before, fc, h, leaveInterval)
+}
+
+// waits returns how long a name has waited for other names since its cluster was identified.
+func (s *Set) waits(name string, as types.UID, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.members[name]
+	if j == nil {
+		return 0
+	}
+	if j.waiting.IsZero() || j.waitsAs != as {
+		j.waiting, j.waitsAs = now, as
+	}
+	return now.Sub(j.waiting)
+}

@@ -1,0 +1,264 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Requests for objects of a member per second, and the burst. API servers on few cores take some hundred writes per
+// second. The limit protects them from an error in Refract, and does not slow down regular work.
+const (
+	requestsPerSecond = 500
+	requestBurst      = 1000
+)
+
+// requestTimeout bounds every request to a member except watches. It is longer than the default timeout of a webhook,
+// 10 s, so that Refract can tell a webhook that hangs from a member that hangs.
+const requestTimeout = 15 * time.Second
+
+// errLeft is the answer to requests to a member that this process does not serve any more, or not by this connection.
+var errLeft = errors.New("the cluster has left, or its connection has changed")
+
+// connection makes the requests to the API server of one member. Each request is bounded in time and in the size of its
+// answer, and records missing rights. Each write also tells the breaker whether the member takes writes. No request is
+// made after the connection is closed.
+type connection struct {
+	metadata  *metadataClient
+	whole     *wholeClient
+	discovery *discovery.DiscoveryClient
+	rest      rest.Interface // Without a rate limit, so that probes do not wait for writes.
+	closeIdle func()
+	token     *currentToken // Nil if Refract adds no token to the requests.
+
+	lifetime lifetime
+	limits   limits
+	rights   rights
+	breaker  breaker
+	meter    meter
+}
+
+// lifetime is the period of requests and watches.
+type lifetime struct {
+	ctx     context.Context //nolint:containedctx // The life of the watches, which begin one by one.
+	stop    context.CancelFunc
+	watches sync.WaitGroup
+
+	mu       sync.Mutex     // Held while a request begins, so that close waits for every request that has begun.
+	requests sync.WaitGroup // Requests under way.
+}
+
+// begin reports whether a request may begin. If so, the caller must call requests.Done at its end.
+func (l *lifetime) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return false
+	}
+	l.requests.Add(1)
+	return true
+}
+
+func newConnection(name string, cfg *rest.Config) (*connection, error) {
+	bounds, t := newLimits(name), newCurrentToken(cfg.BearerToken)
+	web, closeIdle, err := httpClientWith(cfg, t, bounds)
+	if err != nil {
+		return nil, err
+	}
+	c, err := connectionBy(web, name, cfg, bounds, closeIdle)
+	if err != nil {
+		return nil, err
+	}
+	c.token = t
+	return c, nil
+}
+
+// connectionBy returns a connection that makes its requests through an HTTP client.
+func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits, closeIdle func()) (*connection, error) {
+	unlimited := rest.CopyConfig(cfg)
+	unlimited.QPS = -1
+	plain, err := restClient(unlimited, web, asked{})
+	if err != nil {
+		return nil, err
+	}
+	limited := rest.CopyConfig(cfg)
+	limited.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
+	meta, err := newMetadataClient(limited, web)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := newWholeClient(limited, web)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c := &connection{
+		metadata:  meta,
+		whole:     whole,
+		discovery: discovery.NewDiscoveryClient(plain),
+		rest:      plain,
+		closeIdle: closeIdle,
+		limits:    bounds,
+		rights:    rights{now: time.Now},
+		breaker:   breaker{member: name, now: time.Now, opened: meter(name).opened},
+		meter:     meter(name),
+		lifetime:  lifetime{ctx: ctx, stop: stop},
+	}
+	c.breaker.ask = func() {
+		go func() { c.breaker.answered(c.request(c.lifetime.ctx, c.examine)) }() // connection.close waits for this request.
+	}
+	return c, nil
+}
+
+// close refuses new requests, waits for those under way, and ends the watches. It calls begun when no request is under
+// way any more, before it waits for the watches.
+func (c *connection) close(begun func()) {
+	l := &c.lifetime
+	l.mu.Lock()
+	l.stop()
+	l.mu.Unlock()
+	l.requests.Wait() // All requests that were under way have ended, and no other begins.
+	begun()
+	l.watches.Wait()
+	c.closeIdle()
+}
+
+func (c *connection) closed() bool { return c.lifetime.ctx.Err() != nil }
+
+// probeTimeout is how long an API server may take to answer that it is ready.
+const probeTimeout = 5 * time.Second
+
+// probe asks the API server whether it is ready to serve. The error says why not: if the API server answers that it is
+// not ready, the error is an [apierrors.APIStatus].
+func (c *connection) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return c.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
+}
+
+// examine is [connection.probe], and also checks whether the API server takes writes, by a dry run that creates a
+// namespace which every cluster has. The role of each account allows this, and no tenant can influence the answer. A
+// healthy API server answers that the namespace exists.
+func (c *connection) examine(ctx context.Context) error {
+	if err := c.probe(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := c.rest.Post().AbsPath("/api/v1/namespaces").Param("fieldManager", FieldManager).Param("dryRun", metav1.DryRunAll).
+		SetHeader("Content-Type", "application/json").MaxRetries(0).
+		Body([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + metav1.NamespaceSystem + `"}}`)).Do(ctx).Error()
+	if ConcernsAll(err) || ConcernsType(err) {
+		return fmt.Errorf("checking whether writes are accepted: %w", err)
+	}
+	return nil
+}
+
+// action is the verb and the object of a request, in the terms of RBAC.
+type action struct {
+	verb      string
+	resource  schema.GroupResource
+	namespace string
+}
+
+// request makes a request, unless the connection is closed. [connection.close] waits for it. An error of do is cut to a
+// bound.
+func (c *connection) request(ctx context.Context, do func(context.Context) error) error {
+	if !c.lifetime.begin() {
+		return errLeft
+	}
+	defer c.lifetime.requests.Done()
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ctx, end := c.limits.account.begin(ctx)
+	defer end()
+	return brief(do(ctx))
+}
+
+// read makes a request that changes nothing.
+func (c *connection) read(ctx context.Context, a action, do func(context.Context) error) error {
+	return c.request(ctx, func(ctx context.Context) error {
+		err := do(ctx)
+		c.rights.note(a, err)
+		return err
+	})
+}
+
+// write makes a request that changes something. The breaker takes its result.
+func (c *connection) write(ctx context.Context, a action, do func(context.Context) error) error {
+	return c.request(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		err := do(ctx)
+		c.rights.note(a, err)
+		c.breaker.note(writeScope{a.namespace, a.resource}, err)
+		c.meter.wrote(a.verb, err, time.Since(began))
+		return err
+	})
+}
+
+// get reads the metadata of an object.
+func (c *connection) get(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (got *metav1.PartialObjectMetadata, err error) {
+	err = c.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = c.metadata.get(ctx, gvr, name)
+		return err
+	})
+	return got, err
+}
+
+// getWhole reads an object.
+func (c *connection) getWhole(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (got *received, err error) {
+	err = c.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = c.whole.get(ctx, gvr, name)
+		return err
+	})
+	return got, err
+}
+
+// list reads one page of the metadata of objects of all namespaces.
+func (c *connection) list(ctx context.Context, gvr schema.GroupVersionResource, o metav1.ListOptions) (page *metav1.PartialObjectMetadataList, err error) {
+	err = c.read(ctx, action{"list", gvr.GroupResource(), ""}, func(ctx context.Context) (err error) {
+		page, err = c.metadata.list(ctx, gvr, "", o)
+		return err
+	})
+	return page, err
+}
+
+// patch changes an object, or creates it if the patch is an apply.
+func (c *connection) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
+	body []byte, o metav1.PatchOptions,
+) (got *metav1.PartialObjectMetadata, err error) {
+	if err := CheckSize(body); err != nil {
+		return nil, err
+	}
+	err = c.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
+		got, err = c.metadata.patch(ctx, gvr, name, kind, body, o)
+		return c.unserved(ctx, gvr, err)
+	})
+	return got, err
+}
+
+// delete begins the deletion of an object that meets the preconditions. Found is false, without an error, if there is
+// no such object.
+func (c *connection) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, only metav1.Preconditions) (
+	found bool, err error,
+) {
+	err = c.write(ctx, action{"delete", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
+		err := c.metadata.delete(ctx, gvr, name, only)
+		return c.unserved(ctx, gvr, err)
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

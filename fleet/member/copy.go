@@ -1,0 +1,79 @@
+package member
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// Copy is the known state of an object with the managed label on a member.
+type Copy struct {
+	UID types.UID
+	// Source is the annotation that names the hub and the object there.
+	Source string
+	// MadeFor is the hub for whose copies this namespace was created; "" if Refract did not create it.
+	MadeFor string
+	// Hash is the hash of the content that was last applied.
+	Hash string
+	// Orphan is the annotation that keeps the copy when its source goes: "all", "adopted" or "".
+	Orphan string
+	// Keep is whether the copy has the annotation that protects it from deletion.
+	Keep bool
+	// Adopted is whether the object existed before it became a copy.
+	Adopted bool
+	// Native is whether the member makes the object for itself; see [placement.Native].
+	Native bool
+	// Deleting is whether its deletion has begun.
+	Deleting bool
+	// Owned are the fields that Refract applied and that no other manager has changed since.
+	Owned Ownership
+	// Doubted is whether another client gave fields back to Refract since Refract last wrote the copy. Then Owned says
+	// nothing about the values of these fields.
+	Doubted bool
+	// Readiness says whether the object has reached its desired state. Objects of a type without a status about this
+	// are ready as soon as they exist.
+	Readiness refractv1alpha1.Readiness
+	// ReadinessMessage says why the object is not ready.
+	ReadinessMessage string
+	// ScaledBy is the field manager of the controller that last set spec.replicas through the subresource scale; "" if
+	// no controller did.
+	ScaledBy string
+	// Ended is how and when a Job ended; zero if it has not.
+	Ended Ended
+	// Judged is the version of the [Health] that Readiness takes into account; zero if there was none.
+	Judged uint32
+	// Fault is the reason why the member's answer about the object cannot be read; "" if it can. Then only the UID and
+	// the version of the object are known.
+	Fault string
+
+	generation int64
+	version    uint64 // Its resourceVersion.
+}
+
+// ResourceVersion returns the last seen resourceVersion of the object.
+func (c *Copy) ResourceVersion() string { return strconv.FormatUint(c.version, 10) }
+
+// Key identifies an object on a member, independent of the version of its type.
+type Key struct {
+	schema.GroupResource
+	types.NamespacedName
+}
+
+// Lookup says how much is known of a copy.
+type Lookup int
+
+const (
+	// Unwatched says that the copies of the type are not watched, and no search has found one since the member became
+	// ready.
+	Unwatched Lookup = iota
+	// Unlisted says that the answer is not known: the first list of the type is still to come, cannot be made, or found
+	// more than is kept; see [Copies.ListError]. [Set.OnCopy] will be called for each copy that the list finds.
+	Unlisted
+	// Absent says that there is no such copy.
+	Absent
+	// Present says that there is one.
+	Present
+)

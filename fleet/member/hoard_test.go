@@ -1,0 +1,788 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// hoarder is an API server with any number of objects.
+type hoarder struct {
+	page  func(n int) []metav1.PartialObjectMetadata // The n-th page of every list; nil after the last page.
+	types []string                                   // Of the group example.com.
+}
+
+func (s *hoarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const group = "example.com"
+	q := r.URL.Query()
+	switch {
+	case r.URL.Path == "/api":
+		answer(w, http.StatusOK, metav1.APIVersions{})
+	case r.URL.Path == "/apis":
+		v := metav1.GroupVersionForDiscovery{GroupVersion: group + "/v1", Version: "v1"}
+		answer(w, http.StatusOK, metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}}})
+	case r.URL.Path == "/apis/"+group+"/v1":
+		list := metav1.APIResourceList{GroupVersion: group + "/v1"}
+		for _, name := range s.types {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Kind: name, Namespaced: true, Verbs: []string{"list", "watch", "patch", "delete"}})
+		}
+		answer(w, http.StatusOK, list)
+	case q.Get("sendInitialEvents") != "": // Like an API server without this feature: a list follows.
+		answer(w, http.StatusUnprocessableEntity, metav1.Status{Status: "Failure", Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
+	case q.Get("watch") != "":
+		asObject(w)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	default:
+		n := 0
+		_, _ = fmt.Sscan(q.Get("continue"), &n) // The first page has no token.
+		list := metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: s.page(n)}
+		if s.page(n+1) != nil {
+			list.Continue = fmt.Sprint(n + 1)
+		}
+		answer(w, http.StatusOK, list)
+	}
+}
+
+// excessive returns an error unless err is a [LimitError] about this quantity.
+func excessive(err error, what string) error {
+	var limit *LimitError
+	if !errors.As(err, &limit) || limit.What != what {
+		return fmt.Errorf("want an error about %s, got %v", what, err) //nolint:errorlint // There may be none.
+	}
+	return nil
+}
+
+// TestNamespacesAreBounded in number and name, whatever a member answers.
+func TestNamespacesAreBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		pages    int
+		nameless bool
+		seen     int
+		fails    bool
+	}{
+		"AtTheBound": {"So many there may be.", mostNamespaces / namespacesListed, false, mostNamespaces, false},
+		"Above":      {"They have no end, and each has a name of its own.", 2 * mostNamespaces / namespacesListed, false, mostNamespaces, true},
+		"NoNames":    {"What cannot be the name of a namespace is none.", 2, true, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
+				if n >= tc.pages {
+					return nil
+				}
+				page := make([]metav1.PartialObjectMetadata, namespacesListed)
+				for i := range page {
+					page[i].Name = fmt.Sprintf("n-%d-%d", n, i)
+					if tc.nameless {
+						page[i].Name = strings.Repeat("n", mostNamespace+1)
+					}
+				}
+				return page
+			}}
+			m := serve(t, s.ServeHTTP)
+			seen := 0
+			err := m.Namespaces.Each(t.Context(), func(Namespace) { seen++ })
+			if seen != tc.seen || (err != nil) != tc.fails {
+				t.Errorf("%s\nwant %d, error %t, got %d, %v", tc.reason, tc.seen, tc.fails, seen, err)
+			}
+			if tc.fails {
+				if err := excessive(err, "namespaces"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// hoarded is a copy with unique marks.
+func hoarded(n, size int) metav1.PartialObjectMetadata {
+	mark := func(of string) string {
+		s := fmt.Sprintf("%s-%d-", of, n)
+		return s + strings.Repeat("x", max(0, size-len(s)))
+	}
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "d", Name: fmt.Sprintf("copy-%d", n), UID: types.UID(mark("uid")), ResourceVersion: "5",
+		Annotations: map[string]string{
+			refractv1alpha1.SourceAnnotation: mark("source"), refractv1alpha1.NamespaceAnnotation: mark("hub"),
+			refractv1alpha1.AppliedAnnotation: mark("hash"), refractv1alpha1.OrphanAnnotation: mark("orphan"),
+		},
+	}}
+}
+
+// heap returns the memory in use.
+func heap() uint64 {
+	for range 3 { // Strings without users go in the second, and their cleanups run in the third.
+		runtime.GC()
+	}
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// TestHoardIsBounded: a member whose copies have unique marks of the maximum length takes no more memory than any
+// other. Its copies are then unknown, it reports this, and it is listed again later.
+func TestHoardIsBounded(t *testing.T) {
+	const (
+		room  = 8 << 20
+		pages = 4 * room / (5 * mostMark) / pageSize
+	)
+	var had atomic.Int64
+	s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
+		if n >= pages {
+			return nil
+		}
+		had.Store(int64(n))
+		page := make([]metav1.PartialObjectMetadata, pageSize)
+		for i := range page {
+			page[i] = hoarded(n*pageSize+i, mostMark)
+		}
+		return page
+	}}
+	m := serve(t, s.ServeHTTP)
+	m.api.limits.account.kept = mostKept - room // For copies of other types.
+	before := heap()
+	m.Copies.Watch(configMaps)
+	resource := configMaps.GroupResource()
+	eventually(t, "it has said more than is kept", func() bool {
+		return excessive(m.Copies.ListError(resource), "bytes of known copies") == nil
+	})
+	if _, found := m.Copies.Get(Key{resource, types.NamespacedName{Namespace: "d", Name: "copy-1"}}); found != Unlisted || m.Copies.Count() != 0 || m.Copies.complete() {
+		t.Errorf("want nothing known of the copies, got %d, %d", found, m.Copies.Count())
+	}
+	if said := m.api.limits.excess.describe(); !strings.Contains(said, "more than 134217728 bytes of known copies") {
+		t.Errorf("want the member to say so, got %q", said)
+	}
+	m.api.limits.account.mu.Lock()
+	if kept := m.api.limits.account.kept; kept != mostKept-room || m.api.limits.account.copies != 0 {
+		t.Errorf("want all room given back, got %d bytes, %d copies", kept, m.api.limits.account.copies)
+	}
+	m.api.limits.account.mu.Unlock()
+	if grown := int64(heap()) - int64(before); grown > room/2 {
+		t.Errorf("want the memory given back, got %d MiB more", grown>>20)
+	}
+	if had.Load() >= pages-1 {
+		t.Errorf("want the list ended where it was too much, got %d pages", had.Load())
+	}
+}
+
+// TestRoomForCopies: there is room up to the bound and none above, and removed copies make room for others.
+func TestRoomForCopies(t *testing.T) {
+	named := func(name string) *metav1.PartialObjectMetadata {
+		m := seen(t, firstUID, "10", "h1", applied)
+		m.Name = name
+		return m
+	}
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "d", Name: name} }
+	for name, tc := range map[string]struct {
+		reason        string
+		copies, bytes int // For which there is still room.
+		fits          int // How many copies fit.
+		what          string
+	}{
+		"Copies": {"The copies of all types are counted.", 2, 10_000, 2, "copies"},
+		"Bytes":  {"So is what they take.", 100, 1600, 2, "bytes of known copies"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got told
+			c := got.copies(configMaps)
+			_ = c.Replace([]any{named("a")}, "10")
+			c.decode.account.copies = mostCopies - tc.copies
+			c.decode.account.kept = mostKept - tc.bytes
+			for i := range tc.fits {
+				_ = c.Add(named(fmt.Sprint("b", i)))
+			}
+			if _, found := c.look(key("b0")); found != Present || c.len() != 1+tc.fits {
+				t.Fatalf("%s\nwant %d copies, got %d", tc.reason, 1+tc.fits, c.len())
+			}
+			_ = c.Delete(named("b0"))
+			_ = c.Add(named("c"))
+			if _, found := c.look(key("c")); found != Present || c.len() != 1+tc.fits {
+				t.Fatalf("%s\nwhen one has gone: want room for another, got %d", tc.reason, c.len())
+			}
+			ended := false
+			if err := c.beginWatch(func() { ended = true }, nil); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Add(named("d"))
+			if _, found := c.look(key("c")); found != Unlisted || c.len() != 0 || !ended {
+				t.Errorf("%s\nabove the bound: want nothing known, and the watch ended, got %d, %t", tc.reason, c.len(), ended)
+			}
+			if err := excessive(c.listError(), tc.what); err != nil {
+				t.Errorf("%s\n%v", tc.reason, err)
+			}
+			_ = c.Add(named("e"))
+			if err := excessive(c.beginList(t.Context()), tc.what); err != nil || c.len() != 0 {
+				t.Errorf("%s\nwant a rest: got %d, %v", tc.reason, c.len(), err)
+			}
+			c.halted.rest = time.Now()
+			if err := c.beginList(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Replace([]any{named("a")}, "11")
+			if _, found := c.look(key("a")); found != Present || c.len() != 1 {
+				t.Errorf("%s\nafter the rest: want it known what there is, got %d", tc.reason, c.len())
+			}
+		})
+	}
+}
+
+// TestRoomIsGivenBack in all cases.
+func TestRoomIsGivenBack(t *testing.T) {
+	var got told
+	c := got.copies(configMaps)
+	add := func(name, version, managers string) {
+		m := seen(t, firstUID, version, "h1", managers)
+		m.Name = name
+		_ = c.Add(m)
+	}
+	_ = c.Replace(nil, "1")
+	ownerships.forget(c.decode.account)
+	add("a", "10", applied)
+	add("a", "11", scaled) // The name of the manager that has changed it is kept.
+	add("b", "12", applied)
+	c.remember(webName, copyOf(seen(t, secondUID, "13", "h2", applied), configMaps.GroupResource(), c.decode.account), true)
+	long := hoarded(1, mostMark)
+	_ = c.Add(&long)
+	_ = c.Delete(&long)
+	if c.decode.account.copies != 3 || c.conflictingManager(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.records.bytes < 3*recordBytes {
+		t.Errorf("want room for three, got it for %d, with %d bytes", c.decode.account.copies, c.records.bytes)
+	}
+	_ = c.Replace(nil, "20")
+	if c.decode.account.copies != 0 || c.records.bytes != 0 || len(c.records.conflictingManagers) != 0 {
+		t.Errorf("want no room taken, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
+	}
+	add("a", "30", applied)
+	c.end()
+	add("b", "31", applied)
+	if c.decode.account.copies != 0 || c.records.bytes != 0 {
+		t.Errorf("want no room taken for what nobody wants to know of, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
+	}
+}
+
+// TestStreamedHoardEnds: a watch that begins with a list keeps nothing besides the copies, and ends when these are too
+// many.
+func TestStreamedHoardEnds(t *testing.T) {
+	var got told
+	for name, tc := range map[string]struct {
+		reason string
+		show   func(*metav1.PartialObjectMetadata)
+		room   int
+		what   string
+	}{
+		"NoRoom": {"There is no room.", func(*metav1.PartialObjectMetadata) {}, 0, "copies"},
+		"Name":   {"Names are kept before anybody asks whether they are some.", func(m *metav1.PartialObjectMetadata) { m.Name = strings.Repeat("n", mostName+1) }, 10, "bytes of a name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := got.copies(configMaps)
+			c.decode.account.copies = mostCopies - tc.room
+			ended := false
+			if err := errors.Join(c.beginList(t.Context()), c.beginWatch(func() { ended = true }, nil)); err != nil {
+				t.Fatal(err)
+			}
+			m := seen(t, firstUID, "10", "h1", applied)
+			tc.show(m)
+			kept, err := c.Transformer()(m)
+			if kept != (shown{}) || err != nil || !ended || c.len() != 0 {
+				t.Errorf("%s\nwant the watch ended and nothing kept, got %v, %v, %t", tc.reason, kept, err, ended)
+			}
+			if err := excessive(c.listError(), tc.what); err != nil {
+				t.Errorf("%s\n%v", tc.reason, err)
+			}
+		})
+	}
+}
+
+// TestStreamOfOldState: the objects of an API server that was set back seem to be old until the end of the list. Then
+// the type is listed again.
+func TestStreamOfOldState(t *testing.T) {
+	var got told
+	c := got.copies(configMaps)
+	_ = c.Replace([]any{seen(t, firstUID, "50", "h1", applied)}, "60")
+	_ = c.beginList(t.Context())
+	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
+	if err := c.Replace([]any{shown{}}, "7"); !errors.Is(err, errSetBack) {
+		t.Errorf("want it listed once more, got %v", err)
+	}
+	_ = c.beginList(t.Context())
+	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
+	if err := c.Replace([]any{shown{}}, "7"); err != nil {
+		t.Error(err)
+	}
+	if item, _ := c.get(webName); item.version != 5 || item.Hash != "h0" {
+		t.Errorf("want it as it is, got %+v", item)
+	}
+}
+
+// TestRaisedRevision: an API server whose etcd was restored from a snapshot with a raised revision shows older versions
+// in a list that is newer than all known versions. These versions are the current ones, whereas a list that is older
+// than the answer to a write is only late.
+func TestRaisedRevision(t *testing.T) {
+	lists := map[string]func(c copies, e *metav1.PartialObjectMetadata, version string) error{
+		"Streamed": func(c copies, e *metav1.PartialObjectMetadata, version string) error {
+			_ = c.beginList(t.Context())
+			_, _ = c.Transformer()(e)
+			return c.Replace([]any{shown{}}, version)
+		},
+		"Pages": func(c copies, e *metav1.PartialObjectMetadata, version string) error {
+			_ = c.beginList(t.Context())
+			return errors.Join(c.onPage(t.Context(), []*copyEvent{c.event(e)}, number(version)), c.Replace(nil, version))
+		},
+	}
+	for name, list := range lists {
+		t.Run(name, func(t *testing.T) {
+			var got told
+			c := got.copies(configMaps)
+			_ = c.Replace([]any{seen(t, firstUID, "5", "h0", applied)}, "60")
+			c.remember(webName, Copy{UID: firstUID, Hash: "h1", version: 70}, true)
+			before := seen(t, firstUID, "5", "h0", applied)
+			if err := list(c, before, "69"); err != nil {
+				t.Errorf("it was written after the list was made: want that taken, got %v", err)
+			}
+			if item, _ := c.get(webName); item.version != 70 || item.Hash != "h1" {
+				t.Errorf("want what was written, got %+v", item)
+			}
+			_ = c.beginList(t.Context())
+			_ = c.onListed([]*copyEvent{c.event(before), c.event(seen(t, firstUID, "70", "h1", applied))})
+			if err := c.Replace(nil, "71"); err != nil {
+				t.Errorf("the list goes on to what was written: want that taken, got %v", err)
+			}
+			if err := list(c, before, "1000000000"); !errors.Is(err, errSetBack) {
+				t.Errorf("what was written is not there, where it must be: want it listed once more, got %v", err)
+			}
+			if err := list(c, before, "1000000001"); err != nil {
+				t.Error(err)
+			}
+			if item, _ := c.get(webName); item.version != 5 || item.Hash != "h0" {
+				t.Errorf("want it as it is, got %+v", item)
+			}
+		})
+	}
+}
+
+// TestListThatFails in the middle reports its differences with the next list.
+func TestListThatFails(t *testing.T) {
+	var got told
+	c := got.copies(configMaps)
+	broken := errors.New("broken")
+	answers := []func() (*metav1.PartialObjectMetadataList, error){
+		func() (*metav1.PartialObjectMetadataList, error) { return listing("more", "a"), nil },
+		func() (*metav1.PartialObjectMetadataList, error) { return nil, broken },
+		func() (*metav1.PartialObjectMetadataList, error) { return listing("more", "a"), nil },
+		func() (*metav1.PartialObjectMetadataList, error) { return listing("", "b"), nil },
+	}
+	next := func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		list, err := answers[0]()
+		answers = answers[1:]
+		return list, err
+	}
+	if _, err := c.list(t.Context(), next); !errors.Is(err, broken) || got != (told{}) {
+		t.Errorf("want nothing told of half a list, got %v, %+v", err, got)
+	}
+	list, err := c.list(t.Context(), next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Replace(nil, list.ResourceVersion)
+	if want := (told{changed: 2, readied: 2, listed: 1}); got != want || c.len() != 2 {
+		t.Errorf("want %+v, got %+v and %d copies", want, got, c.len())
+	}
+}
+
+// TestCountedIsTaken: the counted size of copies is at least their real size, and 100,000 copies that Refract wrote
+// take less than half of the bound.
+func TestCountedIsTaken(t *testing.T) {
+	const n = 20_000
+	for name, tc := range map[string]struct {
+		reason string
+		object func(i int) *metav1.PartialObjectMetadata
+		most   int
+	}{
+		"Honest": {"Copies as Refract writes them.", func(i int) *metav1.PartialObjectMetadata { return written(i, managersOf(t, applied)) }, mostKept / 2 / 100_000},
+		"Short":  {"Marks of their own that are short.", func(i int) *metav1.PartialObjectMetadata { m := hoarded(i, 0); return &m }, 2000},
+		"Spread": {"Namespaces of their own.", func(i int) *metav1.PartialObjectMetadata {
+			m := hoarded(i, 0)
+			m.Namespace = m.Name
+			return &m
+		}, 2000},
+		"Sets": {"Fields of their own.", func(i int) *metav1.PartialObjectMetadata {
+			m := hoarded(i, 0)
+			m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: "Apply", FieldsV1: metav1.NewFieldsV1(setOf(fmt.Sprint("s", i), 3))}}
+			return &m
+		}, 2500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heap()
+			c := (&told{}).copies(configMaps)
+			for i := range n {
+				_ = c.Add(tc.object(i))
+			}
+			ownerships.forget(c.decode.account)
+			taken := int(heap()-before) / n
+			c.decode.account.mu.Lock()
+			counted := c.decode.account.kept / n
+			c.decode.account.mu.Unlock()
+			t.Logf("a copy takes %d bytes, %d are counted", taken, counted)
+			if taken > counted*11/10 || counted > tc.most {
+				t.Errorf("%s\nwant at most %d bytes counted, and no more taken, got %d and %d", tc.reason, tc.most, counted, taken)
+			}
+			runtime.KeepAlive(c)
+		})
+	}
+}
+
+// TestStraysAreBounded: all types of the hub are watched if they have copies, and only some others.
+func TestStraysAreBounded(t *testing.T) {
+	copied := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7", Labels: map[string]string{corev1alpha1.ManagedLabel: "true"},
+	}}
+	for name, tc := range map[string]struct {
+		reason      string
+		hub, others int
+		watched     int
+		fails       bool
+	}{
+		"OfTheHub":   {"As many as the hub has.", mostStrays + 20, 0, mostStrays + 20, false},
+		"AtTheBound": {"What the hub once had may be there yet.", 3, mostStrays, mostStrays + 3, false},
+		"Above":      {"A member says of all types that it has copies of them; those of the hub are known.", 3, mostStrays + 1, mostStrays + 3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
+				if n > 0 {
+					return nil
+				}
+				return []metav1.PartialObjectMetadata{copied}
+			}}
+			for i := range tc.others {
+				s.types = append(s.types, fmt.Sprintf("others%04d", i))
+			}
+			for i := range tc.hub {
+				s.types = append(s.types, fmt.Sprintf("ours%04d", i))
+			}
+			m := serve(t, s.ServeHTTP)
+			m.sweep.served = func(context.Context) (func(schema.GroupResource) (string, bool), error) {
+				return func(r schema.GroupResource) (string, bool) { return "", strings.HasPrefix(r.Resource, "ours") }, nil
+			}
+			m.Copies.unwatched.askSweep()
+			lookThrough(m)
+			if got := len(m.Copies.watches.stores()); got != tc.watched || (m.Copies.unwatched.err != nil) != tc.fails {
+				t.Errorf("%s\nwant %d types watched, error %t, got %d, %v", tc.reason, tc.watched, tc.fails, got, m.Copies.unwatched.err)
+			}
+			if tc.fails {
+				if err := excessive(m.Copies.unwatched.err, "types of copies that the hub does not have"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestVersionsAreBounded: each version of a group is a request if a member has no aggregated discovery.
+func TestVersionsAreBounded(t *testing.T) {
+	for name, n := range map[string]int{"AtTheBound": mostVersions, "Above": mostVersions + 1} {
+		t.Run(name, func(t *testing.T) {
+			m := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/api":
+					answer(w, http.StatusOK, metav1.APIVersions{})
+				case "/apis":
+					list := metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "g", Versions: make([]metav1.GroupVersionForDiscovery, n)}}}
+					for i := range n {
+						list.Groups[0].Versions[i] = metav1.GroupVersionForDiscovery{GroupVersion: fmt.Sprintf("g/v%d", i), Version: fmt.Sprintf("v%d", i)}
+					}
+					answer(w, http.StatusOK, list)
+				default:
+					t.Errorf("want nothing else asked for, got %s", r.URL.Path)
+				}
+			})
+			if n > mostVersions {
+				if _, _, err := m.api.discover(t.Context()); excessive(err, "versions of API groups") != nil {
+					t.Errorf("want an error, got %v", err)
+				}
+				return
+			}
+			groups, _, _, err := (&paced{DiscoveryClient: m.api.discovery, excess: m.api.limits.excess}).GroupsAndMaybeResourcesWithContext(t.Context())
+			if err != nil || len(groups.Groups[len(groups.Groups)-1].Versions) != n {
+				t.Errorf("want all, got %v, %v", groups, err)
+			}
+		})
+	}
+}
+
+// textOf returns JSON of this many bytes.
+func textOf(bytes int) []byte { return []byte(`"` + strings.Repeat("x", bytes-2) + `"`) }
+
+// readFrom has a member answer with a body, and returns the result of reading it.
+func readFrom(ctx context.Context, a *account, body []byte, query string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://eu-1/x"+query, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := bounded{&canned{body: body}, limits{a, &excess{member: "eu-1", now: time.Now}}}.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = readAll(resp)
+	return resp, err
+}
+
+func readAll(resp *http.Response) (n int, err error) {
+	p := make([]byte, 32<<10)
+	for {
+		m, err := resp.Body.Read(p)
+		n += m
+		if err != nil {
+			if err.Error() == "EOF" {
+				err = nil
+			}
+			return n, err
+		}
+	}
+}
+
+// TestLargeAnswersTakeTurns: the large answers of a member in use at the same time are bounded, until a caller is done
+// with one. Small ones do not wait.
+func TestLargeAnswersTakeTurns(t *testing.T) {
+	a := newAccount()
+	var ends []func()
+	for i := range mostLarge {
+		ctx, end := a.begin(t.Context())
+		ends = append(ends, end)
+		resp, err := readFrom(ctx, a, textOf(smallAnswer+1), "")
+		if err != nil {
+			t.Fatalf("the %d. large answer: %v", i+1, err)
+		}
+		resp.Body.Close()
+		if _, err := readFrom(ctx, a, textOf(smallAnswer+1), ""); err != nil {
+			t.Fatalf("another that belongs to it: %v", err)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := readFrom(gone, a, textOf(smallAnswer), ""); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+	if _, err := readFrom(gone, a, textOf(smallAnswer+1), ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more that is large: want it to wait, got %v", err)
+	}
+	many := []byte("[" + strings.Repeat("1,", smallValues) + "1]")
+	if _, err := readFrom(gone, a, many, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more of many values: want it to wait, got %v", err)
+	}
+	waited := make(chan error)
+	go func() {
+		resp, err := readFrom(t.Context(), a, textOf(smallAnswer+1), "")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		waited <- err
+	}()
+	ends[0]()
+	if err := <-waited; err != nil {
+		t.Errorf("when one has ended: want the next read, got %v", err)
+	}
+	ends[1]()
+	if len(a.large) != 0 {
+		t.Errorf("want nobody large, got %d", len(a.large))
+	}
+}
+
+// TestAnswersThatBelongTogether have the bounds of one answer.
+func TestAnswersThatBelongTogether(t *testing.T) {
+	a := newAccount()
+	ctx, end := a.begin(t.Context())
+	defer end()
+	if _, err := readFrom(ctx, a, textOf(mostAnswer/2), ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFrom(ctx, a, textOf(mostAnswer/2), ""); err != nil {
+		t.Errorf("at the bound: %v", err)
+	}
+	if _, err := readFrom(ctx, a, textOf(10), ""); excessive(err, "bytes of an answer") != nil {
+		t.Errorf("above the bound: got %v", err)
+	}
+}
+
+// TestBuffersOfWatches: the memory that watches keep after large events is bounded, and is given back when they end.
+func TestBuffersOfWatches(t *testing.T) {
+	const size = mostBuffers / bufferFactor / 4
+	event := []byte(`{"x":"` + strings.Repeat("y", size-8) + `"}`)
+	a := newAccount()
+	var watches []*http.Response
+	for i := range 4 {
+		resp, err := readFrom(t.Context(), a, event, "?watch=true")
+		if err != nil {
+			t.Fatalf("the %d. watch: %v", i+1, err)
+		}
+		watches = append(watches, resp)
+	}
+	if _, err := readFrom(t.Context(), a, event[:smallAnswer/2], "?watch=true"); err != nil {
+		t.Errorf("a watch with small events: %v", err)
+	}
+	if _, err := readFrom(t.Context(), a, event, "?watch=true"); excessive(err, "bytes of large watch events") != nil {
+		t.Errorf("above the bound: got %v", err)
+	}
+	for _, w := range watches {
+		w.Body.Close()
+	}
+	if _, err := readFrom(t.Context(), a, event, "?watch=true"); err != nil {
+		t.Errorf("when others have ended: %v", err)
+	}
+	if len(a.large) > 1 {
+		t.Errorf("want no watch large that has no event in hand, got %d", len(a.large))
+	}
+}
+
+// TestPagesTakeTurns: the pages of a member that are requested at the same time are bounded.
+func TestPagesTakeTurns(t *testing.T) {
+	l := newLimits("eu-1")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var ask func(n int) error
+	ask = func(n int) error {
+		ctx := t.Context()
+		if n > mostPagesAtOnce {
+			ctx = gone
+		}
+		_, err := l.pages(ctx, configMaps.GroupResource(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+			return listing("", "a"), nil
+		}, func(apiruntime.Object) error {
+			if n > mostPagesAtOnce {
+				return errors.New("asked for too many")
+			}
+			if err := ask(n + 1); n < mostPagesAtOnce || !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		})
+		return err
+	}
+	if err := ask(1); err != nil || len(l.account.pages) != 0 {
+		t.Errorf("want %d at a time, and one more to wait, got %v", mostPagesAtOnce, err)
+	}
+}
+
+// TestOnlyJSONIsDecoded: the memory for other answers, such as protobuf, is not known before they are decoded.
+func TestOnlyJSONIsDecoded(t *testing.T) {
+	list := metav1.PartialObjectMetadataList{Items: make([]metav1.PartialObjectMetadata, 1000)}
+	raw, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := apiruntime.Unknown{TypeMeta: apiruntime.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, Raw: raw}
+	raw, err = unknown.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml := []byte("apiVersion: meta.k8s.io/v1\nkind: PartialObjectMetadataList\nitems: [{}]\n")
+	for kind, body := range map[string][]byte{"application/vnd.kubernetes.protobuf": append([]byte("k8s\x00"), raw...), "": append([]byte("k8s\x00"), raw...), "application/yaml": yaml} {
+		m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{kind}
+			_, _ = w.Write(body)
+		})
+		if got, err := m.api.metadata.list(t.Context(), configMaps, "", metav1.ListOptions{}); err == nil {
+			t.Errorf("%q: want an error, got %d objects", kind, len(got.Items))
+		}
+	}
+}
+
+// TestNobodyChoosesTypes: a member does not choose the type of its answer, neither for errors nor for requests with a
+// fixed type. A Pod of two bytes takes a thousand times that in memory.
+func TestNobodyChoosesTypes(t *testing.T) {
+	list := corev1.PodList{Items: make([]corev1.Pod, 100_000)}
+	raw, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := apiruntime.Unknown{TypeMeta: apiruntime.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Raw: raw}
+	if raw, err = unknown.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	account := types.NamespacedName{Namespace: "d", Name: "refract"}
+	for body, content := range map[string][]byte{
+		"protobuf": append([]byte("k8s\x00"), raw...), "YAML": []byte("apiVersion: v1\nkind: PodList\nitems:\n" + strings.Repeat("- \n", 100_000)),
+		"JSON": []byte(`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[` + strings.Repeat("{},", 100_000) + `{}]}}`),
+	} {
+		for _, code := range []int{http.StatusOK, http.StatusInternalServerError} {
+			m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(code)
+				_, _ = w.Write(content)
+			})
+			for what, ask := range map[string]func(){
+				"a probe": func() { _ = m.api.probe(t.Context()) },
+				"a type":  func() { _, _ = m.Objects.Any(t.Context(), schema.GroupResource{Group: "g", Resource: "x"}) },
+				"types":   func() { _, _, _ = m.api.discover(t.Context()) },
+				"a token": func() { _ = (&Reconciler{}).renewToken(t.Context(), m, &lasting{account: account}, &corev1.Secret{}) },
+			} {
+				const most = 64 // For 1 MiB.
+				if grown := least(ask); grown > most*max(uint64(len(content)), 1<<20) {
+					t.Errorf("%s with code %d for %s of %d bytes took %d bytes", body, code, what, len(content), grown)
+				}
+			}
+		}
+	}
+}
+
+// least returns how many bytes a function allocates, the least of three runs: watches of earlier tests may still be at
+// work.
+func least(do func()) uint64 {
+	few := uint64(math.MaxUint64)
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		few = min(few, after.TotalAlloc-before.TotalAlloc)
+	}
+	return few
+}
+
+// TestErrorsAreBrief: the kept or logged part of an error is bounded, and has the necessary details.
+func TestErrorsAreBrief(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		s := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: long, Details: &metav1.StatusDetails{Kind: "namespaces", Name: long}}
+		for range 1000 {
+			s.Details.Causes = append(s.Details.Causes, metav1.StatusCause{Field: "metadata.uid"})
+		}
+		answer(w, http.StatusNotFound, s)
+	})
+	_, err := m.Objects.Read(t.Context(), configMaps, webName)
+	raw, failed := json.Marshal(err)
+	if failed != nil || len(raw) > 10_000 || !strings.Contains(string(raw), `"kind":"namespaces"`) || !strings.Contains(string(raw), "metadata.uid") {
+		t.Errorf("want what it is about, and little of it: got %d bytes", len(raw))
+	}
+}
+
+// TestHeadsAreBounded: the header of an answer is bounded, as no account counts it.
+func TestHeadsAreBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size  int
+		fails bool
+	}{"AtTheBound": {mostHeader - 1024, false}, "Above": {mostHeader + 1024, true}} {
+		t.Run(name, func(t *testing.T) {
+			m := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", tc.size)) })
+			if err := m.api.probe(t.Context()); (err != nil) != tc.fails {
+				t.Errorf("want an error %t, got %v", tc.fails, err)
+			}
+		})
+	}
+}

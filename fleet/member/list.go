@@ -1,0 +1,77 @@
+package member
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// page requests objects of a type, at most as many as the options say.
+type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
+
+// pages lists objects of a type page by page, and passes each page to take, which must not keep it. So the memory for a
+// list does not depend on its length. It returns the version of the list. All lists of a member that may have more than
+// one page are made by this function.
+//
+// Pages have as many objects as the options say, or fewer if these are too many for an answer. It is an error if there
+// are too many pages, or if a page begins where an earlier one began. A few pages of a member are requested at the same
+// time. A list requests the newest version, as an API server that may return any version may ignore the limit of
+// objects.
+func (l limits) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
+	version string, err error,
+) {
+	begun := map[[sha256.Size]byte]bool{} // Digests of the tokens of earlier pages.
+	for range mostPages {
+		got, refused, err := l.turn(ctx, of, o, next, take)
+		switch {
+		case refused != nil:
+			return "", refused
+		case isLimit(err) && o.Limit > 1:
+			o.Limit = max(1, o.Limit/10) // Large objects must not prevent the list.
+			continue
+		case err != nil:
+			return "", err
+		}
+		token := got.GetContinue()
+		at := sha256.Sum256([]byte(token))
+		switch {
+		case token == "":
+			return got.GetResourceVersion(), nil
+		case len(token) > mostToken:
+			return "", l.excess.over("bytes of a continue token", mostToken)
+		case begun[at]:
+			return "", fmt.Errorf("listing %s: the API server repeats a continue token", of)
+		}
+		begun[at] = true
+		o.Continue = token
+	}
+	return "", l.excess.over("pages of a list", mostPages)
+}
+
+// turn waits for its turn, requests one page, and passes it to take. Refused is the error of take.
+func (l limits) turn(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
+	got metav1.ListInterface, refused, err error,
+) {
+	done, err := l.account.turn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	ctx, end := l.account.begin(ctx)
+	defer end()
+	answer, err := next(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if got, err = meta.ListAccessor(answer); err != nil {
+		return nil, nil, fmt.Errorf("listing %s: %w", of, err)
+	}
+	return got, take(answer), nil
+}

@@ -1,0 +1,15 @@
+package member
+
+import (
+	"net/http"
+	"testing"
+)
+
+// TestCodes: a member chooses its status codes, and must not create a series with each.
+func TestCodes(t *testing.T) {
+	for number, want := range map[int]string{http.StatusConflict: "409", 0: "other", 123456: "other", -1: "other"} {
+		if got := code(serverError(number, "x")); got != want {
+			t.Errorf("%d: want %q, got %q", number, want, got)
+		}
+	}
+}

@@ -1,0 +1,420 @@
+package member
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unique"
+	"weak"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"refract.dev/tree"
+)
+
+// FieldManager is the name under which Refract applies fields.
+const FieldManager = "refract"
+
+// Ownership is a set of fields of an object: those that Refract applied and that no other manager has changed or
+// removed since, with the time of the apply. A manager that changes a field takes it over; a write under the name of
+// Refract changes the time instead. So a copy that was changed has another Ownership than after Refract's write.
+// Ownerships are comparable. The zero Ownership has no fields.
+type Ownership struct {
+	fields *fieldSet
+	// at is when the fields were applied with other values than before, in seconds since 1970, by the clock of the
+	// member's API server; 0 if it is not known. An apply that changes nothing does not count.
+	at int64
+}
+
+// Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds
+// since 1970; or "" for no fields.
+func (o Ownership) Hash() string {
+	if o.fields == nil {
+		return ""
+	}
+	return o.fields.hash() + "@" + strconv.FormatInt(o.at, 10)
+}
+
+// Is reports whether the hash is that of o. A hash without a time, from an earlier version, is that of the fields.
+func (o Ownership) Is(hash string) bool {
+	if strings.Contains(hash, "@") {
+		return hash == o.Hash()
+	}
+	return o.HasFieldsOf(hash)
+}
+
+// HasFieldsOf reports whether the hash is one of the same fields, at any time.
+func (o Ownership) HasFieldsOf(hash string) bool {
+	fields, _, _ := strings.Cut(hash, "@")
+	if o.fields == nil {
+		return fields == ""
+	}
+	return fields == o.fields.hash()
+}
+
+// gained reports whether o has a field that before lacks, or the time of another apply. If only the digest of a set is
+// kept, it returns true in doubt.
+func (o Ownership) gained(before Ownership) bool {
+	switch {
+	case o.fields == nil || o == before:
+		return false
+	case o.at != before.at, !o.named(), !before.named():
+		return true
+	default:
+		return !o.without(before).Empty()
+	}
+}
+
+// AppliedWith reports whether nothing else was applied under the name of Refract between the two.
+func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
+
+// MayHave reports whether the set may have a field of the pattern. It looks only for the last key of the pattern. It
+// returns true if only the digest of the set is kept.
+func (o Ownership) MayHave(field tree.Pattern) bool {
+	if o.fields == nil {
+		return false
+	}
+	text := o.fields.json.Load()
+	keys := field.Keys()
+	prefix, many := strings.CutSuffix(keys[len(keys)-1], "*")
+	if text == nil || many && prefix == "" {
+		return true
+	}
+	key, err := json.Marshal("f:" + prefix)
+	return err != nil || strings.Contains(*text, string(key[:len(key)-1]))
+}
+
+// Has reports whether the set has a field of the pattern, which must not have a *. It returns false if only the digest
+// of the set is kept.
+func (o Ownership) Has(field tree.Pattern) bool {
+	if !o.MayHave(field) || !o.named() {
+		return false
+	}
+	keys := field.Keys()
+	path := make(fieldpath.Path, len(keys))
+	for i := range keys {
+		path[i].FieldName = &keys[i]
+	}
+	return o.set().Has(path)
+}
+
+// LostWithin reports whether all fields that are in o and not in now are among the fields of the patterns. If the sets
+// differ and only the digest of one is kept, it returns false.
+func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
+	switch {
+	case o.fields == nil || o.fields == now.fields:
+		return true
+	case !o.named() || !now.named():
+		return false
+	}
+	all := true
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) { all = all && within(p, fields) })
+	return all
+}
+
+// within reports whether a field is among those of the patterns.
+func within(p fieldpath.Path, fields []tree.Pattern) bool {
+	keys := keysOf(p)
+	return slices.ContainsFunc(fields, func(f tree.Pattern) bool { return f.Covers(keys) })
+}
+
+// keysOf returns the segments of the JSON pointer of a field, with * for an element of a list.
+func keysOf(p fieldpath.Path) []string {
+	keys := make([]string, len(p))
+	for i := range p {
+		keys[i] = "*"
+		if p[i].FieldName != nil {
+			keys[i] = *p[i].FieldName
+		}
+	}
+	return keys
+}
+
+// unnamed stands for the difference of two sets if only the digest of one is kept.
+const unnamed = "fields whose names are not kept"
+
+// Lost returns the fields that are in o and not in now, as .spec.template.spec.containers[name="web"].image, sorted. Of
+// a field and its inner fields, only the latter are returned. If the sets differ and only the digest of one is kept, it
+// returns [unnamed]. Fields of the patterns are left out.
+func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
+	switch {
+	case o.fields == nil || o.fields == now.fields:
+		return nil
+	case !o.named() || !now.named():
+		return []string{unnamed}
+	}
+	var lost []string
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) {
+		if !within(p, but) {
+			lost = append(lost, p.String())
+		}
+	})
+	slices.Sort(lost)
+	return lost
+}
+
+// LostPointers returns the fields that are in o and not in now as JSON pointers, with * for an element of a list,
+// sorted and without duplicates. Fields of the patterns are left out. It returns nothing if only the digest of a set is
+// kept.
+func (o Ownership) LostPointers(now Ownership, but ...tree.Pattern) []string {
+	if o.fields == nil || o.fields == now.fields || !o.named() || !now.named() {
+		return nil
+	}
+	var lost []string
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) {
+		if within(p, but) {
+			return
+		}
+		var at tree.Pointer
+		for _, key := range keysOf(p) {
+			at = at.Member(key)
+		}
+		lost = append(lost, at.String())
+	})
+	slices.Sort(lost)
+	return slices.Compact(lost)
+}
+
+// named reports whether the fields of the set are known.
+func (o Ownership) named() bool { return o.fields == nil || o.fields.json.Load() != nil }
+
+func (o Ownership) without(now Ownership) *fieldpath.Set { return o.set().Difference(now.set()) }
+
+func (o Ownership) set() *fieldpath.Set {
+	s := &fieldpath.Set{}
+	if o.fields == nil {
+		return s
+	}
+	if text := o.fields.json.Load(); text == nil || s.FromJSON(strings.NewReader(*text)) != nil {
+		return &fieldpath.Set{}
+	}
+	return s
+}
+
+// ours returns the fields that Refract applied, by the managedFields of an object. The account must have room for the
+// record, or else only its digest is kept. Without an account the digest is kept.
+func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
+	for i := range managers {
+		e := &managers[i]
+		if e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" && e.FieldsV1 != nil {
+			o := Ownership{fields: ownerships.of(e.FieldsV1.GetRawBytes(), account)}
+			if e.Time != nil {
+				o.at = e.Time.Unix()
+			}
+			return o
+		}
+	}
+	return Ownership{}
+}
+
+// unsigned reports whether no entry of a manager explains why an object was written since the fields were applied. Then
+// Refract's own fields may have been written under its name, within the second that is the precision of an entry's
+// time. Other writers change the status all the time, so entries of the status do not count if otherThanStatus is set.
+// The clock of one API server may be a little behind that of another.
+func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatus bool) bool {
+	for i := range managers {
+		e := &managers[i]
+		if e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply || otherThanStatus && e.Subresource == "status" {
+			continue
+		}
+		if e.Time == nil || e.Time.Unix() >= o.at-1 {
+			return false
+		}
+	}
+	return true
+}
+
+// conflictingManager returns the manager that took fields from Refract: the present owner of one of them, by itself or
+// through a subresource, like an autoscaler. If no manager owns them, as after a removal, it returns the last writer of
+// the object; "" if that writer has left no other trace.
+func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
+	var owner, last *metav1.ManagedFieldsEntry
+	for i := range managers {
+		e := &managers[i]
+		if e.Subresource == "status" || e.Manager == FieldManager || strings.HasPrefix(e.Manager, FieldManager+"-") {
+			continue
+		}
+		if e.Subresource == "" && (last == nil || earlier(last.Time, e.Time)) {
+			last = e
+		}
+		if (owner == nil || earlier(owner.Time, e.Time)) && touches(e, lost) {
+			owner = e
+		}
+	}
+	switch {
+	case owner != nil:
+		return owner.Manager
+	case last != nil:
+		return last.Manager
+	default:
+		return ""
+	}
+}
+
+// earlier takes an unknown time, such as that of a change through a subresource, for an early one.
+func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
+
+func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
+	if e.FieldsV1 == nil || len(e.FieldsV1.GetRawBytes()) > mostSet {
+		return false
+	}
+	s := &fieldpath.Set{}
+	return s.FromJSON(e.FieldsV1.GetRawReader()) == nil && !s.Intersection(fields).Empty()
+}
+
+// fieldSet is a set of fields. Equal sets share one object in memory, on however many copies and clusters: two sets are
+// equal if their addresses are.
+type fieldSet struct {
+	sum  [sha256.Size]byte      // Of the result of canonical.
+	json atomic.Pointer[string] // The result of canonical, or nil if it is not kept.
+}
+
+// setBytes is how many bytes a fieldSet takes without its json.
+const setBytes = 250
+
+func (s *fieldSet) hash() string { return hex.EncodeToString(s.sum[:8]) }
+
+// ownerships are the sets in memory.
+var ownerships = newFieldSets()
+
+// fieldSets finds the set that is already in memory. A set without references is forgotten.
+type fieldSets struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]weak.Pointer[fieldSet] // By their sum.
+	// lately has recent sets by the digest of the text that an API server wrote: all copies of a variant have the same
+	// text. Bytes is how many bytes these sets have together.
+	lately map[[sha256.Size]byte]met
+	bytes  int
+}
+
+// met is a cached set, with the account of the member that had it first.
+type met struct {
+	set   *fieldSet
+	by    *account
+	bytes int
+}
+
+func newFieldSets() *fieldSets {
+	return &fieldSets{all: map[[sha256.Size]byte]weak.Pointer[fieldSet]{}, lately: map[[sha256.Size]byte]met{}}
+}
+
+// of returns the set for the text that an API server wrote.
+func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
+	digest := sha256.Sum256(raw)
+	f.mu.Lock()
+	known, ok := f.lately[digest]
+	f.mu.Unlock()
+	if ok {
+		return known.set
+	}
+	text, readable := canonical(raw, digest)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.one(sha256.Sum256(text), by)
+	if readable && len(text) <= mostFields && s.json.Load() == nil && !f.name(s, string(text), by) {
+		return s // There may be room for its names next time.
+	}
+	size := 0
+	if s.json.Load() != nil {
+		size = len(text)
+	}
+	if len(f.lately) >= knownSets || f.bytes+size > mostKnown {
+		clear(f.lately)
+		f.bytes = 0
+	}
+	f.lately[digest] = met{s, by, size}
+	f.bytes += size
+	return s
+}
+
+// one returns the set with this sum. The lock must be held.
+func (f *fieldSets) one(sum [sha256.Size]byte, by *account) *fieldSet {
+	if s := f.all[sum].Value(); s != nil {
+		return s
+	}
+	s := &fieldSet{sum: sum}
+	here := weak.Make(s)
+	f.all[sum] = here
+	if by != nil {
+		by.must(setBytes)
+	}
+	runtime.AddCleanup(s, func(sum [sha256.Size]byte) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.all[sum] == here { // Another set may have taken its place.
+			delete(f.all, sum)
+		}
+		if by != nil {
+			by.must(-setBytes)
+		}
+	}, sum)
+	return s
+}
+
+// name keeps the fields of a set if the account has room, and reports whether it does. The lock must be held.
+func (f *fieldSets) name(s *fieldSet, text string, by *account) bool {
+	if by == nil || !by.keepFields(len(text)) {
+		return false
+	}
+	s.json.Store(&text)
+	runtime.AddCleanup(s, func(bytes int) { by.keepFields(-bytes) }, len(text))
+	return true
+}
+
+// forget removes the cached sets of a member that is gone.
+func (f *fieldSets) forget(by *account) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for digest, m := range f.lately {
+		if m.by == by {
+			delete(f.lately, digest)
+			f.bytes -= m.bytes
+		}
+	}
+}
+
+// canonical writes a set in a form that does not depend on the order and the escapes of the API server. A set that is
+// unreadable or too long is written as its digest, which equals only itself.
+func canonical(raw []byte, digest [sha256.Size]byte) (text []byte, readable bool) {
+	s := &fieldpath.Set{}
+	if len(raw) <= mostSet && s.FromJSON(bytes.NewReader(raw)) == nil {
+		if sorted, err := s.ToJSON(); err == nil {
+			return sorted, true
+		}
+	}
+	return hex.AppendEncode(nil, digest[:]), false
+}
+
+// text is a string with one instance in memory, on however many copies.
+type text struct{ handle unique.Handle[string] }
+
+func intern(s string) text {
+	if s == "" {
+		return text{}
+	}
+	return text{unique.Make(s)}
+}
+
+// bytes returns how many bytes the text takes, as if it had no other user.
+func (t text) bytes() int {
+	if t == (text{}) {
+		return 0
+	}
+	const more = 220 // For its entry in the table of texts.
+	return more + len(t.handle.Value())
+}
+
+func (t text) String() string {
+	if t == (text{}) {
+		return "" // The zero handle has no value.
+	}
+	return t.handle.Value()
+}

@@ -1,0 +1,208 @@
+package member
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// names has the shards of clusters, which determine their replicas, and the names that were replaced. The zero value is
+// empty. Readers need no lock.
+type names struct {
+	// renaming is held from the reading of the FederatedClusters until their names are recorded, so that an older list
+	// is never recorded after a newer one. It is not held during requests: a cluster that is slow to answer must not
+	// delay others.
+	renaming sync.Mutex
+
+	mu     sync.Mutex // Of the writers.
+	known  atomic.Pointer[knownNames]
+	ending []*handover // Oldest first.
+}
+
+// handover is a name that was replaced while work under it was still going on. Nothing is written under the new name
+// until that work has ended.
+type handover struct {
+	from, to string
+	done     chan struct{}
+}
+
+func (e *handover) concerns(name string) bool { return e.from == name || e.to == name }
+
+// knownNames are never modified.
+type knownNames struct {
+	shards     map[string]string // Of names that are assigned with another name.
+	successors map[string]string // Of names that were replaced.
+}
+
+func (n *names) load() *knownNames {
+	if k := n.known.Load(); k != nil {
+		return k
+	}
+	return &knownNames{}
+}
+
+func (n *names) change(with func(*knownNames)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.load()
+	now := &knownNames{shards: maps.Clone(was.shards), successors: maps.Clone(was.successors)}
+	if now.shards == nil {
+		now.shards, now.successors = map[string]string{}, map[string]string{}
+	}
+	with(now)
+	n.known.Store(now)
+}
+
+// assign records the shard of a cluster, and reports whether it has changed.
+func (n *names) assign(name, shard string) bool {
+	if n.shard(name) == shard {
+		return false
+	}
+	n.change(func(k *knownNames) {
+		if k.shards[name] = shard; shard == name {
+			delete(k.shards, name)
+		}
+	})
+	return true
+}
+
+func (n *names) shard(name string) string {
+	if shard, ok := n.load().shards[name]; ok {
+		return shard
+	}
+	return name
+}
+
+func (n *names) successor(name string) string { return n.load().successors[name] }
+
+// succeed records that a name was replaced by another. It returns the handover, or nil if the replacement is not new.
+func (n *names) succeed(from, to string) *handover {
+	if n.successor(from) == to {
+		return nil
+	}
+	e := &handover{from, to, make(chan struct{})}
+	n.change(func(k *knownNames) {
+		k.successors[from] = to
+		delete(k.successors, to)
+		n.ending = append(n.ending, e)
+	})
+	return e
+}
+
+// endings returns the handovers that concern a name and are older than before, or all of these if before is nil.
+func (n *names) endings(name string, before *handover) (older []*handover) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, e := range n.ending {
+		if e == before {
+			break
+		}
+		if e.concerns(name) {
+			older = append(older, e)
+		}
+	}
+	return older
+}
+
+// wait returns when all handovers that a name waits for have ended.
+func (n *names) wait(ctx context.Context, name string) error {
+	for _, e := range n.endings(name, nil) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.done:
+		}
+	}
+	return nil
+}
+
+func (n *names) ended(e *handover) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ending = slices.DeleteFunc(n.ending, func(o *handover) bool { return o == e })
+	close(e.done)
+}
+
+// appear records that a name is not replaced: a new FederatedCluster may have the name of an earlier one, or the name
+// is served again.
+func (n *names) appear(name string) {
+	if n.successor(name) != "" {
+		n.change(func(k *knownNames) { delete(k.successors, name) })
+	}
+}
+
+// Shard returns the name that determines the replica of a cluster. Both names of a cluster that is being renamed have
+// the same shard.
+func (s *Set) Shard(name string) string { return s.names.shard(name) }
+
+// Successor returns the name that is served in place of a replaced name; "" for all other names.
+func (s *Set) Successor(name string) string {
+	successors := s.names.load().successors
+	to := successors[name]
+	for range successors { // A cluster may be renamed again before the first name is gone.
+		next := successors[to]
+		if next == "" {
+			break
+		}
+		to = next
+	}
+	return to
+}
+
+// Hidden reports whether the hub has a cluster of this name on which nothing is placed, because it is not known to be
+// served under this name.
+func (s *Set) Hidden(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.members[name]
+	return j != nil && j.hidden
+}
+
+// rename records that a cluster is served under another name from now on. It returns the handover for [Set.end]; nil if
+// the rename is known already. The lock names.renaming must be held.
+func (s *Set) rename(from, to string) *handover {
+	e := s.names.succeed(from, to)
+	if e == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.members[to]; j != nil {
+		j.hidden = false
+	}
+	s.publish()
+	return e
+}
+
+// reinstate serves a replaced name again, and reports whether the name was replaced. The name that had replaced it is
+// gone, or is now a name of another cluster. The lock names.renaming must be held.
+func (s *Set) reinstate(name string) bool {
+	if s.names.successor(name) == "" {
+		return false
+	}
+	s.names.appear(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.members[name]; j != nil {
+		j.hidden = false
+	}
+	s.publish()
+	return true
+}
+
+// end ends all work under a replaced name, and returns when it has ended. The lock names.renaming must not be held.
+func (s *Set) end(e *handover) {
+	defer s.names.ended(e)
+	for _, name := range []string{e.from, e.to} { // The renames of a cluster are carried out in the order of their discovery.
+		for _, older := range s.names.endings(name, e) {
+			<-older.done
+		}
+	}
+	s.Disown(e.from)
+	if s.OnRename != nil {
+		s.OnRename(e.from, e.to)
+	}
+	s.OnChange(e.from)
+}

@@ -1,0 +1,103 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// watchSpacing is the minimum time between the starts of two watches of a type that continue an earlier one,
+	// however often they are interrupted, and of two that begin with a list, whatever the answers: a reflector repeats
+	// a request for an expired version without a pause.
+	watchSpacing = time.Second
+	// longAway is the time after which a member that could not be watched is listed completely. Before that, the member
+	// can hardly have been restored to another state of the same cluster, as from a backup.
+	longAway = 5 * time.Minute
+)
+
+// resumption lets the watch of a type continue where it was interrupted. After any error except a refused connection, a
+// reflector lists everything. If a thousand members were unreachable for a moment, as by an overload, the process that
+// was too slow for them would request all of their copies at once. One reflector uses it, and calls one function at a
+// time.
+type resumption struct {
+	began  time.Time // When the last watch began.
+	listed time.Time // When a watch that begins with a list was last requested.
+	lost   time.Time // Since when no watch could begin; zero if the last one did.
+}
+
+// pace waits until another watch may be requested. Lists is whether the watch begins with a list.
+func (r *resumption) pace(ctx context.Context, lists bool) error {
+	last := r.began
+	if lists && r.listed.After(last) {
+		last = r.listed
+	}
+	left := max(0, watchSpacing-time.Since(last))
+	if lists {
+		r.listed = time.Now().Add(left)
+	}
+	if left == 0 {
+		return nil
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// begun takes the result of a request for a watch, and returns the result for the reflector. Words is the error that
+// the reflector gets in place of err.
+func (r *resumption) begun(events watch.Interface, err, words error) (watch.Interface, error) {
+	switch {
+	case err == nil && !r.lost.IsZero() && time.Since(r.lost) > longAway:
+		events.Stop()
+		r.lost = time.Time{}
+		return nil, errLongAway
+	case err == nil:
+		r.began, r.lost = time.Now(), time.Time{}
+		return events, nil
+	case !unreachable(err):
+		return nil, words
+	case r.lost.IsZero():
+		r.lost = time.Now()
+	}
+	return nil, unreached{words}
+}
+
+var errLongAway = errors.New("the watch was interrupted for a long time: listing again")
+
+// unreachable reports whether a request had no answer, or not a complete one.
+func unreachable(err error) bool {
+	return errors.As(err, new(*url.Error)) && !errors.As(err, new(*redirected)) && !errors.As(err, new(*LimitError))
+}
+
+// unreached is the error of a watch that did not begin because there was no answer. A reflector takes it for a refused
+// connection.
+type unreached struct{ error }
+
+// Unwrap makes the error one of a refused connection, in addition to its cause.
+func (e unreached) Unwrap() []error { return []error{syscall.ECONNREFUSED, e.error} }
+
+type resumableKey struct{}
+
+// resumable marks the requests of a watch. If the watch is interrupted while goesOn is true, it ends like a watch that
+// has timed out, and the next watch continues. A watch that begins with a list cannot be continued before the list has
+// ended.
+func resumable(ctx context.Context, goesOn *atomic.Bool) context.Context {
+	return context.WithValue(ctx, resumableKey{}, goesOn)
+}
+
+// isResumable reports whether another watch continues this one after an interruption.
+func isResumable(ctx context.Context) bool {
+	goesOn, ok := ctx.Value(resumableKey{}).(*atomic.Bool)
+	return ok && goesOn.Load()
+}

@@ -1,0 +1,106 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"refract.dev/internal/fair"
+)
+
+// only returns turns for one list at a time.
+func only() *fair.Places { return fair.New(fair.Options{Places: 1, Each: 2, All: 2}) }
+
+// TestTurn: a turn ends when it is given back, when its member leaves, and when it has lasted too long.
+func TestTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, began := only(), time.Now()
+		take := func(member string, life context.Context, want time.Duration) *turn {
+			t.Helper()
+			taken := &turn{turns: turns, member: member}
+			if err := taken.take(life); err != nil || time.Since(began) != want {
+				t.Errorf("take() of %s: want it after %s, got %s, %v", member, want, time.Since(began), err)
+			}
+			return taken
+		}
+		first := take("a", t.Context(), 0)
+		take("b", t.Context(), longestTurn)
+		first.give() // It was over, and is not given back a second time.
+		life, end := context.WithCancel(t.Context())
+		third := take("c", life, 2*longestTurn)
+		end()
+		take("d", t.Context(), 2*longestTurn).give()
+		if err := third.take(life); !errors.Is(err, context.Canceled) {
+			t.Errorf("take() of a member that has left: want %v, got %v", context.Canceled, err)
+		}
+		fifth := take("e", t.Context(), 2*longestTurn)
+		if err := fifth.take(t.Context()); err != nil || time.Since(began) != 2*longestTurn {
+			t.Errorf("take() of who has its turn: want another at once, got it after %s, %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestTurnsOfOneMember: one member may make any number of lists last, and the lists of others begin at once
+// nevertheless.
+func TestTurnsOfOneMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, began := newTurns(), time.Now()
+		took := make(chan time.Duration, listsAtOnce)
+		for range listsAtOnce {
+			go func() {
+				hostile := &turn{turns: turns, member: "hostile"}
+				if err := hostile.take(t.Context()); err == nil {
+					took <- time.Since(began)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := len(took); n != listsAtOnce/2 {
+			t.Errorf("want %d lists of one member under way, got %d", listsAtOnce/2, n)
+		}
+		for i := range listsAtOnce / 2 {
+			other := &turn{turns: turns, member: fmt.Sprint("m-", i)}
+			if err := other.take(t.Context()); err != nil || time.Since(began) > 0 {
+				t.Fatalf("take() of another member: want it at once, got it after %s, %v", time.Since(began), err)
+			}
+		}
+	})
+}
+
+// TestListsTakeTurns: the number of simultaneous lists is bounded, and the next list begins when one has ended.
+func TestListsTakeTurns(t *testing.T) {
+	slow := newStub(t)
+	asked, answered := make(chan struct{}), make(chan struct{})
+	slow.Server.Close()
+	slow.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); r.URL.Path == "/api/v1/configmaps" && q.Get("watch") == "" {
+			close(asked)
+			select {
+			case <-answered:
+			case <-r.Context().Done():
+			}
+		}
+		slow.ServeHTTP(w, r)
+	}))
+	t.Cleanup(slow.Server.Close)
+	turns := only()
+	first, second := connect(t, slow), connect(t, newStub(t))
+	first.Copies.watches.observer.turns, second.Copies.watches.observer.turns = turns, turns
+	listed := first.Copies.Watch(configMaps)
+	<-asked
+	next := second.Copies.Watch(configMaps)
+	eventually(t, "the second list waits for the first", func() bool {
+		ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
+		defer end()
+		_, err := turns.Take(ctx, "another", 2) // There is no room to wait besides the waiting list.
+		return errors.Is(err, fair.ErrFull)
+	})
+	close(answered)
+	<-listed
+	<-next
+}

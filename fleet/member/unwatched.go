@@ -1,0 +1,195 @@
+package member
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Times after which types are checked again: API groups that could not be discovered, or that have a type which was not
+// served any more; types that the credentials may not list; and types that the member does not serve in the version
+// that the hub prefers.
+const (
+	doubtfulAfter = 30 * time.Second
+	refusedAfter  = 10 * time.Minute
+	olderAfter    = 2 * time.Minute
+)
+
+// unwatched knows whether types without a watch may have copies. It is safe for concurrent use.
+type unwatched struct {
+	// await is called when a caller waits for the result of the next sweep, once for each sweep.
+	await func()
+
+	mu sync.Mutex
+	// doubtful are API groups that could not be discovered. Their types may have copies.
+	doubtful map[string]bool
+	// refused are types that may not be listed. They may have copies, but no copy was wanted or missed since.
+	refused map[schema.GroupResource]refusal
+	// without are types without copies. If a copy appears, this process has written it, and watches its type.
+	without map[schema.GroupResource]bool
+	// strays is how many watched types were found that the hub does not have.
+	strays int
+	// asked counts the requests to search all types. Swept is the last of these requests that a search has completed,
+	// sweptAt when that was, and err why the last search failed.
+	asked, swept int
+	sweptAt      time.Time
+	err          error
+	awaited      bool // Whether await was called for the next search.
+}
+
+// refusal is the error of a type that may not be listed, with the version in the request.
+type refusal struct {
+	gvr schema.GroupVersionResource
+	err error
+}
+
+// doubt is the knowledge about a type without a watch.
+type doubt struct {
+	mayHave bool  // Whether the type may have copies.
+	unswept bool  // Whether one of the reasons is that a search is still to come.
+	err     error // Why more is not known; nil if nothing failed.
+}
+
+// of returns the knowledge about a type.
+func (u *unwatched) of(resource schema.GroupResource) doubt {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	d := doubt{unswept: u.unswept() && !u.without[resource], err: u.refused[resource].err}
+	switch {
+	case d.err != nil:
+	case u.doubtful[resource.Group]:
+		d.err = errUndiscovered
+	case d.unswept:
+		d.err = u.err
+	}
+	d.mayHave = d.unswept || u.refused[resource].err != nil || u.doubtful[resource.Group]
+	return d
+}
+
+// unswept reports whether not all types without a watch were searched since the member became ready. The lock must be
+// held.
+func (u *unwatched) unswept() bool { return u.swept < u.asked }
+
+// complete reports whether all types were searched for copies, and all API groups were discovered.
+func (u *unwatched) complete() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.doubtful) == 0 && u.asked > 0 && !u.unswept()
+}
+
+// looked reports whether all types were searched for copies, as far as possible.
+func (u *unwatched) looked() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.asked > 0 && (!u.unswept() || u.err != nil)
+}
+
+// wait has the member searched before others, as a caller waits for the result.
+func (u *unwatched) wait() {
+	u.mu.Lock()
+	was := u.awaited
+	u.awaited = true
+	u.mu.Unlock()
+	if !was {
+		u.await()
+	}
+}
+
+// doubts reports whether types that are not known may have copies, and the next search for them is due. Resting is
+// whether the watch of a type has ended because the member did not serve the type, and older whether a type is not
+// served in the version that the hub prefers.
+func (u *unwatched) doubts(resting, older bool) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	ago := time.Since(u.sweptAt)
+	return u.unswept() || ((len(u.doubtful) > 0 || resting) && ago > doubtfulAfter) || (len(u.refused) > 0 && ago > about("refused", refusedAfter)) ||
+		(older && ago > about("older", olderAfter))
+}
+
+// askSweep requests a search, as nothing is known about types without a watch: the member is new, or has become ready
+// again and may be another cluster.
+func (u *unwatched) askSweep() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.asked++
+	u.awaited = false
+	clear(u.without)
+}
+
+// sweepsAsked returns the request that a search which begins now completes.
+func (u *unwatched) sweepsAsked() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.asked
+}
+
+// sweptUpTo records the end of a search.
+func (u *unwatched) sweptUpTo(asked int, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.err = err
+	if err == nil {
+		u.swept, u.sweptAt = asked, time.Now()
+	}
+}
+
+// setDoubtful records the API groups that could not be discovered.
+func (u *unwatched) setDoubtful(groups map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.doubtful = groups
+}
+
+// admit counts a type that the hub does not have, unless there are too many of these.
+func (u *unwatched) admit() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.strays >= mostStrays {
+		return false
+	}
+	u.strays++
+	return true
+}
+
+// refuse records that a type may not be listed.
+func (u *unwatched) refuse(gvr schema.GroupVersionResource, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.refused[gvr.GroupResource()] = refusal{gvr, err}
+}
+
+// refusedIn returns the version of a type that may not be listed; ok is false for other types.
+func (u *unwatched) refusedIn(resource schema.GroupResource) (gvr schema.GroupVersionResource, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r, ok := u.refused[resource]
+	return r.gvr, ok
+}
+
+// accept records that a type is watched from now on.
+func (u *unwatched) accept(resource schema.GroupResource) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.refused, resource)
+}
+
+// hasNone records that a search found no copies of a type, unless another search was requested since, as the member may
+// be another cluster then. It reports whether the type is known now.
+func (u *unwatched) hasNone(resource schema.GroupResource, asked int) (known bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.refused, resource)
+	if u.asked != asked {
+		return false
+	}
+	u.without[resource] = true
+	return true
+}
+
+// knowsNone reports whether a type was found to have no copies.
+func (u *unwatched) knowsNone(resource schema.GroupResource) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.without[resource]
+}

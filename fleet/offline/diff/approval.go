@@ -1,0 +1,38 @@
+package diff
+
+import (
+	"slices"
+
+	"refract.dev/fleet/offline/render"
+)
+
+// waiting returns the outcome whose change of placement awaits approval: the outcome of the object itself, or of a
+// leader that the object follows or has followed. It returns nil if no change awaits approval.
+func waiting(was, is *render.Outcome, after *render.Evaluation) *render.Outcome {
+	var all []*render.Outcome
+	if is != nil {
+		all = slices.Concat([]*render.Outcome{is}, is.Leaders)
+	}
+	if was != nil {
+		for _, leader := range was.Leaders {
+			if now := after.Find(leader.ID); now != nil {
+				all = append(all, now)
+			}
+		}
+	}
+	if at := slices.IndexFunc(all, func(o *render.Outcome) bool { return o.Waits != nil }); at >= 0 {
+		return all[at]
+	}
+	return nil
+}
+
+// impactsOfWaiting returns the impact that copies are created or deleted only after an approval.
+func (j *judge) impactsOfWaiting() []Impact {
+	if j.waits == nil || j.to == nil { // The deletion of an object by a user needs no approval.
+		return nil
+	}
+	return []Impact{{
+		Effect:  Approving,
+		Message: "waits for approval: " + j.waits.Waits.String() + "; approve with: refract approve " + j.waits.Approval,
+	}}
+}

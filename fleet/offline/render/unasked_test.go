@@ -1,0 +1,91 @@
+package render
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/fleet/offline/manifest"
+)
+
+// TestUnasked verifies the warnings about references that an override policy adds. A recorded authorization prevents
+// them.
+func TestUnasked(t *testing.T) {
+	const (
+		rest = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: everywhere, namespace: shop}
+spec: {schedulingMode: Duplicate}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: eu-1}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: us-1}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: pull}}
+spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: web, envFrom: [{secretRef: {name: own}}]}]}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: pull}}
+spec: {selector: {matchLabels: {app: api}}, template: {metadata: {labels: {app: api}}, spec: {containers: [{name: api, image: api}]}}}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+`
+		spec = `
+spec: {overrideRules: [{targetClusters: {clusters: [us-1]}, overriders: {jsonpatch: [{path: /spec/template/spec/imagePullSecrets, operator: add, value: [{name: key}]}]}}]}
+`
+		may = `status: {references: {observedGeneration: 2, items: [{kind: Secret, name: key}]}}`
+	)
+	const unknown, refused = "which is unknown here", "but it is not"
+	cases := map[string]struct {
+		reason   string
+		metadata string
+		status   string
+		live     bool
+		only     []string
+		want     string // A part of the message; empty without a warning.
+	}{
+		"Manifest":   {reason: "A manifest does not say who wrote it.", metadata: "{name: pull, namespace: shop}", want: unknown},
+		"Elsewhere":  {reason: "On the clusters that are shown it brings in nothing.", metadata: "{name: pull, namespace: shop}", only: []string{"eu-1"}},
+		"Snapshot":   {reason: "The hub has said that it may.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: may},
+		"Older":      {reason: "That was about the policy as it was before.", metadata: "{name: pull, namespace: shop, uid: u, generation: 3}", status: may, want: unknown},
+		"Other":      {reason: "That was about another Secret.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: strings.Replace(may, "name: key", "name: other", 1), want: refused},
+		"Hub":        {reason: "A hub that says nothing has asked nobody.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", live: true, want: refused},
+		"HubSays":    {reason: "The hub says that it may.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: may, live: true},
+		"HubWasOnce": {reason: "It says so of the policy as it was.", metadata: "{name: pull, namespace: shop, uid: u, generation: 3}", status: may, live: true, want: refused},
+		"OverAHub":   {reason: "What a manifest would change there, nobody was asked about yet.", metadata: "{name: pull, namespace: shop}", live: true, want: unknown},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			set, problems := manifest.ReadFS(fstest.MapFS{"fleet.yaml": {Data: []byte(rest + "metadata: " + tc.metadata + spec + tc.status)}})
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			set.Live = tc.live
+			e, err := Evaluate(set, Options{Clusters: tc.only})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, got []string
+			if tc.want != "" {
+				want = []string{"OverridePolicy shop/pull: makes objects refer to Secret shop/key: shown as if allowed, " + tc.want}
+			}
+			for _, f := range e.Unasked() {
+				text, _, _ := strings.Cut(f.String(), ";")
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s\nUnasked(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if _, warnings := e.Findings(); len(warnings) != len(want) {
+				t.Errorf("%s\nFindings(): want it among the warnings, got %v", tc.reason, warnings)
+			}
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package local
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"refract.dev/tree"
+)
+
+// manager is an entry of metadata.managedFields.
+type manager struct {
+	name        string
+	applies     bool           // Whether it uses server-side apply.
+	subresource string         // The subresource that it writes; empty for the object itself.
+	fields      map[string]any // The content of fieldsV1.
+	// lists caches the elements of lists by the pointer of the list. All copies of a manager share the map.
+	lists map[string][]element
+}
+
+// beforeFirstApply is the manager that an API server invents for fields without a known owner.
+const beforeFirstApply = "before-first-apply"
+
+// mostManagers bounds the entries of managedFields. An object with more counts as one without managedFields. API
+// servers keep ten entries of updates, and one for each manager that applies.
+const mostManagers = 100
+
+// managersIn returns the entries of an object. It leaves out those of the subresource scale: package propagation
+// decides on replicas.
+func managersIn(metadata map[string]any) []manager {
+	list, _ := metadata["managedFields"].([]any)
+	if len(list) > mostManagers {
+		return nil
+	}
+	var managers []manager
+	for _, item := range list {
+		entry, _ := item.(map[string]any)
+		name, _ := entry["manager"].(string)
+		fields, _ := entry["fieldsV1"].(map[string]any)
+		subresource, _ := entry["subresource"].(string)
+		if subresource != "scale" && name != beforeFirstApply && len(fields) > 0 {
+			managers = append(managers, manager{name, entry["operation"] == "Apply", subresource, fields, map[string][]element{}})
+		}
+	}
+	return managers
+}
+
+// controllers are the managers of Kubernetes' own controllers, and of controllers that only complete objects of others.
+var controllers = []string{
+	"kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager", "clusterrole-aggregation-controller",
+	"kube-webhook-certgen", "service-ca-operator", "cluster-policy-controller",
+}
+
+// controls reports whether the manager is a controller, and not a user's tool: its name is a known controller, or it
+// owns only certificates of authorities, as injectors do.
+func (m manager) controls() bool {
+	return slices.Contains(controllers, m.name) || strings.HasSuffix(m.name, "-cloud-controller-manager") ||
+		strings.HasSuffix(m.name, "cainjector") || onlyAuthorities(m.fields)
+}
+
+// requests reports whether the manager writes the object itself for a user.
+func (m manager) requests() bool { return m.subresource == "" && !m.controls() }
+
+// onlyAuthorities reports whether all fields of a set are called caBundle.
+func onlyAuthorities(fields map[string]any) bool {
+	found := false
+	for key, inside := range fields {
+		node, _ := inside.(map[string]any)
+		switch {
+		case key == ".":
+		case key == "f:caBundle":
+			found = true
+		case len(node) == 0 || !onlyAuthorities(node):
+			return false
+		default:
+			found = true
+		}
+	}
+	return found
+}
+
+// owns reports whether the manager owns a field of the object, by itself or as part of a value that has one owner.
+func (m manager) owns(object map[string]any, place tree.Pointer) bool {
+	fields, value, at := m.fields, any(object), tree.Pointer{}
+	for _, key := range place.Keys() {
+		if len(fields) == 0 {
+			return true // The enclosing value has one owner.
+		}
+		var found bool
+		if _, fields, value, found = m.step(fields, value, at, key); !found {
+			return false
+		}
+		at = at.Member(key)
+	}
+	return true
+}
+
+// step goes from a field of the object, and its set of owned fields, to the member or element with a key. Name is the
+// name of the member or element in the set.
+func (m manager) step(fields map[string]any, value any, at tree.Pointer, key string) (name string, inside map[string]any, next any, found bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		name = "f:" + key
+		inside, found = fields[name].(map[string]any)
+		return name, inside, v[key], found
+	case []any:
+		i, err := strconv.Atoi(key)
+		if err != nil || i < 0 || i >= len(v) {
+			return "", nil, nil, false
+		}
+		e := m.elements(fields, v, at)[i]
+		return e.name, e.inside, v[i], e.inside != nil
+	}
+	return "", nil, nil, false
+}
+
+// element is the entry of a set for one element of a list; the zero element if the set has no entry.
+type element struct {
+	name   string
+	inside map[string]any
+}
+
+// elements returns the entry of the set for each element of a list. The time is linear in the elements and the names in
+// the set, not in their product: objects have thousands of both.
+func (m manager) elements(fields map[string]any, list []any, at tree.Pointer) []element {
+	if all, known := m.lists[at.String()]; known {
+		return all
+	}
+	all := make([]element, len(list))
+	for signature, byValues := range namesIn(fields) {
+		for i := range list {
+			if e, found := byValues[valuesOf(signature, list[i], i)]; found {
+				all[i] = e
+			}
+		}
+	}
+	m.lists[at.String()] = all
+	return all
+}
+
+// mostSignatures bounds the distinct signatures of element names in one list. API servers use one.
+const mostSignatures = 4
+
+// Signatures of element names that have no key fields.
+const (
+	byValue = "v"
+	byIndex = "i"
+)
+
+// namesIn returns the list elements that a set names, by the signature of their names and by their values. The
+// signature is the list of the key fields as JSON, or one of the constants. A set with more than mostSignatures names
+// no element.
+func namesIn(fields map[string]any) map[string]map[string]element {
+	all := map[string]map[string]element{}
+	for name, node := range fields {
+		inside, isSet := node.(map[string]any)
+		signature, values, ok := parseName(name)
+		if !isSet || !ok {
+			continue
+		}
+		if all[signature] == nil {
+			if len(all) == mostSignatures {
+				return nil
+			}
+			all[signature] = map[string]element{}
+		}
+		// Of two spellings of one name the first counts, so that the result does not depend on the order of a map.
+		if was, known := all[signature][values]; !known || name < was.name {
+			all[signature][values] = element{name, inside}
+		}
+	}
+	return all
+}
+
+// parseName returns the signature and the values of the name of an element.
+func parseName(name string) (signature, values string, ok bool) {
+	kind, text, _ := strings.Cut(name, ":")
+	switch kind {
+	case "k":
+		var keys map[string]any
+		if json.Unmarshal([]byte(text), &keys) != nil || len(keys) == 0 {
+			return "", "", false
+		}
+		names := slices.Sorted(maps.Keys(keys))
+		all := make([]any, len(names))
+		for i, n := range names {
+			all[i] = keys[n]
+		}
+		return textOf(names), textOf(all), true
+	case byValue:
+		var value any
+		if json.Unmarshal([]byte(text), &value) != nil {
+			return "", "", false
+		}
+		return byValue, textOf(value), true
+	case byIndex:
+		return byIndex, text, true
+	default:
+		return "", "", false
+	}
+}
+
+// valuesOf returns the values that a name with this signature has for an element.
+func valuesOf(signature string, value any, index int) string {
+	switch signature {
+	case byValue:
+		return textOf(value)
+	case byIndex:
+		return strconv.Itoa(index)
+	}
+	of, ok := value.(map[string]any)
+	var names []string
+	if !ok || json.Unmarshal([]byte(signature), &names) != nil {
+		return ""
+	}
+	all := make([]any, len(names))
+	for i, n := range names {
+		all[i] = of[n]
+	}
+	return textOf(all)
+}
+
+// textOf returns the JSON of a value: a whole number has one text, whatever its type. It is empty for a value without a
+// JSON text.
+func textOf(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// leaves returns the fields of the object that the manager owns and that contain no other owned field.
+func (m manager) leaves(object map[string]any) []tree.Pointer {
+	var places []tree.Pointer
+	var walk func(fields map[string]any, value any, at tree.Pointer)
+	walk = func(fields map[string]any, value any, at tree.Pointer) {
+		if len(fields) == 0 {
+			places = append(places, at)
+			return
+		}
+		switch v := value.(type) {
+		case map[string]any:
+			for key, node := range fields {
+				name, ok := strings.CutPrefix(key, "f:")
+				inside, isSet := node.(map[string]any)
+				if next, there := v[name]; ok && isSet && there {
+					walk(inside, next, at.Member(name))
+				}
+			}
+		case []any:
+			for i, e := range m.elements(fields, v, at) {
+				if e.inside != nil {
+					walk(e.inside, v[i], at.At(i))
+				}
+			}
+		}
+	}
+	walk(m.fields, object, tree.Pointer{})
+	return places
+}

@@ -1,0 +1,242 @@
+package placement
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// Limits of the loss of an object by one decision without an approval.
+const (
+	mostLost        = 2  // Clusters.
+	mostLostPercent = 30 // Of the clusters that the object is on.
+)
+
+// LosesMuch reports whether a loss in one decision waits for approval, for an object on the given number of clusters.
+// It does if the object would lose more than two of them and more than 30 %.
+func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
+
+// Hold is a change of a placement that waits for approval. It must not be modified.
+type Hold struct {
+	// Number identifies the change. It is the same for all objects of a policy, and changes with the policy and with
+	// the clusters that it chooses. It does not depend on the readiness of clusters. Any client can compute it, so it
+	// approves nothing: see [Question].
+	Number string
+	// Of is the number of clusters that have the object.
+	Of int
+	// Leaves are the clusters that the object would leave, and Joins those that it would come to. Sorted.
+	Leaves, Joins []string
+	// Unnamed is whether clusters are joined because the policy no longer names or selects any.
+	Unnamed bool
+
+	// Together is the loss of all objects of the namespace, if it is the reason for this hold.
+	Together *Loss
+
+	approved Decision
+}
+
+// Question is the request for approval of a change of a placement. Users approve the change by one of its tokens. The
+// zero Question means that users have not been asked yet. The tokens are random, so no client can approve a change
+// before the request.
+type Question struct {
+	// Number is the number of the change.
+	Number string
+	// Token approves the change for one object.
+	Token string
+	// Shared approves the change for all objects of the same request; empty if the status of no policy shows the
+	// request.
+	Shared string
+}
+
+// QuestionOf returns the question that the Propagation of an object contains. It is zero if the Propagation contains no
+// question, or one from a version of Refract whose approvals could be computed by any client.
+func QuestionOf(held *refractv1alpha1.HeldPlacement) Question {
+	if held == nil || held.Token == "" {
+		return Question{}
+	}
+	return Question{Number: held.Number, Token: held.Token, Shared: held.PolicyToken}
+}
+
+// Approved returns the number of the change that the annotation on the Propagation of one object approves; empty if it
+// approves none.
+func (q Question) Approved(annotation string) string {
+	if q.Token == "" || q.Token != annotation {
+		return ""
+	}
+	return q.Number
+}
+
+// Approved returns the number of the change that is approved for an object of the policy, by the policy or by the
+// annotation on the object's Propagation; empty if none is approved.
+func (p *Policy) Approved(q Question, annotation string) string {
+	if q.Shared != "" && q.Shared == p.approved {
+		return q.Number
+	}
+	return q.Approved(annotation)
+}
+
+// Standing returns the question, or zero if the policy has the answer but its status does not show the question. Then
+// the status of the policy was lost, or the answer came too late: a new question with other tokens is necessary.
+func (p *Policy) Standing(q Question) Question {
+	if q.Shared != "" && q.Shared == p.answer && p.approved == "" {
+		return Question{}
+	}
+	return q
+}
+
+// Approval returns the token that a policy has to approve a change of the placement of its objects; empty if it
+// approves none. The annotation alone approves nothing, because it may have been copied with the policy.
+func Approval(policy metav1.Object, status *corev1alpha1.PolicyStatus) string {
+	token := policy.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
+	if status.PlacementHeld == nil || status.PlacementHeld.Token != token {
+		return ""
+	}
+	return token
+}
+
+// Approved returns the decision after the approval.
+func (h *Hold) Approved() Decision { return h.approved }
+
+// String describes the change: "would leave 28 of 30 clusters (eu-1, eu-2, eu-3 and 25 more)".
+func (h *Hold) String() string {
+	text := ""
+	if len(h.Leaves) > 0 {
+		text = fmt.Sprintf("would leave %d of %d clusters (%s)", len(h.Leaves), h.Of, list(h.Leaves))
+	}
+	if l := h.Together; l != nil {
+		text += fmt.Sprintf(", and all objects of the namespace together %d of %d", len(l.Leaves), l.Of)
+	}
+	if len(h.Joins) == 0 {
+		return text
+	}
+	if text != "" {
+		text += " and be added to " + clusterCount(len(h.Joins))
+	} else {
+		text = "would be added to " + clusterCount(len(h.Joins))
+	}
+	text += " (" + list(h.Joins) + ")"
+	if h.Unnamed {
+		text += ", as the policy no longer names or selects clusters"
+	}
+	return text
+}
+
+func clusterCount(n int) string {
+	if n == 1 {
+		return "1 other cluster"
+	}
+	return strconv.Itoa(n) + " other clusters"
+}
+
+// Withdrawal returns the change that waits for approval if an object on these clusters no longer requests propagation;
+// nil if none waits. The UID is that of the object.
+func Withdrawal(uid types.UID, placed []Target) *Hold {
+	if !LosesMuch(len(placed), len(placed)) {
+		return nil
+	}
+	return &Hold{Number: number("withdrawn", string(uid)), Of: len(placed), Leaves: missing(placed, nil)}
+}
+
+// hold returns the part of a decision that waits for approval, or nil.
+//
+// No other part of Refract detects these mistakes: a typo in a selector, an affinity or a list; a list that is empty by
+// mistake; labels that many clusters have lost; a taint on many clusters; the name of a wrong policy.
+func (p *Policy) hold(r *Request, d *Decision) *Hold {
+	empties := r.Narrowed && !p.narrows()
+	if len(r.Previous) == 0 || (!empties && slices.EqualFunc(r.Previous, d.Targets, func(a, b Target) bool { return a.Cluster == b.Cluster })) {
+		return nil
+	}
+	there := r.there()
+	h := &Hold{Of: len(there), Leaves: r.alone(missing(there, d.Targets)), Joins: r.alone(missing(d.Targets, there)), approved: *d}
+	if empties && len(there) > 0 {
+		if open := r.alone(missing(p.open(r), there)); len(open) > 0 {
+			h.Joins, h.Unnamed = open, true
+		}
+	}
+	alone, together := LosesMuch(len(h.Leaves), h.Of), r.Together.takes(h.Leaves)
+	if !h.Unnamed && (!alone && !together || p.scaledDown(r, there)) {
+		return nil
+	}
+	if together && !alone {
+		h.Together = r.Together
+	}
+	h.Number = p.number(r)
+	if h.Number == r.Approved {
+		return nil
+	}
+	return h
+}
+
+// waits returns the decision to leave the object on its clusters with its present shares until the change is approved.
+func (p *Policy) waits(r *Request, h *Hold) Decision {
+	d := Decision{Targets: r.there(), Hash: r.Hash, Narrowed: r.Narrowed, Held: h}
+	if sum, known := sumOf(d.Targets); known && p.total(r) != nil && sum != *r.Replicas {
+		d.Warnings = append(d.Warnings, fmt.Sprintf(
+			"the shares stay unchanged until the change of the placement is approved: they add up to %d, and the object has %s", sum, replicas(r.Replicas)))
+	}
+	return d
+}
+
+// scaledDown reports whether the object leaves these clusters only because users have reduced its replicas.
+func (p *Policy) scaledDown(r *Request, there []Target) bool {
+	total := p.total(r)
+	before, known := sumOf(there)
+	if total == nil || !known || *total >= before {
+		return false
+	}
+	same := *r
+	same.Replicas = &before
+	anew := p.decide(&same, p.hash(&same))
+	leaves := r.alone(missing(there, anew.Targets))
+	return !LosesMuch(len(leaves), len(there)) && !r.Together.takes(leaves)
+}
+
+// narrows reports whether the policy names or selects clusters, so that it does not choose all.
+func (p *Policy) narrows() bool { return p.listed != nil || p.selector.Narrows() }
+
+// open returns the clusters that the policy chooses, regardless of their readiness.
+func (p *Policy) open(r *Request) []Target {
+	var all []Target
+	for i := range r.Clusters {
+		if c := &r.Clusters[i]; p.chooses(c) && p.tolerates(c.Taints, false) {
+			all = append(all, Target{Cluster: c.Name})
+		}
+	}
+	return all
+}
+
+// alone returns the names without the clusters where the object is because it follows other objects.
+func (r *Request) alone(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(r.Besides, name) })
+}
+
+// number identifies the policy at its generation, and the clusters that it chooses.
+func (p *Policy) number(r *Request) string {
+	parts := []string{p.Ref.String(), p.uid, strconv.FormatInt(p.Ref.Generation, 10)}
+	for i := range r.Clusters {
+		if c := &r.Clusters[i]; p.chooses(c) && p.tolerates(c.Taints, true) {
+			parts = append(parts, c.Name)
+		}
+	}
+	return number(parts...)
+}
+
+// numbers is the count of possible numbers. It is small because users read the numbers and write them down.
+const numbers = 1_000_000_000
+
+func number(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return strconv.FormatUint(binary.BigEndian.Uint64(h.Sum(nil))%numbers, 10)
+}

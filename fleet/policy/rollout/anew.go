@@ -1,0 +1,148 @@
+package rollout
+
+import (
+	"slices"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// enter assigns [Found] to clusters that joined with other content than their assigned one, and reports whether there
+// are any. Such content comes from another time or another writer, and changes in the wave of the cluster. The record
+// has only one revision besides the target and the last good one, so clusters at the superseded target keep their
+// present content as well.
+func (r *rollout) enter() (came bool) {
+	var names []string
+	for i := range r.in.Clusters {
+		if c := &r.in.Clusters[i]; c.Keeps && Assigned(r.RolloutStatus, c.Name).Name != Found {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return false
+	}
+	is := func(name string) bool { return slices.Contains(names, name) }
+	r.Done = slices.DeleteFunc(r.Done, is)
+	r.Reverting = slices.DeleteFunc(r.Reverting, is)
+	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return is(c.Name) })
+	r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return is(c.Name) })
+	r.Superseded = &refractv1alpha1.Revision{Name: Found}
+	r.OnSuperseded = slices.Concat(r.OnSuperseded, names)
+	slices.Sort(r.OnSuperseded)
+	r.OnSuperseded = slices.Compact(r.OnSuperseded)
+	return true
+}
+
+// found examines the contents that the clusters were found with. If all reachable clusters hold the newest content or no
+// copy, the rollout is complete; otherwise it begins from these contents. Offline clusters stay at [Found] until their
+// content is known.
+func (r *rollout) found() {
+	r.Target = r.in.Target
+	var offline []string
+	seen := false
+	if len(r.in.Clusters) == 0 {
+		r.Message = placedNowhere
+		return
+	}
+	for i := range r.in.Clusters {
+		switch c := &r.in.Clusters[i]; {
+		case c.Offline:
+			offline = append(offline, c.Name)
+		case c.Unseen:
+			r.Message = First(r.Target).Message
+			return
+		case c.Keeps:
+			r.keepFound()
+			return
+		default:
+			seen = true
+		}
+	}
+	if !seen {
+		r.Message = "no cluster can be reached, so their content is unknown"
+		return
+	}
+	r.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target
+	if len(offline) > 0 {
+		r.Superseded, r.OnSuperseded = &refractv1alpha1.Revision{Name: Found}, offline
+	}
+}
+
+// keepFound begins a rollout from the contents that the clusters were found with. The next call knows what the target
+// changes on them.
+func (r *rollout) keepFound() {
+	r.Target, r.LastGood = r.in.Target, refractv1alpha1.Revision{Name: Found}
+	r.Superseded, r.OnSuperseded = nil, nil
+	r.start()
+}
+
+// begin begins a rollout to a new target.
+func (r *rollout) begin() {
+	before := r.Target
+	switch r.Phase {
+	case refractv1alpha1.RolloutComplete:
+		r.LastGood = before
+		r.forgetSuperseded()
+	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted:
+		r.forgetSuperseded()
+	default:
+		// Clusters with the previous target keep it until their wave. Clusters with an even older target return to the
+		// last good revision, because at most three revisions are kept. Clusters with the previous target return as
+		// well if other clusters are at Found, because that content is stored nowhere else.
+		if had := slices.DeleteFunc(r.holders(), r.holdsNot); len(had) > 0 && !r.unseen() {
+			r.Superseded, r.OnSuperseded = &before, had
+		}
+	}
+	r.Target = r.in.Target
+	var kept []string
+	if r.Superseded != nil && r.Superseded.Name == r.Target.Name {
+		r.Superseded, r.OnSuperseded, kept = nil, nil, r.OnSuperseded
+	}
+	r.start()
+	for _, name := range kept {
+		r.release(name) // They have the new target already, and must become ready like other clusters.
+	}
+}
+
+// forgetSuperseded removes the previous target from the record. Clusters at [Found] stay there.
+func (r *rollout) forgetSuperseded() {
+	if !r.unseen() {
+		r.Superseded, r.OnSuperseded = nil, nil
+	}
+}
+
+// start begins with the first wave. The list of clusters that have not reverted yet stays, because the new rollout may
+// fail as well.
+func (r *rollout) start() {
+	r.begun = true
+	r.again()
+	r.Phase, r.Opened, r.Began = refractv1alpha1.RolloutProgressing, 0, at(r.in.Now)
+	r.Waves, r.Current, r.Done, r.Failed = nil, nil, nil, nil
+}
+
+// prune removes the clusters that are no longer to have a copy, and restarts the times of offline clusters.
+func (r *rollout) prune() {
+	gone := func(name string) bool { return r.clusters[name] == nil }
+	r.Done = slices.DeleteFunc(r.Done, gone)
+	unseen := r.unseen()
+	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(name string) bool {
+		c := r.clusters[name]
+		return c == nil || unseen && !c.Offline && !c.Unseen && !c.Keeps // It was found with no other content, so it gets the content of the others.
+	})
+	r.Reverting = slices.DeleteFunc(r.Reverting, gone)
+	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return gone(c.Name) })
+	r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })
+	if len(r.OnSuperseded) == 0 {
+		r.OnSuperseded, r.Superseded = nil, nil
+	}
+	r.Offline = nil
+	for i := range r.in.Clusters {
+		if r.in.Clusters[i].Offline && r.Phase != refractv1alpha1.RolloutComplete {
+			r.Offline = append(r.Offline, r.in.Clusters[i].Name)
+		}
+	}
+	for i := range r.Current {
+		if entry := &r.Current[i]; r.clusters[entry.Name].Offline {
+			entry.Since, entry.Ready = nil, nil // When the cluster is back, its time begins again.
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// hub is the state of the hub in a world, besides the status.
+type hub struct {
+	lost map[string]bool // Names of revisions that are no longer stored.
+	full bool            // No further revision can be stored.
+	said []string        // All tokens that a status has shown.
+	used map[string]bool // The used ones among said.
+}
+
+func newHub() hub { return hub{lost: map[string]bool{}, used: map[string]bool{}} }
+
+// account has the contents that a member may hold, derived from the events of the member.
+type account struct {
+	// good is the former content of the member, and found is whether the member was found with it.
+	good  string
+	found bool
+	// allowed are contents that were released to the member's wave, got is whether the member has had the target's
+	// content since, and tried is the last content that it received by a rollout that is not complete.
+	allowed map[string]bool
+	got     bool
+	tried   string
+	// back is whether the member left and came back between two calls, so that the status still lists it.
+	back bool
+	// unseen is whether its content has not been read.
+	unseen bool
+}
+
+func (a *account) allow(content string) {
+	if a.allowed == nil {
+		a.allowed = map[string]bool{}
+	}
+	a.allowed[content] = true
+}
+
+// drifts records that another writer changes the content.
+func (m *member) drifts() {
+	if m.found {
+		m.good = m.content
+	}
+}
+
+// foundWith gives the members contents without a record.
+func (w *world) foundWith() {
+	for _, m := range w.members {
+		switch w.IntN(4) {
+		case 0:
+		case 1:
+			target := revision(w.target)
+			m.content = contentOf(&target, m)
+		default:
+			m.content = fmt.Sprintf("found%d", w.IntN(2))
+		}
+		m.ready, m.since, m.really = m.content != "", w.now, w.now
+	}
+	w.forget()
+}
+
+// forget deletes the record.
+func (w *world) forget() {
+	w.status, w.changed = nil, true
+	for _, m := range w.members {
+		m.account = account{good: m.content, found: m.content != "", unseen: w.IntN(2) == 0}
+		m.recorded = time.Time{}
+	}
+	w.notef("no record of it, and what is there is good")
+}
+
+// ofHub applies a random event on the hub.
+func (w *world) ofHub() {
+	switch w.IntN(5) {
+	case 0:
+		if w.IntN(3) == 0 {
+			w.forget()
+		}
+	case 1:
+		if w.status == nil {
+			return
+		}
+		name := w.status.LastGood.Name
+		if w.status.Superseded != nil && w.IntN(3) == 0 {
+			name = w.status.Superseded.Name
+		}
+		w.lost[name] = !w.lost[name] && name != Found
+		w.notef("%s lost %t", name, w.lost[name])
+	case 2:
+		w.full = w.IntN(3) == 0
+		w.notef("full %t", w.full)
+	case 3: // A user guesses a token from the status.
+		nonce, attempt := "", int32(1)
+		if w.status != nil {
+			nonce, attempt = w.status.Nonce, w.status.Attempt
+		}
+		what := fmt.Sprint(w.IntN(4))
+		w.approve = fmt.Sprintf("%s/%d/%s/%s", revision(w.target).Name, attempt+int32(w.IntN(2)), what, nonce)
+		w.notef("approve %s, which was made up", w.approve)
+	case 4: // A user repeats an earlier token.
+		if len(w.said) > 0 {
+			w.approve = w.said[w.IntN(len(w.said))]
+			w.notef("approve %s, which was asked for once", w.approve)
+		}
+	}
+}
+
+func (w *world) awaits() string {
+	if w.status == nil {
+		return ""
+	}
+	return w.status.Awaits
+}
+
+// isLost reports whether a revision is not available. The newest revision is always available on the hub.
+func (w *world) isLost(r *refractv1alpha1.Revision) bool {
+	return w.lost[r.Name] && r.Name != revision(w.target).Name
+}
+
+// stand fills in the fields of c that compare the member with the status.
+func (w *world) stand(c *Cluster, m *member, target *refractv1alpha1.Revision) {
+	newest := contentOf(target, m)
+	has := &refractv1alpha1.Revision{Name: Found}
+	settled := true
+	if w.status != nil {
+		has = Assigned(w.status, m.Name)
+		settled = w.status.Phase == refractv1alpha1.RolloutComplete && w.status.Target.Name == target.Name
+	}
+	if has.Name == Found {
+		c.Changes, c.Differs = !settled, !settled
+		c.Holds = m.content == newest && w.status != nil && w.status.Attempt > 0
+		c.Keeps = !m.offline && !m.unseen && m.content != "" && m.content != newest
+		c.Unseen = !m.offline && m.unseen
+		return
+	}
+	good := w.status.LastGood
+	if w.status.Phase == refractv1alpha1.RolloutComplete {
+		good = w.status.Target
+	}
+	c.Lost = w.isLost(has)
+	c.Changes = newest != contentOf(&good, m) || w.isLost(&good)
+	c.Differs = newest != contentOf(has, m) || c.Lost
+	c.Holds = m.content == contentOf(has, m) && !c.Lost
+	if m.refuses && !c.Holds || c.Lost {
+		c.Refused = "no"
+	}
+}
+
+// noRoom is the reason why a revision cannot be stored.
+const noRoom = "no room"
+
+// next returns the record that a replica writes: a revision that cannot be stored is not released.
+func (w *world) next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
+	is, until = Next(was, in)
+	if w.full && (was == nil || Unbegun(was) || is.Target.Name != was.Target.Name) {
+		return Hold(was, is.Target, noRoom), time.Time{}
+	}
+	return is, until
+}
+
+// kindOf returns the kind of the revision that is assigned to a cluster.
+func kindOf(s *refractv1alpha1.RolloutStatus, name string) string {
+	switch is := Assigned(s, name); {
+	case is.Name == Found && s.LastGood.Name != Found:
+		return "found beside another good one"
+	case is.Name == Found:
+		return "found"
+	case is == s.Superseded:
+		return "superseded"
+	case is == &s.LastGood:
+		return "good"
+	default:
+		return "target"
+	}
+}
+
+// receives is called before a member gets other content. It fails if the content was not released to the member's wave,
+// or if a halted rollout gives the target to a further member.
+func (w *world) receives(m *member, content string) error {
+	target := contentOf(&w.status.Target, m)
+	allowed := m.allowed[content]
+	if m.content == "" { // A first copy disturbs nothing, and has the content of the other members.
+		allowed = allowed || m.back || w.status.LastGood.Name != Found && content == contentOf(&w.status.LastGood, m)
+	}
+	switch {
+	case content == m.good:
+		return nil
+	case !allowed:
+		return fmt.Errorf("%s holds %q and receives %s, which was not released to its wave: %q is good, and %v were released", m.Name, m.content, content, m.good, m.allowed)
+	case w.status.Phase == refractv1alpha1.RolloutHalted && content == target && !m.got && !failed(w.status, m.Name):
+		return fmt.Errorf("it was halted, and %s receives %s", m.Name, content)
+	}
+	m.got, m.tried, m.found = m.got || content == target, content, false
+	return nil
+}
+
+// settleAccounts records the released contents, and the last good content.
+func (l *laws) settleAccounts() {
+	if l.is.Awaits != "" && !slices.Contains(l.said, l.is.Awaits) {
+		l.said = append(l.said, l.is.Awaits)
+	}
+	again := l.is.Target.Name != l.was.Target.Name || l.is.Attempt != l.was.Attempt
+	complete := l.is.Phase == refractv1alpha1.RolloutComplete
+	for _, m := range l.members {
+		if !m.there {
+			continue
+		}
+		m.back = m.back && l.is.Message == noRoom
+		content := contentOf(&l.is.Target, m)
+		if again && !Stopped(l.is) {
+			m.got = m.content == content
+		}
+		m.got = m.got || m.content == content
+		switch {
+		case l.is.Phase == refractv1alpha1.RolloutReverting && l.was.Phase != l.is.Phase:
+			m.allowed = nil
+		case !Stopped(l.is) && l.in.Policy != nil && l.policy.waveOf(&m.Cluster) < int(l.is.Opened):
+			m.allow(content)
+		}
+		switch began := Unbegun(l.was); {
+		case !m.found:
+		case complete && (!began || !m.offline && !m.unseen) && Assigned(l.is, m.Name).Name != Found && (!began || m.content == "" || m.content == content):
+			m.found = false
+		case !m.offline && !m.unseen && (m.content == "" || m.content == content), Awaited(l.is, m.Name) && l.is.LastGood.Name != Found:
+			m.found = false
+		}
+		if !m.found && l.is.LastGood.Name != Found {
+			m.good = contentOf(&l.is.LastGood, m)
+		}
+		if complete {
+			m.tried = ""
+		}
+		if complete && !m.found {
+			m.allowed = map[string]bool{content: true}
+		}
+	}
+}
+
+// asked: a manual wave is opened only by a token that an earlier status showed, and each token works once.
+func (l *laws) asked() error {
+	if l.floor != nil || l.policy.maxChange >= 0 {
+		return nil
+	}
+	for _, k := range l.opened() {
+		if k >= len(l.spec.Waves) || l.spec.Waves[k].Strategy != refractv1alpha1.WaveManual {
+			continue
+		}
+		if !slices.Contains(l.said, l.approve) {
+			return fmt.Errorf("wave %d was opened by %q, and nobody had asked for that", k, l.approve)
+		}
+		if l.used[l.approve] {
+			return fmt.Errorf("wave %d was opened by %q, which was used before", k, l.approve)
+		}
+		l.used[l.approve] = true
+	}
+	return nil
+}
+
+// begins: no rollout is complete before the contents of the clusters are known, and a cluster with other content does
+// not get the target at once.
+func (l *laws) begins() error {
+	if !Unbegun(l.was) || l.is.Phase != refractv1alpha1.RolloutComplete {
+		return nil
+	}
+	seen := len(l.in.Clusters) == 0
+	for i := range l.in.Clusters {
+		m := l.of(l.in.Clusters[i].Name)
+		switch {
+		case m.offline:
+			continue
+		case m.unseen:
+			return fmt.Errorf("it is complete, and nobody has looked what %s holds", m.Name)
+		case m.content != "" && m.content != contentOf(&l.is.Target, m):
+			return fmt.Errorf("it is complete, and %s was found with %s", m.Name, m.content)
+		}
+		seen = true
+	}
+	if !seen {
+		return errors.New("it is complete, and no cluster could be reached")
+	}
+	return nil
+}
+
+// taken: a revision that cannot be stored is not the target.
+func (l *laws) taken() error {
+	if l.full && l.is.Target.Name != l.was.Target.Name {
+		return fmt.Errorf("%s cannot be stored, and is the target", l.is.Target.Name)
+	}
+	return nil
+}
+
+// stalls: after a revert, each reachable cluster has its former content. If that content is not available, the rollout
+// is stalled, and its message names the clusters.
+func (l *laws) stalls() error {
+	if l.is.Phase == refractv1alpha1.RolloutStalled && l.is.Message != noRoom {
+		for _, name := range l.is.Reverting {
+			if !strings.Contains(l.is.Message, name) {
+				return fmt.Errorf("it is stalled, and does not say so of %s: %s", name, l.is.Message)
+			}
+		}
+	}
+	for i := range l.in.Clusters {
+		m := l.of(l.in.Clusters[i].Name)
+		if m.offline || m.content == "" || m.content != m.tried || m.content == m.good {
+			continue
+		}
+		if l.is.Phase == refractv1alpha1.RolloutReverted && l.was.Phase != refractv1alpha1.RolloutComplete {
+			return fmt.Errorf("it is reverted, and %s holds %s, not %s", m.Name, m.content, m.good)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,423 @@
+// Package propagation propagates objects of the hub to member clusters, each in the variant for the cluster, and
+// reports the result for each cluster.
+//
+// Three stations, each with its own queue, work on the key of an object:
+//
+//	decide   what should be true on every cluster   (one queue; pure but for reading caches)
+//	apply    make it true on one cluster            (a queue for each member)
+//	report   write the result to the Propagation    (one queue)
+//
+// Each station reads the present state, so that no event can be lost: lists find the changes that happened while the
+// controllers were down.
+package propagation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/fleet/member"
+)
+
+// Numbers of workers. Decisions need the processor, writes mostly wait for members, and reports come last.
+const (
+	deciders         = 4
+	appliersByMember = 8
+	reporters        = 2
+)
+
+// Shards tell which members this replica of the controllers writes to. All methods are safe for concurrent use.
+type Shards interface {
+	// Leads reports whether this replica decides on placement and creates and deletes Propagations.
+	Leads() bool
+	// Owns reports whether this replica may write to the member now.
+	Owns(member string) bool
+	// Begin reports whether work on a member may begin now. If so, no other replica gets the member until end is
+	// called, and the work must end with the context.
+	Begin(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
+	// SetMembers sets the names of all members.
+	SetMembers(names []string)
+}
+
+// Options are the settings of the controller.
+type Options struct {
+	// SystemNamespace holds the Secrets of FederatedClusters.
+	SystemNamespace string
+	// Shards are the members of this replica.
+	Shards Shards
+	// Guard is the share of the copies of a namespace on a member, in percent, that may be deleted at once without an
+	// approval. 100 turns this judgement off, and the approval of changes of placements.
+	Guard int
+	// NamespaceLabels are the labels, besides those of pod security, that a namespace created on a member takes over
+	// from the hub; see [CheckNamespaceLabel].
+	NamespaceLabels []string
+	// EmptyAfter is how long a namespace that was created on a member is marked as empty before it is deleted; zero if
+	// it stays. The minimum is [LeastEmpty].
+	EmptyAfter time.Duration
+	// GuardAll also judges deletions of copies whose objects a user deleted on the hub by a call.
+	GuardAll bool
+	// KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
+	KeptKinds KeptKinds
+	// Identity names this replica to members, in its user agent.
+	Identity string
+	// Now returns the time of the clock that all replicas share: they compare the times that other replicas have
+	// written.
+	Now func() time.Time
+	// Members sends the requests to members; nil if each member has its own connection.
+	Members http.RoundTripper
+	// Turn, if not nil, is called by each worker before it takes a key, and again with the name of the work before the
+	// work begins. A simulation uses it to run workers one after another, in an order that does not depend on the
+	// scheduler of Go.
+	Turn func(work string)
+	// Started, if not nil, is called once, when the policies and clusters are known and the work begins.
+	Started func()
+}
+
+// Controller is the propagation controller. See [Setup].
+type Controller struct {
+	log      logr.Logger
+	members  *member.Set
+	clusters *member.Reconciler
+	state    *state
+
+	decider    *decider
+	dispatcher *dispatcher
+	reporter   *reporter
+	reviewer   *reviewer
+	inventory  *inventory
+	namespaces *hubNamespaces
+	revisions  *revisions
+	spare      *spare
+
+	started atomic.Bool
+}
+
+// Setup registers the propagation controller with the manager. It reconciles the hub's FederatedClusters and all
+// objects that ask for propagation.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error) {
+	hub, err := hubUID(ctx, mgr.GetAPIReader())
+	if err != nil {
+		return nil, err
+	}
+	dyn, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	secrets := member.NewSecrets(core.RESTClient(), o.SystemNamespace)
+	if err := mgr.Add(secrets); err != nil {
+		return nil, err
+	}
+	c, err := connect(o, hubAccess{
+		uid: hub, client: mgr.GetClient(), live: mgr.GetAPIReader(), secrets: secrets, recorder: mgr.GetEventRecorder("refract"), log: mgr.GetLogger(),
+	}, newSources(dyn, disco, mgr.GetLogger().WithName("propagation")))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.clusters.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the cluster controller: %w", err)
+	}
+	return c, mgr.Add(&runner{controller: c, manager: mgr, begun: o.Started, turn: o.Turn})
+}
+
+// hubAccess contains the clients of the hub.
+type hubAccess struct {
+	uid      string
+	client   client.Client // Reads from caches.
+	live     client.Reader
+	secrets  member.SecretReader
+	recorder events.EventRecorder
+	log      logr.Logger
+}
+
+// connect creates the stations, and connects each to those that it passes keys to.
+func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
+	log := hub.log.WithName("propagation")
+	members := &member.Set{Log: hub.log.WithName("member"), Transport: o.Members}
+	assigned := o.Shards
+	o.Shards = &namedShards{assigned, members}
+	policies, state := newPolicies(log), newState()
+	records := &records{log: log, live: hub.live, successor: members.Successor, items: map[Key]*known{}}
+
+	revisions, err := newRevisions(&revisions{
+		client: hub.client, live: hub.live, rollouts: records.rollouts,
+		leads: o.Shards.Leads, system: o.SystemNamespace,
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	state.owns, state.digest = o.Shards.Owns, revisions.key.digest
+	reviewer, err := newReviewer(&reviewer{client: hub.client, shards: o.Shards, members: members, policies: policies, state: state, records: records}, log)
+	if err != nil {
+		return nil, err
+	}
+	reporter, err := newReporter(&reporter{
+		client: hub.client, live: hub.live, recorder: hub.recorder,
+		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: o.Now,
+		yielding: newYielding(),
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	dispatcher, err := newDispatcher(&dispatcher{log: log, shards: o.Shards, members: members, state: state, records: records, reporter: reporter})
+	if err != nil {
+		return nil, err
+	}
+	decider, err := newDecider(&decider{
+		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
+		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions, unguarded: o.Guard == unguarded, keptKinds: o.KeptKinds,
+		ahead: &ahead{now: time.Now, idle: map[string]time.Time{}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	dispatcher.decider, reporter.decider, revisions.decider = decider, decider, decider
+	reporter.judge, reporter.pend = dispatcher.copyChanged, dispatcher.pend
+	// Pending decisions count as well: they may produce copies, for example when a cluster joins that gets every
+	// object. Keys of namespaces that use much decision time, and keys that cannot be decided yet, do not count, so
+	// they delay no report of other objects.
+	reporter.yielding.waiting = func() int { return dispatcher.waiting() + decider.queue.wanted() }
+
+	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
+	decider.goBy(namespaces)
+	spare := newSpare()
+	dispatcher.newApplier = (&applierFactory{
+		options: o, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
+		renderer: &renderer{
+			hub: hub.uid, sources: sources, policies: policies, members: members, state: state,
+			outdated: func(key Key) { decider.add(key, priorityDependency) },
+		},
+		large: make(chan struct{}, maxLarge), spare: spare,
+		proven: (&proof{sources: sources, policies: policies, members: members, state: state, live: hub.live, now: time.Now}).holds,
+	}).make
+
+	sources.notify = decider.sourceChanged
+	policies.changed, policies.deleted, policies.restated = decider.policyChanged, reporter.policyDeleted, reviewer.later
+	records.found, records.changed, records.deleted = reporter.recordFound, reporter.recordChanged, reporter.recordDeleted
+	members.Served = sources.served
+	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed
+	members.OnReadiness = func(m *member.Member, key Key) {
+		dispatcher.defined(m, key)
+		reporter.readinessChanged(m, key)
+	}
+	members.Health = state.health
+	members.OnChange, members.Emptied = dispatcher.clusterChanged, dispatcher.emptied
+	members.OnRename, members.Moved = dispatcher.renamed, records.moved
+	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
+	clusters := &member.Reconciler{
+		Client: hub.client, Secrets: hub.secrets, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
+		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
+		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed, Now: o.Now,
+	}
+	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
+	return &Controller{
+		log: log, members: members, state: state, clusters: clusters,
+		spare: spare, decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
+		inventory: &inventory{client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state},
+	}, nil
+}
+
+// applierFactory creates the appliers of members. Its fields are shared by all appliers.
+type applierFactory struct {
+	options    Options
+	hub        string
+	log        logr.Logger
+	members    *member.Set
+	state      *state
+	stations   stations
+	namespaces *hubNamespaces
+	renderer   *renderer
+	large      chan struct{} // Has an entry for each large copy that is being written.
+	spare      *spare
+	proven     func(ctx context.Context, key Key, p *desiredState) (bool, error)
+}
+
+func (f *applierFactory) make(m *member.Member) (*applier, error) {
+	log := f.log.WithValues("cluster", m.Name)
+	ns, err := newNamespaces(&namespaces{
+		hub: f.hub, member: m, state: f.state, source: f.namespaces, emptyAfter: f.options.EmptyAfter, begin: f.options.Shards.Begin, now: f.options.Now,
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	guard := newGuard(f.options.Guard, time.Now)
+	guard.all = f.options.GuardAll
+	guard.resume(f.members.Held(m.Name))
+	return newApplier(&applier{
+		hub: f.hub, log: log, member: m, cluster: f.members, state: f.state, stations: f.stations, begin: f.options.Shards.Begin,
+		namespaces: ns, guard: guard, keptKinds: f.options.KeptKinds, renderer: f.renderer, large: newLargeWrites(f.large), spare: f.spare,
+		proven: f.proven,
+	})
+}
+
+// runner makes the controller a Runnable of the manager.
+type runner struct {
+	controller *Controller
+	manager    ctrl.Manager
+	begun      func()
+	turn       func(work string)
+}
+
+// NeedLeaderElection returns false: every replica runs the controller.
+func (r *runner) NeedLeaderElection() bool { return false }
+
+// Start runs the controller until ctx ends.
+func (r *runner) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if r.turn != nil {
+		ctx = context.WithValue(ctx, turnKey{}, r.turn)
+	}
+	c := r.controller
+	var watches sync.WaitGroup
+	if err := c.decider.policies.watch(ctx, r.manager, &watches); err != nil {
+		return err
+	}
+	if err := c.decider.records.watch(ctx, r.manager, &watches); err != nil {
+		return err
+	}
+	// No placement is decided before every cluster has been contacted once.
+	if err := c.clusters.Prime(ctx); err != nil {
+		return err
+	}
+	watches.Go(func() {
+		c.decider.sources.reflector(namespaceResource, "", c.namespaces.view, func() {}).RunWithContext(ctx)
+	})
+	c.dispatcher.start(ctx)
+	for _, key := range c.decider.allOwed() {
+		c.decider.add(key, priorityResync)
+	}
+	c.started.Store(true)
+	if r.begun != nil {
+		r.begun()
+	}
+	var running sync.WaitGroup
+	stations := []func(context.Context) error{
+		c.decider.sources.run, c.decider.queue.start, c.decider.everything.start, c.reporter.queue.start, c.reviewer.queue.start,
+		c.dispatcher.ownership.start, c.dispatcher.pending.start, c.prime, c.revisions.queue.start,
+		c.revisions.reread.start, c.spare.run,
+	}
+	errs := make(chan error, len(stations))
+	for _, run := range stations {
+		running.Go(func() { errs <- run(ctx) })
+	}
+	err := <-errs // The first to end, by an error or with ctx, ends all.
+	cancel()
+	running.Wait()
+	c.dispatcher.wait()
+	watches.Wait()
+	c.members.Close()
+	return err
+}
+
+// primingPatience is how long the start waits without any progress before it no longer waits for the remaining
+// decisions.
+const primingPatience = 30 * time.Second
+
+// prime waits until all objects and all Propagations that exist at the start have been decided, and then for the end of
+// ctx. Before that, the deletions are not all known. Propagations without an object count as much as objects: otherwise
+// their deletions would reach the guards little by little, and a few deletions need no approval.
+func (c *Controller) prime(ctx context.Context) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var p priming
+	for !c.state.complete.Load() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			keys, listed := c.decider.sources.all()
+			if listed && c.state.unknown(keys) == 0 && p.over(c.state.unknown(append(c.decider.records.keys(), c.decider.allOwed()...)), now) {
+				c.state.setComplete()
+				if kinds := c.decider.keptKinds.unserved(c.decider.sources.resources()); len(kinds) > 0 {
+					c.decider.log.Info("The hub does not serve kinds of --keep-kinds, so they protect no copy: check their names", "kinds", kinds)
+				}
+			}
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// priming waits for the first decisions about all Propagations.
+type priming struct {
+	left  int       // The smallest number of missing decisions so far,
+	since time.Time // and the time when it was reached.
+}
+
+// over reports whether the wait is over: no decision is missing, or the missing ones made no progress for
+// primingPatience. The latter may last forever, for example for a type that may not be listed, and must not keep the
+// controller unready.
+func (p *priming) over(left int, now time.Time) bool {
+	if p.since.IsZero() || left < p.left {
+		p.left, p.since = left, now
+	}
+	return left == 0 || now.Sub(p.since) > primingPatience
+}
+
+// Ready returns nil when the controller is at work: it knows all policies and clusters, and has decided all objects
+// that existed at the start. Otherwise the error names the missing part.
+func (c *Controller) Ready() error {
+	switch {
+	case !c.started.Load():
+		return errors.New("policies and clusters are being read")
+	case !c.state.complete.Load():
+		return errors.New("objects are being read")
+	default:
+		return nil
+	}
+}
+
+// ShardsChanged tells the controller that this replica owns other members than before, or begins to lead. It does not
+// block.
+func (c *Controller) ShardsChanged() { c.dispatcher.ownership.add(struct{}{}, priorityRequired) }
+
+// Objects returns the objects of the hub that Refract acts on, from the caches of the controllers: policies, clusters,
+// the propagated objects, and for each of these a Propagation with its clusters. They are shared and must not be
+// modified. While nothing changes, the same slice is returned, and an unchanged object is the same pointer as before.
+// Objects returns soon after ctx ends; the next call reuses the objects that were collected until then. It returns the
+// error of [Controller.Ready] until the controller is ready.
+func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	if !c.state.complete.Load() {
+		return nil, c.Ready()
+	}
+	return c.inventory.objects(ctx)
+}
+
+// Scope reports whether a kind that can be propagated is namespaced; known is false if the hub does not serve the kind.
+func (c *Controller) Scope(kind schema.GroupKind) (namespaced, known bool) {
+	return c.decider.sources.scope(kind)
+}
+
+// hubUID returns an identifier of the hub that never changes: the UID of its namespace kube-system.
+func hubUID(ctx context.Context, hub client.Reader) (string, error) {
+	ns := &corev1.Namespace{}
+	if err := hub.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, ns); err != nil {
+		return "", fmt.Errorf("identifying the hub: %w", err)
+	}
+	return string(ns.UID), nil
+}

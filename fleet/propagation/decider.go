@@ -1,0 +1,426 @@
+package propagation
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/policy/placement"
+	"refract.dev/internal/fair"
+	"refract.dev/tree"
+)
+
+// mostDecisions is the decision time that a namespace may owe before its objects are decided after those of all others.
+const mostDecisions = time.Second
+
+// The delay between a change of clusters and the next round, which decides all objects again. It is at least
+// clusterDelay, and the round starts only when the time since the last one is as long as the decisions since then took,
+// or mostClusterDelay. As deciders share a processor, the sum of their times is divided by their number. Otherwise,
+// clusters that become ready and unready all the time, as overloaded ones do, would keep this replica busy with nothing
+// else.
+const (
+	clusterDelay     = 50 * time.Millisecond
+	mostClusterDelay = 10 * time.Second
+)
+
+// aheadDelay is the delay before a key is retried whose Propagation names an unknown FederatedCluster.
+const aheadDelay = 200 * time.Millisecond
+
+// decider is the first station. It takes the key of an object, gathers the inputs from the hub and the state, lets
+// [decideSafely] decide what should be true on every cluster, records the result in the state, and dispatches it. It
+// reads caches of the hub, and writes only to the state.
+type decider struct {
+	hub string // UID of the hub.
+	log logr.Logger
+	// unguarded is whether changes of placements need no approval.
+	unguarded bool
+	shards    Shards
+	members   *member.Set
+	sources   *sources
+	policies  *policies
+	records   *records
+	state     *state
+	// revisions are those before the newest. floor returns the labels of a namespace of the hub; known is false until
+	// the namespaces are known.
+	revisions *revisions
+	keptKinds KeptKinds
+	ahead     *ahead
+	floor     func(namespace string) (labels map[string]string, known bool)
+	unfloored *unfloored
+	charges   fair.Charges // The time that decisions took, by namespace.
+
+	// dispatcher gets the keys with a new desired state, reviewer the policies whose users have changed.
+	dispatcher *dispatcher
+	reviewer   *reviewer
+
+	queue      *workQueue[Key]
+	losses     losses
+	everything *workQueue[struct{}] // Starts a round that decides all objects again, after a change of clusters.
+	edited     atomic.Int64         // How many times policies have changed.
+	rounds     atomic.Int64         // How many rounds there were.
+	last       atomic.Int64         // The start of the last round, as Unix time in nanoseconds.
+	spent      atomic.Int64         // The time that decisions took since then, in nanoseconds.
+}
+
+func newDecider(d *decider) (*decider, error) {
+	d.charges = fair.Charges{Most: mostDecisions}
+	var err error
+	if d.queue, err = newPriorityQueue("decide", deciders, d.log, d.decideOne); err != nil {
+		return nil, err
+	}
+	d.queue.queue.costs = func(key Key) bool { return d.charges.Over(key.Namespace, time.Now()) }
+	if d.everything, err = newWorkQueue("placement", 1, d.log, d.decideEverything); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// ready completes the source of an object by lookAgain, and then reads the sealing key if the report on the object
+// needs it.
+func (d *decider) ready(ctx context.Context, key Key, src *source, seen bool) (why cause, again time.Duration, err error) {
+	if why, again, err = d.lookAgain(ctx, key, src, seen); err == nil && again == 0 {
+		err = d.revisions.prepare(ctx, key)
+	}
+	return why, again, err
+}
+
+// decideOne decides one object, and dispatches the result with the priority of the decision: on every member, an edit
+// by a user overtakes keys that are only checked again.
+func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
+	defer func(began time.Time) { d.spent.Add(int64(time.Since(began))) }(time.Now())
+	at, naming := d.now(), d.state.names()
+	told := d.sources.deletion(key)
+	was, seen := d.state.previous(key)
+	if !seen {
+		was = d.reported(key)
+	}
+	leaders := d.followed(key, &was)
+	d.prepare(key, &leaders)
+	src, known := d.sources.get(key)
+	if !known {
+		return reconcile.Result{RequeueAfter: d.sources.again(key.GroupResource)}, nil
+	}
+	if src.object != nil && !d.hear(&leaders) {
+		return reconcile.Result{RequeueAfter: rolloutTick}, nil
+	}
+	why, again, err := d.ready(ctx, key, &src, seen)
+	if err != nil || again > 0 {
+		return reconcile.Result{RequeueAfter: again}, err
+	}
+	gov, obeyed, known, err := d.governs(ctx, key, src.object, leaders)
+	if err != nil || !known {
+		return reconcile.Result{RequeueAfter: rolloutTick}, err
+	}
+	names := append(policyNames(src.object), obeyed...)
+	in := &inputs{
+		governed: gov, hub: d.hub,
+		clusters:    d.members.Clusters(),
+		propagation: d.policies.propagation,
+		override:    d.policies.override,
+		resource:    d.sources.resource,
+		unlisted:    d.sources.unlisted,
+		followed:    leaders,
+		may:         d.policies.may,
+		unguarded:   d.unguarded,
+		versions:    src.versions,
+		older:       d.members.Older(key.GroupResource),
+	}
+	read := d.convertible(ctx, key, src.object, in)
+	k, isRecorded := d.records.get(key)
+	in.approved, was.asked = k.steering.placement, k.question(&was)
+	if !seen || !d.shards.Leads() {
+		if knows, err := d.ahead.knows(ctx, d.members, k.placed); err != nil || !knows {
+			return reconcile.Result{RequeueAfter: aheadDelay}, err
+		}
+	}
+	if !d.shards.Leads() {
+		in.recorded = &previous{uid: k.source, placed: k.placed, hash: k.hash, chosenBy: k.chosenBy, cause: causeIn(k.conditions)}
+	}
+	awaits, err := d.awaitsPlacing(ctx, key, &src, why, in, k.source, isRecorded)
+	if awaits {
+		d.leaveToLeader(key, told)
+	}
+	if err != nil || awaits {
+		return reconcile.Result{RequeueAfter: leaders.awaited()}, err
+	}
+	began := time.Now()
+	p, known, err := d.decideWithFloor(ctx, key, src, was, in)
+	if err != nil || !known {
+		return reconcile.Result{RequeueAfter: rolloutTick}, err
+	}
+	p.made, p.conversions, p.naming = time.Now(), read, naming
+	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)
+	if p.gone && !seen && len(was.placed)+len(was.statuses) == 0 && d.neverWas(key) {
+		d.sources.noted(key, told)
+		return reconcile.Result{}, nil
+	}
+	if err := d.goes(ctx, key, src.object, p, why, told, &was, seen); err != nil {
+		return reconcile.Result{}, err
+	}
+	d.sources.noted(key, told)
+	d.record(key, at, p, was, seen, names, u)
+	d.followOn(ctx, key, p)
+	return reconcile.Result{RequeueAfter: leaders.again(read != nil && read.failed)}, nil
+}
+
+// prepare watches an object that travels with others, and enqueues those of its leaders that have not been decided.
+func (d *decider) prepare(key Key, leaders *followed) {
+	if len(leaders.by)+len(leaders.unknown) > 0 {
+		d.sources.want(key)
+	}
+	d.decideAgain(leaders.unknown)
+}
+
+// leaveToLeader records that an object waits for its placement by the leading replica. Its Propagation ends the wait.
+func (d *decider) leaveToLeader(key Key, told *deletion) {
+	d.state.none(key)
+	d.state.renew(key)
+	d.sources.noted(key, told)
+}
+
+// hear takes the annotations of undecided leaders into account, as after a restart. known is false while the type of a
+// leader is being listed: the leader may obey a rollout policy, and its annotations tell which copies stay. A type that
+// may not be listed is skipped.
+func (d *decider) hear(leaders *followed) (known bool) {
+	for _, leader := range leaders.unknown {
+		src, known := d.sources.get(leader)
+		switch {
+		case !known && !d.sources.unlisted(leader.GroupResource):
+			return false
+		case src.object != nil:
+			keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
+			leaders.orphan = max(leaders.orphan, orphaning(keeping.Orphan))
+		}
+	}
+	return true
+}
+
+// awaitsPlacing reports whether an object waits for the leading replica to place it. A Propagation of an object with
+// another UID, recorded, does not place it. These objects do not wait:
+//
+//   - an object in deletion: it may never get a Propagation, for example in a namespace in deletion;
+//   - an object that asks for nothing, confirmed by the hub now, if the Propagation of the former object says that its
+//     copies go, and its leaders are settled: the leading replica knows both, and will never say more;
+//   - an object that asks for nothing, if its copies are only on leaving clusters: the copies go, whatever it travels
+//     with. On other clusters they stay.
+func (d *decider) awaitsPlacing(
+	ctx context.Context, key Key, src *source, why cause, in *inputs, recorded types.UID, isRecorded bool,
+) (awaits bool, err error) {
+	switch {
+	case in.recorded == nil: // This replica leads.
+		return false, nil
+	case src.object == nil, src.object.GetDeletionTimestamp() != nil, isRecorded && recorded == src.object.GetUID():
+		return false, nil
+	case why != causeWithdrawn, isRecorded && in.recorded.cause == "":
+		return true, nil
+	}
+	keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
+	follows := !keeping.DisableFollowing && len(in.followed.by)+len(in.followed.unknown) > 0
+	switch {
+	case follows && d.dispatcher.anywhere(key) && d.dispatcher.leavesAll(key):
+		in.followed.clusters = nil
+		for i := range in.clusters {
+			in.followed.clusters = append(in.followed.clusters, in.clusters[i].Name)
+		}
+	case follows && (!isRecorded || d.unsettled(&in.followed)), !isRecorded && !d.dispatcher.leavesAll(key):
+		return true, nil
+	}
+	live, found, err := d.sources.look(ctx, key, *src)
+	if live != nil {
+		found = asksNothing(live)
+	}
+	return found != causeWithdrawn, err
+}
+
+// unsettled reports whether the leading replica may yet learn or report more about the leaders of an object than this
+// replica knows. Such a leader was created again, has not been decided by this replica, or is gone for less than
+// [leaderGrace].
+func (d *decider) unsettled(leaders *followed) bool {
+	waits := func(key Key, decided bool) bool {
+		src, known := d.sources.get(key)
+		switch {
+		case !known: // The type is being listed, or may not be listed.
+			return !d.sources.unlisted(key.GroupResource)
+		case src.object == nil || src.object.GetDeletionTimestamp() != nil:
+			return decided
+		}
+		k, _ := d.records.get(key)
+		return !decided || k.source != src.object.GetUID()
+	}
+	return slices.ContainsFunc(leaders.by, func(key Key) bool { return waits(key, true) }) ||
+		slices.ContainsFunc(leaders.unknown, func(key Key) bool { return waits(key, false) })
+}
+
+// convertible enables conversions of an object if a cluster needs another version; nil if none does.
+func (d *decider) convertible(ctx context.Context, key Key, obj *unstructured.Unstructured, in *inputs) (read *conversions) {
+	if len(in.older) > 0 && obj != nil {
+		read, in.convert = d.converter(ctx, key, obj)
+	}
+	return read
+}
+
+// goes determines why an object is gone, if it is.
+func (d *decider) goes(
+	ctx context.Context, key Key, obj *unstructured.Unstructured, p *desiredState, why cause, told *deletion, was *previous, seen bool,
+) (err error) {
+	if !p.gone {
+		if why == causeWithdrawn {
+			// No watch by label shows the object. Its copies wait for its deletion, for an approval or for the end of
+			// its dry run.
+			d.sources.want(key)
+		}
+		return nil
+	}
+	p.of, p.recalled = was.uid, was.recalled && told == nil
+	if p.cause, err = d.whyGone(ctx, key, obj, why, told, was, seen); err == nil {
+		d.watchKept(key, obj, p)
+	}
+	return err
+}
+
+// again returns the delay before the next decision on an object with leaders, or on one that could not be converted;
+// zero for none.
+func (l *followed) again(unconverted bool) time.Duration {
+	switch {
+	case len(l.unknown) > 0:
+		return 200 * time.Millisecond // They are being decided.
+	case unconverted && (l.until == 0 || l.until > convertRetry):
+		return convertRetry
+	default:
+		return l.until
+	}
+}
+
+// awaited returns the delay before the next decision on an object that waits for the leading replica: no event tells
+// whether its leaders have changed. The wait may last as long as no replica leads.
+func (l *followed) awaited() time.Duration {
+	switch {
+	case len(l.unknown) > 0:
+		return time.Second
+	case l.until == 0 && len(l.by) > 0:
+		return leaderGrace
+	default:
+		return l.until
+	}
+}
+
+// watchKept watches an existing object that asks for nothing, if its copies hold data: they wait until the object is
+// deleted, and Refract must see that deletion.
+func (d *decider) watchKept(key Key, obj *unstructured.Unstructured, p *desiredState) {
+	if obj != nil && holdingOf(key.GroupResource, p.keeping.Keep, d.keptKinds) != holdsNothing {
+		d.sources.want(key)
+	}
+}
+
+// begun is the state of two counters at the start of a decision. If a policy has changed by the time that the result is
+// recorded, perhaps before the policy's users included the key, the decision is repeated. A change of clusters starts a
+// round that decides all known objects again, so only a first decision is repeated after a round.
+type begun struct{ edited, rounds int64 }
+
+func (d *decider) now() begun { return begun{d.edited.Load(), d.rounds.Load()} }
+
+// outdated reports whether a decision is to be repeated; first is whether it was the first of its object.
+func (d *decider) outdated(at begun, first bool) bool {
+	now := d.now()
+	return now.edited != at.edited || first && now.rounds != at.rounds
+}
+
+// record records a desired state, and enqueues its dependents: the copies on the members, the followers of the object,
+// and the policies that it names.
+func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
+	clusters, policies, followers := d.state.setDesired(key, p, was, names)
+	if d.state.desired(key) != p {
+		d.queue.add(key, priorityDependency)
+		return
+	}
+	if !seen {
+		d.records.taken(key)
+	}
+	if d.outdated(at, !seen) {
+		d.queue.add(key, priorityDependency)
+	}
+	for _, follower := range followers {
+		d.sources.want(follower)
+	}
+	d.decideAgain(followers)
+	d.dispatcher.dispatch(key, p, clusters, u)
+	for _, ref := range policies {
+		d.reviewer.later(ref)
+	}
+}
+
+// reported returns the state of an object from its Propagation and the FederatedClusters, as of before a restart.
+func (d *decider) reported(key Key) previous { return recall(d.recorded(key), d.members.Owed(key)) }
+
+// recorded is reported for the Propagation alone.
+func (d *decider) recorded(key Key) previous {
+	k, found := d.records.get(key)
+	if !found || k.status == nil {
+		return previous{}
+	}
+	was := previous{uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	was.recalled = was.cause != ""
+	for i := range k.status.Clusters {
+		// A cluster that left while no replica watched is skipped.
+		if s := &k.status.Clusters[i]; d.members.Known(s.Name) {
+			was.statuses = append(was.statuses, *s)
+		}
+	}
+	tried := map[string]bool{}
+	for i := range k.status.Clusters {
+		tried[k.status.Clusters[i].Name] = isTried(&k.status.Clusters[i])
+	}
+	was.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return tried[t.Cluster] || !d.members.Known(t.Cluster) })
+	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
+		for _, ref := range refs {
+			was.rendered = append(was.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	was.follows = followedBy(key, k.status.Follows)
+	return was
+}
+
+// followed returns the leaders of an object. A replica that does not lead also uses those in the Propagation of the same
+// object: a workload in a dry run names no followers, and its dry run may have begun before this replica saw any.
+func (d *decider) followed(key Key, was *previous) followed {
+	before := was.follows
+	k, _ := d.records.get(key)
+	src, _ := d.sources.get(key)
+	another := src.object != nil && src.object.GetUID() != k.source // The record is about a former object.
+	if !d.shards.Leads() && len(k.follows) > 0 && !another {
+		before = slices.Concat(before, k.follows)
+		slices.SortFunc(before, compareKeys)
+		before = slices.Compact(before)
+	}
+	return d.state.followed(key, before)
+}
+
+// unfollow stops the watch of an object without a label, unless another object still refers to it: then it may appear.
+func (d *decider) unfollow(key Key) {
+	if !d.state.follows(key) {
+		d.sources.unwant(key)
+	}
+}
+
+// forget drops the key of an object without copies, unless another desired state than p was recorded meanwhile.
+func (d *decider) forget(key Key, p *desiredState) {
+	for name := range d.members.Owed(key) {
+		if d.shards.Owns(name) {
+			d.state.hear(owedCopy{key, name})
+		}
+	}
+	followers, policies := d.state.forget(key, p)
+	d.decideAgain(followers)
+	for _, ref := range policies {
+		d.reviewer.later(ref) // The policy has one user less.
+	}
+	d.unfollow(key)
+}

@@ -1,0 +1,863 @@
+package propagation
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/tree"
+)
+
+var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
+// hubOf returns the sources of a hub that serves ConfigMaps, Secrets and Deployments, and has the namespace shop and
+// these objects. The watches have reported all of them.
+func hubOf(t *testing.T, objects ...*unstructured.Unstructured) (*sources, *fake.FakeDynamicClient) {
+	t.Helper()
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop"}}}
+	all := []runtime.Object{namespace}
+	for _, obj := range objects {
+		all = append(all, obj)
+	}
+	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		configMaps: "ConfigMapList", secrets: "SecretList", deployments: "DeploymentList",
+		namespaceResource: "NamespaceList", crdResource: "CustomResourceDefinitionList",
+	}, all...)
+	s := newSources(hub, nil, discard)
+	s.discovered = true
+	for kind, gvr := range map[string]schema.GroupVersionResource{"ConfigMap": configMaps, "Secret": secrets, "Deployment": deployments} {
+		typed := &sourceType{gvr: gvr, kind: kind, namespaced: true, others: s.viewOf(gvr.GroupResource())}
+		for range viewLabels {
+			typed.views = append(typed.views, s.viewOf(gvr.GroupResource()))
+		}
+		for _, v := range append(slices.Clone(typed.views), typed.others) {
+			v.synced = true
+		}
+		s.types[gvr.GroupResource()] = typed
+		for _, obj := range objects {
+			switch {
+			case obj.GetKind() != kind:
+			case len(obj.GetLabels()) > 0:
+				typed.views[0].fetched(obj)
+			default:
+				typed.others.fetched(obj)
+			}
+		}
+	}
+	return s, hub
+}
+
+// sourceObject returns an object of the hub.
+func sourceObject(apiVersion, kind, name, policy string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"namespace": "shop", "name": name, "uid": "1", "resourceVersion": "7"},
+	}}
+	if policy != "" {
+		u.SetLabels(map[string]string{corev1alpha1.PropagationPolicyLabel: policy})
+	}
+	return u
+}
+
+// deleting returns the object in deletion, with a finalizer that keeps it on the hub.
+func deleting(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	obj.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+	obj.SetFinalizers([]string{"kubernetes.io/pvc-protection"})
+	return obj
+}
+
+// mounting returns a Deployment whose pods use the Secret db.
+func mounting() *unstructured.Unstructured {
+	u := sourceObject("apps/v1", "Deployment", "web", "pp")
+	u.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{
+		map[string]any{"name": "web", "image": "web", "envFrom": []any{map[string]any{"secretRef": map[string]any{"name": "db"}}}},
+	}}}}
+	return u
+}
+
+// duplicated adds the PropagationPolicy shop/pp to the hub, which places objects everywhere.
+func duplicated(c *Controller) {
+	c.decider.policies.store(&corev1alpha1.PropagationPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp", UID: "p", Generation: 1},
+		Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate},
+	})
+	c.reviewer.queue.queue = queue[tree.Policy]{}
+}
+
+// summary describes a desired state.
+func summary(p *desiredState) string {
+	switch {
+	case p == nil:
+		return "nothing"
+	case p.gone:
+		return "gone: " + string(p.cause)
+	case p.blocked != "":
+		return "blocked: " + p.blocked
+	default:
+		return "on " + strings.Join(slices.Sorted(maps.Keys(p.targets)), ", ")
+	}
+}
+
+// TestDecideOne: the decider takes a key, decides the object in the caches, records the desired state, and passes the
+// key to the appliers of all clusters concerned. The followers of the object and the policies that it names are
+// enqueued. A key that cannot be decided yet is retried; after an error the state is unchanged.
+func TestDecideOne(t *testing.T) {
+	var (
+		web, db, leader = keyOf("configmaps", "web"), keyOf("secrets", "db"), keyOf("deployments", "web")
+		placed          = func(c *Controller) {
+			c.state.setDesired(web, &desiredState{uid: "1", targets: map[string]*target{"eu-1": {}}, placed: on("eu-1")}, previous{uid: "1"}, nil)
+		}
+		told = func(c *Controller) { c.decider.sources.deletions[web] = &deletion{} }
+		row  = refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
+		gone = []metav1.Condition{{Type: refractv1alpha1.ConditionSourceGone, Status: metav1.ConditionTrue, Reason: string(causeWithdrawn)}}
+		// An object without a label is visible because it was followed once.
+		follow = func(key Key) func(*Controller) { return func(c *Controller) { c.decider.sources.want(key) } }
+	)
+	leader.Group = "apps"
+	tried := sourceObject("v1", "ConfigMap", "web", "")
+	tried.SetAnnotations(map[string]string{corev1alpha1.DryRunAnnotation: "true"})
+	type want struct {
+		Desired  string
+		Asked    []string
+		Again    time.Duration
+		Err      string
+		Followed []string // Objects that are watched though they have no label.
+		Kept     bool     // Whether the reported statuses are still kept, because they were not taken over.
+		Unknown  bool     // Whether the start must wait for the object.
+	}
+	cases := map[string]struct {
+		reason  string
+		key     Key
+		hub     []*unstructured.Unstructured
+		record  *known
+		before  func(*Controller)
+		listing func(*Controller) error // Called when the hub is asked for the object by name.
+		behind  bool                    // Whether another replica leads.
+		want    want
+	}{
+		"Placed": {
+			reason: "All clusters that get a copy look at it, and its policy has one user more. Clusters will say when there is something to report.",
+			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			want: want{Desired: "on eu-1, us-1", Asked: []string{
+				"eu-1 configmaps web: dependency", "review pp: after 2.005s", "us-1 configmaps web: dependency",
+			}},
+		},
+		"NotPlacedAnyMore": {
+			reason: "A cluster that has a copy and is to have none has to remove it.",
+			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: placed,
+			want: want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"eu-1 configmaps web: dependency"}},
+		},
+		"WithdrawnInADryRun": {
+			reason: "Nothing is removed. It is followed although it has no label: who takes the annotation off has the copies go.",
+			key:    web, hub: []*unstructured.Unstructured{tried}, before: placed,
+			want: want{Desired: "blocked: " + reasonDryRun, Followed: []string{"configmaps web"}, Asked: []string{
+				"eu-1 configmaps web: dependency", "report configmaps web: after 100ms",
+			}},
+		},
+		"WithdrawnAndTriedOutElsewhere": {
+			reason: "It never had a copy, so that there is nothing to keep.",
+			key:    web, hub: []*unstructured.Unstructured{tried}, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{}},
+			want: want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"report configmaps web: after 100ms"}},
+		},
+		"Blocked": {
+			reason: "Nothing is to be done on clusters, so that nobody but the decider has it reported why.",
+			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "missing")},
+			want: want{Desired: "blocked: " + reasonPolicyNotFound, Asked: []string{"report configmaps web: after 100ms", "review missing: after 2.005s"}},
+		},
+		"Leads": {
+			reason: "What it refers to goes where it goes: that is to be decided about, and followed although it has no label.",
+			key:    leader, hub: []*unstructured.Unstructured{mounting()},
+			want: want{Desired: "on eu-1, us-1", Followed: []string{"secrets db"}, Asked: []string{
+				"decide secrets db: dependency", "eu-1 deployments web: dependency",
+				"review pp: after 2.005s", "us-1 deployments web: dependency",
+			}},
+		},
+		"LeaderUnknown": {
+			reason: "After a restart it leaves no cluster until it is known where its leader goes: that is decided first, and it comes again.",
+			key:    db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")},
+			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
+				Clusters: []refractv1alpha1.ClusterStatus{row}, Follows: []refractv1alpha1.FollowedObject{{Resource: "deployments.apps", Name: "web"}},
+			}},
+			want: want{Desired: "on eu-1", Again: 200 * time.Millisecond, Followed: []string{"secrets db"}, Asked: []string{
+				"decide deployments web: dependency", "eu-1 secrets db: dependency",
+			}},
+		},
+		"TakenUp": {
+			reason: "A cluster that had a copy before a restart is dispatched to, and what was reported is not needed any more.",
+			key:    web, before: told, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
+			want: want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency"}},
+		},
+		"ReportedAndGone": {
+			reason: "Of an object that is not there any more a report is left: it is decided about, so that the report goes.",
+			key:    web, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{}},
+			want: want{Desired: "gone: " + string(causeMissing), Asked: []string{"report configmaps web: after 100ms"}},
+		},
+		"NeverWas": {
+			reason: "Nobody knows anything of it: there is nothing to do, and the start need not wait for it.",
+			key:    web, want: want{Desired: "nothing"},
+		},
+		"HubDoesNotAnswer": {
+			reason: "That a cache has not got it is no proof that it is gone: copies stay until the hub says so.",
+			key:    web, before: placed, listing: func(*Controller) error { return errors.New("no answer") },
+			want: want{Desired: "on eu-1", Err: "looking for the source of copies: no answer"},
+		},
+		"ChangedMeanwhile": {
+			reason: "A policy has changed since the decider looked: what it found is decided about once more.",
+			key:    web, before: placed, listing: func(c *Controller) error {
+				c.decider.edited.Add(1)
+				return nil
+			},
+			want: want{Desired: "gone: " + string(causeForgotten), Asked: []string{
+				"decide configmaps web: dependency", "eu-1 configmaps web: dependency",
+			}},
+		},
+		"NotListed": {
+			reason: "Its type is still being listed.",
+			key:    web, before: func(c *Controller) { c.decider.sources.types[web.GroupResource].views[1].synced = false },
+			want: want{Desired: "nothing", Again: 200 * time.Millisecond, Unknown: true},
+		},
+		"NotRecorded": {
+			reason: "The replica that leads has not placed it, and nobody else may.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			want: want{Desired: "nothing"},
+		},
+		"RecordOfAnother": {
+			reason: "The record is about an object of that name that was there before.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{}},
+			want:   want{Desired: "nothing", Kept: true},
+		},
+		"WithdrawnRecordOfAnother": {
+			reason: "It was made again and asks for nothing, and the replica that leads says that it is gone: it will never say more.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: follow(web),
+			record: &known{source: "0", conditions: gone, status: &refractv1alpha1.PropagationStatus{Conditions: gone, Clusters: []refractv1alpha1.ClusterStatus{row}}},
+			want:   want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"eu-1 configmaps web: dependency"}, Followed: []string{"configmaps web"}},
+		},
+		"AsksForNothingRecordOfAnother": {
+			reason: "The replica that leads may know that something leads to it.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: follow(web),
+			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
+			want:   want{Desired: "nothing", Followed: []string{"configmaps web"}, Kept: true},
+		},
+		"DeletedNotRecorded": {
+			reason: "A namespace that is deleted has taken its record along, and nobody makes another: what has a copy has to remove it.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{deleting(sourceObject("v1", "ConfigMap", "web", "pp"))}, before: placed,
+			want: want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency", "review pp: after 2.005s"}},
+		},
+		"DeletedRecordOfAnother": {
+			reason: "The replica that leads never writes down that it is about an object that is being deleted.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{deleting(sourceObject("v1", "ConfigMap", "web", "pp"))},
+			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
+			want:   want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency", "review pp: after 2.005s"}},
+		},
+		"Recorded": {
+			reason: "It goes where the replica that leads has placed it.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			record: &known{source: "1", placed: on("us-1"), status: &refractv1alpha1.PropagationStatus{}},
+			want: want{Desired: "on us-1", Asked: []string{
+				"review pp: after 2.005s", "us-1 configmaps web: dependency",
+			}},
+		},
+		"FormerObjectTravelled": {
+			reason: "The record is about a former object of that name: what that travelled with keeps no copy of this one.", behind: true,
+			key: db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")}, before: func(c *Controller) {
+				c.state.setDesired(leader, &desiredState{uid: "1", blocked: reasonDryRun, dryRun: true}, previous{uid: "1"}, nil)
+				c.state.setDesired(db, &desiredState{gone: true, cause: causeWithdrawn}, previous{}, nil)
+				c.decider.sources.want(db)
+			},
+			record: &known{source: "0", follows: []Key{leader}, conditions: gone, status: &refractv1alpha1.PropagationStatus{Conditions: gone}},
+			want:   want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"report secrets db: after 100ms"}, Followed: []string{"secrets db"}, Kept: true},
+		},
+		"TravelsAsRecorded": {
+			reason: "The replica that leads knows that it travels with a Deployment, which says in a dry run no more what travels with it.", behind: true,
+			key: db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")}, before: func(c *Controller) {
+				c.state.setDesired(leader, &desiredState{uid: "1", blocked: reasonDryRun, dryRun: true}, previous{uid: "1"}, nil)
+				c.state.setDesired(db, &desiredState{gone: true, cause: causeWithdrawn}, previous{}, nil)
+				c.decider.sources.want(db)
+			},
+			record: &known{source: "1", follows: []Key{leader}, placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{}},
+			want: want{
+				Desired: "on eu-1", Again: time.Minute, Asked: []string{"eu-1 secrets db: dependency"}, Followed: []string{"secrets db"}, Kept: true,
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, hub := hubOf(t, tc.hub...)
+				c := station(t, s, &replica{leads: !tc.behind, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+				duplicated(c)
+				if tc.record != nil {
+					c.decider.records.items[tc.key] = tc.record
+				}
+				if tc.before != nil {
+					tc.before(c)
+				}
+				hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if tc.listing == nil {
+						return false, nil, nil
+					}
+					err := tc.listing(c)
+					return err != nil, nil, err
+				})
+				result, err := c.decider.decideOne(t.Context(), tc.key, priorityDependency)
+				got := want{Desired: summary(c.state.desired(tc.key)), Asked: asked(c), Again: result.RequeueAfter}
+				if err != nil {
+					got.Err = err.Error()
+				}
+				for resource, names := range s.wanted {
+					for name := range names {
+						got.Followed = append(got.Followed, resource.Resource+" "+name.Name)
+					}
+				}
+				got.Kept = tc.record != nil && tc.record.status != nil
+				got.Unknown = c.state.unknown([]Key{tc.key}) > 0
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s\ndecideOne(): -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestDeciderIsTold: each change that decisions depend on enqueues them, with the right priority.
+func TestDeciderIsTold(t *testing.T) {
+	user, other := keyOf("configmaps", "user"), keyOf("configmaps", "other")
+	namespace := Key{GroupResource: namespaceResource.GroupResource(), NamespacedName: types.NamespacedName{Name: "shop"}}
+	definition := Key{GroupResource: crdResource.GroupResource(), NamespacedName: types.NamespacedName{Name: "gears.example.com"}}
+	pp := tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: "shop", Name: "pp"}
+	cases := map[string]struct {
+		reason string
+		tell   func(*decider)
+		asked  []string
+		epochs int64
+	}{
+		"SourceFirstListed":    {"It was there before: what somebody has just changed comes first.", func(d *decider) { d.sourceChanged(other, true) }, []string{"decide configmaps other: resync"}, 0},
+		"SourceChanged":        {"Somebody has just changed it.", func(d *decider) { d.sourceChanged(other, false) }, []string{"decide configmaps other: changed"}, 0},
+		"NamespaceChanged":     {"What is in it waits for it.", func(d *decider) { d.sourceChanged(namespace, false) }, []string{"decide namespaces shop: required"}, 0},
+		"NamespaceFirstListed": {"At the start it is one of many.", func(d *decider) { d.sourceChanged(namespace, true) }, []string{"decide namespaces shop: resync"}, 0},
+		"DefinitionChanged":    {"Objects of its type wait for it.", func(d *decider) { d.sourceChanged(definition, false) }, []string{"decide customresourcedefinitions gears.example.com: required"}, 0},
+		"PolicyChanged": {
+			"Those are decided anew that name it, and its status says what comes of that. What is being decided about is another epoch's.",
+			func(d *decider) { d.policyChanged(pp) }, []string{"decide configmaps user: dependency", "review pp: dependency"}, 1,
+		},
+		"ClustersChanged": {"More will change in a moment.", func(d *decider) { d.clustersChanged() }, []string{"place all: after 50ms"}, 0},
+		"ClustersChangeOften": {
+			"It took long to decide about everything, and is not all that is done.",
+			func(d *decider) {
+				d.last.Store(time.Now().Add(-time.Second).UnixNano())
+				d.spent.Store(int64(deciders * 3 * time.Second))
+				d.clustersChanged()
+			}, []string{"place all: after 2s"}, 0,
+		},
+		"ClustersChangeAlways": {
+			"Who waits for it does not wait for ever.",
+			func(d *decider) {
+				d.last.Store(time.Now().UnixNano())
+				d.spent.Store(int64(time.Hour))
+				d.clustersChanged()
+			}, []string{"place all: after 10s"}, 0,
+		},
+		"ClustersChangeSeldom": {
+			"Much was decided, and not because of clusters.",
+			func(d *decider) {
+				d.last.Store(time.Now().Add(-time.Minute).UnixNano())
+				d.spent.Store(int64(time.Hour))
+				d.clustersChanged()
+			}, []string{"place all: after 50ms"}, 0,
+		},
+		"Everything": {
+			"What is there and has a label, and all that was ever decided about.",
+			func(d *decider) { _, _ = d.decideEverything(t.Context(), struct{}{}) },
+			[]string{"decide configmaps other: resync", "decide configmaps user: resync", "decide configmaps web: resync"}, 0,
+		},
+		"Again": {"Something else was decided that they depend on.", func(d *decider) { d.decideAgain([]Key{user, other}) }, []string{"decide configmaps other: dependency", "decide configmaps user: dependency"}, 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+				c.state.setDesired(user, &desiredState{}, previous{}, []tree.Policy{pp})
+				c.state.setDesired(other, &desiredState{}, previous{}, nil)
+				before := c.state.epoch.Load()
+				tc.tell(c.decider)
+				if diff := cmp.Diff(tc.asked, asked(c)); diff != "" {
+					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+				if got := c.state.epoch.Load() - before; got != tc.epochs {
+					t.Errorf("%s\nwant %d epochs more, got %d", tc.reason, tc.epochs, got)
+				}
+			})
+		})
+	}
+}
+
+// TestReported: after a restart, the true statements in the Propagation of an object are taken over.
+func TestReported(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Replicas: new(int64(2))}
+	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateDeleting}
+	left := refractv1alpha1.ClusterStatus{Name: "left", State: refractv1alpha1.StateSynced}
+	cases := map[string]struct {
+		reason string
+		record *known
+		want   previous
+	}{
+		"NoRecord": {reason: "Nothing is known of it."},
+		"TakenUp":  {reason: "What it said was taken up already.", record: &known{source: "1"}},
+		"Clusters": {
+			reason: "A copy that is going is one still, but nothing is placed there. A cluster that has left has nothing to be waited for.",
+			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
+				PlacementHash: "h", Warnings: []string{"w"}, Clusters: []refractv1alpha1.ClusterStatus{eu, left, us},
+			}},
+			want: previous{uid: "1", hash: "h", warned: []string{"w"}, statuses: []refractv1alpha1.ClusterStatus{eu, us}, placed: on("eu-1")},
+		},
+		"PoliciesAndLeaders": {
+			reason: "Policies that have gone since, too: it was rendered with them. Leaders are in its namespace.",
+			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
+				OverridePolicies: []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 3}},
+				DeletedPolicies:  []refractv1alpha1.PolicyReference{{Kind: "ClusterOverridePolicy", Name: "gone"}},
+				Follows:          []refractv1alpha1.FollowedObject{{Resource: "secrets", Name: "db"}},
+			}},
+			want: previous{
+				uid:      "1",
+				rendered: []tree.Policy{{Kind: "OverridePolicy", Namespace: "shop", Name: "op"}, {Kind: "ClusterOverridePolicy", Name: "gone"}},
+				follows:  []Key{keyOf("secrets", "db")},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+			if tc.record != nil {
+				c.decider.records.items[key] = tc.record
+			}
+			for i := range tc.want.placed {
+				tc.want.placed[i].Replicas = eu.Replicas
+			}
+			if diff := cmp.Diff(tc.want, c.decider.reported(key), cmp.AllowUnexported(previous{})); diff != "" {
+				t.Errorf("%s\nreported(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestForget: an object without copies is forgotten, and its followers are decided again.
+func TestForget(t *testing.T) {
+	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
+	p, other := &desiredState{gone: true, followers: map[Key][]string{follower: {"eu-1"}}}, &desiredState{}
+	cases := map[string]struct {
+		reason string
+		key    Key
+		p      *desiredState // The desired state that is to be forgotten.
+		leads  bool          // Whether a known object leads to it.
+		asked  []string
+		known  bool
+		stays  bool // Whether the object stays watched without a label.
+	}{
+		"Leader":   {reason: "What followed it goes nowhere for its sake.", key: leader, p: p, asked: []string{"decide secrets db: dependency", "review local: after 2s"}},
+		"Anew":     {reason: "Something else was decided meanwhile, as it was made again.", key: leader, p: other, known: true},
+		"Follower": {reason: "Nothing refers to it any more, so that the hub's changes of it are nobody's business.", key: follower, p: nil},
+		"Awaited":  {reason: "Something refers to it: it may come.", key: follower, p: nil, leads: true, stays: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := hubOf(t)
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+				s.want(tc.key)
+				if tc.key == leader || tc.leads {
+					desired := *p
+					if tc.p == p {
+						tc.p = &desired
+					}
+					c.state.setDesired(leader, &desired, previous{}, []tree.Policy{{Kind: corev1alpha1.KindOverridePolicy, Name: "local"}})
+				}
+				c.decider.forget(tc.key, tc.p)
+				if diff := cmp.Diff(tc.asked, asked(c)); diff != "" {
+					t.Errorf("%s\nforget(): asked: -want, +got:\n%s", tc.reason, diff)
+				}
+				if got := c.state.desired(tc.key) != nil; got != tc.known {
+					t.Errorf("%s\nforget(): want it known %t, got %t", tc.reason, tc.known, got)
+				}
+				if got := s.wanted[tc.key.GroupResource][tc.key.NamespacedName]; got != tc.stays {
+					t.Errorf("%s\nforget(): want it followed %t, got %t", tc.reason, tc.stays, got)
+				}
+			})
+		})
+	}
+}
+
+// TestDeciderGoesOn: a failing decision is retried until it succeeds, and requests that arrive meanwhile are carried
+// out.
+func TestDeciderGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hub := hubOf(t)
+		c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+		key := keyOf("configmaps", "web")
+		c.state.setDesired(key, &desiredState{uid: "1", placed: on("eu-1")}, previous{}, nil)
+		fails := 3
+		hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			fails--
+			if fails >= 0 {
+				return true, nil, errors.New("no answer")
+			}
+			return false, nil, nil
+		})
+		end := begin(t, c.decider.queue)
+		c.decider.add(key, priorityChanged)
+		synctest.Wait()
+		if got := summary(c.state.desired(key)); got != "on " {
+			t.Errorf("while the hub does not answer: want what was decided before, got %s", got)
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble, which costs none.
+		end()
+		if got := summary(c.state.desired(key)); got != "gone: "+string(causeForgotten) {
+			t.Errorf("when it does: want it decided, got %s", got)
+		}
+	})
+}
+
+// TestOutdated: a decision is repeated if a policy has changed since it began. A change of clusters repeats the
+// decisions of all objects that were decided before, so it repeats a decision under way only if that is the first of
+// its object.
+func TestOutdated(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(*decider)
+		first     bool
+		want      bool
+	}{
+		"Nothing":         {func(*decider) {}, true, false},
+		"Policy":          {func(d *decider) { d.edited.Add(1) }, false, true},
+		"Clusters":        {func(d *decider) { d.rounds.Add(1) }, false, false},
+		"ClustersAtFirst": {func(d *decider) { d.rounds.Add(1) }, true, true},
+	} {
+		d := &decider{}
+		at := d.now()
+		tc.meanwhile(d)
+		if got := d.outdated(at, tc.first); got != tc.want {
+			t.Errorf("%s: outdated(): want %t, got %t", name, tc.want, got)
+		}
+	}
+}
+
+// TestLeadershipFindsCompanions: while another replica leads, this replica learns that a Deployment refers to a Secret.
+// The Secret has no Propagation, so it is not decided. When this replica leads, it decides the Secret as well.
+func TestLeadershipFindsCompanions(t *testing.T) {
+	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
+	web.GroupResource = deployments.GroupResource()
+	s, _ := hubOf(t, mounting(), sourceObject("v1", "Secret", "db", ""))
+	shards := &replica{owned: []string{"eu-1"}}
+	c := station(t, s, shards, interceptor.Funcs{})
+	duplicated(c)
+	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+	c.decider.records.items[web] = &known{source: "1", placed: on("eu-1", "us-1")}
+	for _, key := range []Key{web, db} {
+		if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.state.desired(web) == nil || c.state.desired(db) != nil {
+		t.Fatalf("want a decision about the Deployment, and none about the Secret, which has no record, got %s, %s", summary(c.state.desired(web)), summary(c.state.desired(db)))
+	}
+	c.decider.queue.queue = queue[Key]{}
+	shards.leads = true
+	if _, err := c.decider.decideEverything(t.Context(), struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.decider.queue.queue.items.find(db) == 0 {
+		t.Error("want a decision about the Secret by the replica that leads now")
+	}
+}
+
+// TestLeadershipReviewsPolicies: a policy is edited while this replica does not lead. When it leads, it writes the
+// status of the policy.
+func TestLeadershipReviewsPolicies(t *testing.T) {
+	s, _ := hubOf(t)
+	shards := &replica{owned: []string{"eu-1"}}
+	c := station(t, s, shards, interceptor.Funcs{})
+	duplicated(c)
+	ref := tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
+	if _, err := c.reviewer.reviewOne(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	shards.leads = true
+	if _, err := c.dispatcher.ownAll(t.Context(), struct{}{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.reviewer.queue.queue.items.find(ref) == 0 {
+		t.Error("want the status of the policy to be written by the replica that leads now")
+	}
+}
+
+// TestFollowerWaitsForPolicy: the Propagation of an object names no cluster, because it was deleted while the
+// PropagationPolicy was missing. A replica that does not lead must keep the copies, as the leading replica does.
+func TestFollowerWaitsForPolicy(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	for name, tc := range map[string]struct {
+		reason string
+		policy bool
+		want   string
+	}{
+		"Missing": {"An object that waits for its policy loses no copy.", false, reasonPolicyNotFound},
+		"There":   {"The replica that leads has placed it nowhere.", true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
+			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			if tc.policy {
+				duplicated(c)
+			}
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+			c.decider.records.items[key] = &known{source: "1"}
+			if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
+				t.Fatal(err)
+			}
+			if p := c.state.desired(key); p == nil || p.blocked != tc.want {
+				t.Errorf("%s\nwant it to be blocked by %q, got %s", tc.reason, tc.want, summary(p))
+			}
+		})
+	}
+}
+
+// TestAwaitsPlacing: an object was deleted and created again. This replica does not lead, and the Propagation is that
+// of the former object, or is missing.
+func TestAwaitsPlacing(t *testing.T) {
+	key, leader := keyOf("configmaps", "web"), keyOf("configmaps", "web")
+	leader.GroupResource = deployments.GroupResource()
+	for name, tc := range map[string]struct {
+		reason         string
+		cached, policy string // The policies that the object names in the cache and on the hub.
+		recorded       bool
+		cause          cause     // Why the copies of the former object go, by the Propagation.
+		leader         types.UID // The UID in the Propagation of the Deployment that it followed; empty for none.
+		want           bool
+	}{
+		"AsksForNothing": {"The copies go, as the record says: the new object never gets a record of its own.", "", "", true, causeWithdrawn, "", false},
+		"NotDecided":     {"The replica that leads has not said that they go.", "", "", true, "", "", true},
+		"Asks":           {"The replica that leads is about to place it.", "pp", "pp", true, causeDeleted, "", true},
+		"AsksAgain":      {"The cache is behind: the replica that leads is about to place it.", "", "pp", true, causeWithdrawn, "", true},
+		"NoRecord":       {"Somebody has deleted the record: the object may travel with another one that waits for its own.", "", "", false, "", "", true},
+		"LeavesNoRecord": {"Its copies go from a cluster that leaves, whatever it travels with.", "", "", false, "", "", false},
+		"NewNoRecord":    {"The replica that leads is about to place it.", "pp", "pp", false, "", "", true},
+		"AsksNoRecord":   {"The cache is behind, and there is no record yet.", "", "pp", false, "", "", true},
+		"LeaderIsRecorded": {
+			"The replica that leads knows what it travels with, and never says more: it does not wait until the Deployment is blocked no more.",
+			"", "", true, causeMissing, "1", false,
+		},
+		"LeaderWaits":      {"The Deployment was made again as well: the replica that leads is about to place both.", "", "", true, causeMissing, "0", true},
+		"LeaderUndecided":  {"This replica does not know yet where the Deployment goes.", "", "", true, causeMissing, "1", true},
+		"LeaderGone":       {"The Deployment is gone for less than a minute, and may come back.", "", "", true, causeMissing, "1", true},
+		"LeaderWasGone":    {"Nobody has seen the Deployment go, and it is not there.", "", "", true, causeMissing, "1", false},
+		"LeavesWithLeader": {"Its copies go from a cluster that leaves, whatever it travels with.", "", "", false, "", "0", false},
+		"NoRecordLeader":   {"The replica that leads is about to place it with the Deployment.", "", "", false, "", "1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", tc.cached)}
+			if !strings.HasSuffix(name, "Gone") {
+				objects = append(objects, mounting())
+			}
+			s, hub := hubOf(t, objects...)
+			if _, err := hub.Resource(configMaps).Namespace("shop").Update(t.Context(), sourceObject("v1", "ConfigMap", "web", tc.policy), metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			s.want(key)
+			src, _ := s.get(key)
+			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			a, e := applierOf(t, newDepot(), 0)
+			a.member.Copies.Remember(key, member.Copy{UID: "copy"})
+			e.leaves = strings.HasPrefix(name, "Leaves")
+			c.dispatcher.appliers = map[string]runningApplier{"us-1": {applier: a}}
+			in := &inputs{recorded: &previous{cause: tc.cause}}
+			if tc.leader != "" {
+				c.decider.records.items[leader] = &known{source: tc.leader}
+				in.followed.by = []Key{leader}
+			}
+			if name == "LeaderUndecided" || name == "LeaderWasGone" {
+				in.followed.by, in.followed.unknown = nil, in.followed.by
+			}
+			got, err := c.decider.awaitsPlacing(t.Context(), key, &src, asksNothing(src.object), in, "0", tc.recorded)
+			if got != tc.want || err != nil {
+				t.Errorf("%s\nwant %t, got %t, %v", tc.reason, tc.want, got, err)
+			}
+		})
+	}
+}
+
+// TestMadeAgainBesideBlockedLeader: an object is deleted and created again, so that it asks for nothing. This replica
+// does not lead and has not seen the deletion. The leader of the object is blocked for good, and the leading replica
+// says only that the copies of the former object go.
+func TestMadeAgainBesideBlockedLeader(t *testing.T) {
+	web, db := keyOf("configmaps", "web"), keyOf("configmaps", "db")
+	web.GroupResource = deployments.GroupResource()
+	blocks := func(s *state) {
+		s.setDesired(web, &desiredState{uid: "1", blocked: reasonPolicyNotFound}, previous{}, nil)
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		leader types.UID    // The UID in the Propagation of the leader.
+		before func(*state) // Sets what this replica knows of the leader.
+		leaves bool         // Whether the cluster is leaving.
+		want   string
+		awaits bool // Whether a copy stays on a cluster that another replica writes to.
+		again  time.Duration
+	}{
+		"Waits":     {"What it travelled with may have been made again, too: nobody would tell that it was not.", "0", blocks, false, "on us-1", false, leaderGrace},
+		"Undecided": {"This replica does not know yet where it goes.", "1", func(*state) {}, false, "on us-1", false, time.Second},
+		"Led": {
+			"This replica knows that it leads the ConfigMap, and does not tell that when it is blocked.", "0", func(s *state) {
+				s.setDesired(web, &desiredState{uid: "0", followers: map[Key][]string{db: {"us-1"}}}, previous{}, nil)
+				blocks(s)
+			}, false, "on us-1", false, leaderGrace,
+		},
+		"Known":  {"The replica that leads knows what it travelled with, so the copy goes, as the record says.", "1", blocks, false, "on ", false, leaderGrace},
+		"Leaves": {"The copy goes from a cluster that leaves, and only from there.", "0", blocks, true, "on ", true, leaderGrace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "db", ""), mounting())
+			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			duplicated(c)
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+			a, e := applierOf(t, newDepot(), 0)
+			a.member.Copies.Remember(db, member.Copy{UID: "copy"})
+			e.leaves = tc.leaves
+			c.dispatcher.appliers = map[string]runningApplier{"us-1": {applier: a}}
+			c.decider.records.items[web] = &known{source: tc.leader}
+			c.decider.records.items[db] = &known{source: "0", conditions: []metav1.Condition{
+				{Type: refractv1alpha1.ConditionSourceGone, Status: metav1.ConditionTrue, Reason: string(causeDeleted)},
+			}}
+			s.want(db)
+			c.state.setDesired(db, &desiredState{uid: "0", placed: on("us-1"), targets: map[string]*target{"us-1": {}}, follows: []Key{web}}, previous{}, nil)
+			tc.before(c.state)
+			result, err := c.decider.decideOne(t.Context(), db, priorityChanged)
+			got := c.state.desired(db)
+			if said := summary(got); err != nil || said != tc.want || got.awaits("eu-1") != tc.awaits || result.RequeueAfter != tc.again {
+				t.Errorf("%s\nwant %q again after %s, awaited elsewhere %t, got %q, %+v, %t, %v",
+					tc.reason, tc.want, tc.again, tc.awaits, said, result, got.awaits("eu-1"), err)
+			}
+		})
+	}
+}
+
+// TestFollowerWaitsForRecord: a Deployment is deleted and created again while no replica leads, so its Propagation does
+// not name its clusters. A replica that has noticed the deletion must keep the copies of its follower, a Secret, also
+// when the minute after the deletion is over.
+func TestFollowerWaitsForRecord(t *testing.T) {
+	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
+	web.GroupResource = deployments.GroupResource()
+	for name, tc := range map[string]struct {
+		reason string
+		again  bool
+		want   string
+	}{
+		"Gone":  {"What only travelled with it goes after a minute.", false, "gone: " + string(causeLeader)},
+		"Again": {"It is on the hub, and the replica that leads next says where it goes.", true, "on us-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")}
+			if tc.again {
+				objects = append(objects, mounting())
+			}
+			s, _ := hubOf(t, objects...)
+			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			duplicated(c)
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+			c.decider.records.items[db] = &known{source: "1", placed: on("us-1")}
+			now := time.Now()
+			c.state.gone.now = func() time.Time { return now }
+			c.state.setDesired(web, &desiredState{uid: "0", followers: map[Key][]string{db: {"us-1"}}}, previous{}, nil)
+			c.state.setDesired(db, &desiredState{uid: "1", placed: on("us-1"), follows: []Key{web}}, previous{}, nil)
+			c.state.setDesired(web, &desiredState{gone: true, cause: causeDeleted}, previous{}, nil)
+			now = now.Add(leaderGrace - time.Second)
+			if _, err := c.decider.decideOne(t.Context(), web, priorityChanged); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Second)
+			if _, err := c.decider.decideOne(t.Context(), db, priorityChanged); err != nil {
+				t.Fatal(err)
+			}
+			if got := summary(c.state.desired(db)); got != tc.want {
+				t.Errorf("%s\nwant the Secret %q, got %q", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+// TestFollowerAfterRestart: a replica starts and knows the leader of an object from the Propagation, but has not
+// decided the leader yet. If it decided the object without its leader, the copies would get new content at once, and
+// would lose the mark that keeps them when their object goes.
+func TestFollowerAfterRestart(t *testing.T) {
+	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
+	web.GroupResource = deployments.GroupResource()
+	for name, tc := range map[string]struct {
+		reason string
+		before func(*sources) // Prepares the sources of the leader.
+		want   string
+	}{
+		"Known": {"It obeys a rollout policy that does not exist, and is on the hub.", func(*sources) {}, "on us-1, orphan all, led"},
+		"BeingListed": {
+			"It may obey a rollout policy.",
+			func(s *sources) { s.types[deployments.GroupResource()].views[0].synced = false }, "nothing",
+		},
+		"MayNotBeListed": {
+			"Nothing will be known of it.", func(s *sources) {
+				s.types[deployments.GroupResource()].views[0].synced = false
+				s.passOver(deployments.GroupResource())
+			}, "on us-1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				leader := mounting()
+				labels := leader.GetLabels()
+				labels[refractv1alpha1.RolloutPolicyLabel] = "gone"
+				leader.SetLabels(labels)
+				leader.SetAnnotations(map[string]string{corev1alpha1.OrphanAnnotation: "all"})
+				s, _ := hubOf(t, sourceObject("v1", "Secret", "db", ""), leader)
+				tc.before(s)
+				c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+				duplicated(c)
+				c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+				c.decider.records.items[db] = &known{
+					source: "1", placed: on("us-1"), status: &refractv1alpha1.PropagationStatus{
+						Clusters: []refractv1alpha1.ClusterStatus{{Name: "us-1"}},
+						Follows:  []refractv1alpha1.FollowedObject{{Resource: "deployments.apps", Name: web.Name}},
+					},
+				}
+				result, err := c.decider.decideOne(t.Context(), db, priorityResync)
+				if err != nil || result.RequeueAfter != rolloutTick {
+					t.Fatalf("%s\nwant it to come again after %s, got %+v, %v", tc.reason, rolloutTick, result, err)
+				}
+				p := c.state.desired(db)
+				got := summary(p)
+				if p != nil && p.keeping.Orphan != "" {
+					got += ", orphan " + p.keeping.Orphan
+				}
+				if p != nil && p.governed.isLedBy(web) {
+					got += ", led"
+				}
+				if got != tc.want {
+					t.Errorf("%s\nwant the Secret %q, got %q", tc.reason, tc.want, got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,511 @@
+package propagation
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/policy/placement"
+	"refract.dev/tree"
+)
+
+// TestFollowersOutliveLeaders: the followers of an object stay for a minute after it is gone, so that its deletion and
+// re-creation change nothing. Volumes need no such time: they wait for approval.
+func TestFollowersOutliveLeaders(t *testing.T) {
+	web, other := keyOf("deployments", "web"), keyOf("deployments", "other")
+	leads := func(names ...string) *desiredState {
+		p := &desiredState{followers: map[Key][]string{}}
+		for _, resource := range []string{"configmaps", "persistentvolumeclaims"} {
+			p.followers[keyOf(resource, "data")] = names
+		}
+		return p
+	}
+	gone := &desiredState{gone: true, cause: causeDeleted}
+	type say struct {
+		By     []string
+		Stays  bool          // Whether the follower loses no cluster.
+		Again  time.Duration // The delay until the next decision.
+		Unsure bool
+		Asked  bool // Whether all leaders of the follower were deleted by calls.
+	}
+	type step struct {
+		reason string
+		do     func(s *state)
+		after  time.Duration
+		want   say
+		volume say
+	}
+	asked := say{Asked: true}
+	cases := map[string]struct {
+		before []Key
+		steps  []step
+	}{
+		"Deleted": {[]Key{web}, []step{
+			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+			{reason: "Its copies are gone, too.", do: func(s *state) { s.forget(web, gone) }, after: 59 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: time.Second, Asked: true}, volume: asked},
+			{reason: "A minute is over.", after: time.Second, want: asked, volume: asked},
+		}},
+		"CreatedAgain": {[]Key{web}, []step{
+			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil); s.forget(web, gone) }, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
+			{reason: "It is there again.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "It was deleted again: another minute begins.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, after: 30 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 30 * time.Second, Asked: true}, volume: asked},
+		}},
+		"Edited": {[]Key{web}, []step{
+			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "It refers to nothing any more.", do: func(s *state) { s.setDesired(web, &desiredState{}, previous{}, nil) }},
+		}},
+		"OneOfTwo": {[]Key{web, other}, []step{
+			{reason: "Both are there.", do: func(s *state) {
+				s.setDesired(web, leads("m", "n"), previous{}, nil)
+				s.setDesired(other, leads("n"), previous{}, nil)
+			}, want: say{By: []string{"other", "web"}}, volume: say{By: []string{"other", "web"}}},
+			{reason: "One was deleted: the clusters of that one are not lost either.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"other", "web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"other"}}},
+			{reason: "A minute is over.", after: leaderGrace, want: say{By: []string{"other"}}, volume: say{By: []string{"other"}}},
+		}},
+		"Restart": {[]Key{web}, []step{
+			{reason: "A record says that it is gone; what it was is not known.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Unsure: true, Asked: true}, volume: asked},
+			{reason: "A minute is over.", after: leaderGrace, want: asked, volume: asked},
+		}},
+		"RestartWithoutRecord": {[]Key{web}, []step{
+			{reason: "Nothing is known of it: nobody says that it was deleted by a call.", do: func(s *state) {
+				for _, resource := range []string{"configmaps", "persistentvolumeclaims"} {
+					s.setDesired(keyOf(resource, "data"), &desiredState{follows: []Key{web}}, previous{}, nil)
+				}
+				if got := s.dismiss(web); len(got) != 2 {
+					t.Errorf("dismiss(): want both that travelled with it, got %v", got)
+				}
+			}, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Unsure: true}},
+			{reason: "A minute is over.", after: leaderGrace},
+		}},
+		"Blocked": {[]Key{web}, []step{
+			{reason: "It has been blocked since the restart, so that only the records of its followers name it.", do: func(s *state) {
+				s.setDesired(web, &desiredState{blocked: reasonPolicyNotFound}, previous{}, nil)
+			}, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
+			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+			{reason: "A minute is over.", after: leaderGrace, want: asked, volume: asked},
+		}},
+		"DryRun": {[]Key{web}, []step{
+			{reason: "It is only tried out.", do: func(s *state) {
+				s.setDesired(web, &desiredState{dryRun: true}, previous{}, nil)
+			}, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
+			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+		}},
+		"Failing": {[]Key{web}, []step{
+			{reason: "No content could be made of it since the restart, so that it refers to nothing.", do: func(s *state) {
+				s.setDesired(web, &desiredState{targets: map[string]*target{"m": {err: errors.New("no replicas")}}}, previous{}, nil)
+			}, want: say{By: []string{"web"}, Again: leaderGrace}, volume: say{By: []string{"web"}, Again: leaderGrace}},
+			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+		}},
+		"Unplaced": {[]Key{web}, []step{
+			{reason: "It was deleted.", do: func(s *state) {
+				s.setDesired(web, leads("m"), previous{}, nil)
+				s.setDesired(web, gone, previous{}, nil)
+			}, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
+			{reason: "It is there again, and another replica is to say where it goes.", do: func(s *state) { s.renew(web) }, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
+		}},
+		"TypeDeleted": {[]Key{web}, []step{
+			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "Its type was deleted.", do: func(s *state) { s.setDesired(web, &desiredState{gone: true, cause: causeType}, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
+			{reason: "A minute is over.", after: leaderGrace},
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, now := newState(), time.Unix(0, 0)
+			s.gone.now = func() time.Time { return now }
+			look := func(resource string) say {
+				key := keyOf(resource, "data")
+				l := s.followed(key, tc.before)
+				got := say{Stays: l.blocked, Again: l.until, Unsure: l.unsure, Asked: s.deleted(tc.before)}
+				for _, leader := range l.by {
+					got.By = append(got.By, leader.Name)
+				}
+				return got
+			}
+			for i, step := range tc.steps {
+				if step.do != nil {
+					step.do(s)
+				}
+				now = now.Add(step.after)
+				if diff := cmp.Diff([]say{step.want, step.volume}, []say{look("configmaps"), look("persistentvolumeclaims")}); diff != "" {
+					t.Errorf("step %d: %s\na ConfigMap, and a claim: -want, +got:\n%s", i, step.reason, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestFollowersOfWhatIsCreatedAgain: a Deployment is deleted and created again while the cluster us-1 is not ready. For
+// this cluster the Deployment is new, and a cluster that is not ready gets no new object. Its follower, a Secret, stays
+// there like the copy of the former Deployment.
+func TestFollowersOfWhatIsCreatedAgain(t *testing.T) {
+	web, db := keyOf("", "web"), keyOf("secrets", "db")
+	web.GroupResource = deployments.GroupResource()
+	type history struct {
+		*state
+		inputs *inputs
+		now    time.Time
+	}
+	synced := func(h *history, key Key, p *desiredState) {
+		for _, c := range h.inputs.clusters {
+			if c.Ready && p.targets[c.Name] != nil {
+				h.report(key, c.Name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced})
+			}
+		}
+	}
+	follow := func(h *history) {
+		was, _ := h.previous(db)
+		s := *h.inputs
+		s.followed = h.followed(db, was.follows)
+		p := decide(source{gvr: secrets, kind: "Secret", object: sourceObject("v1", "Secret", "db", "")}, was, &s)
+		h.setDesired(db, p, was, nil)
+		synced(h, db, p)
+	}
+	lead := func(h *history, uid types.UID, is *unstructured.Unstructured) {
+		if is != nil {
+			is.SetUID(uid)
+		}
+		was, _ := h.previous(web)
+		p := decide(source{gvr: deployments, kind: "Deployment", object: is}, was, h.inputs)
+		if _, _, followers := h.setDesired(web, p, was, nil); slices.Contains(followers, db) {
+			follow(h)
+		}
+		synced(h, web, p)
+	}
+	turn := func(h *history, ready bool, taints ...corev1.Taint) {
+		h.inputs.clusters = slices.Clone(h.inputs.clusters)
+		c := &h.inputs.clusters[len(h.inputs.clusters)-1]
+		c.Ready, c.Taints = ready, taints
+	}
+	replaced := func(h *history) { lead(h, "2", mounting()) }
+	edited := func(h *history) { lead(h, "2", sourceObject("apps/v1", "Deployment", "web", "pp")) }
+	deleted := func(h *history) { lead(h, "", nil) }
+	comesBack := func(h *history) { turn(h, true); follow(h) }
+	wait := func(left time.Duration) func(*history) {
+		return func(h *history) { h.now = h.now.Add(left); follow(h) }
+	}
+	type step struct {
+		reason string
+		do     func(*history)
+		want   string
+	}
+	for name, tc := range map[string]struct {
+		only  bool // Whether the fleet has no other cluster.
+		alone bool // Whether the first Deployment does not refer to the Secret.
+		late  bool // Whether the cluster was never ready.
+		steps []step
+	}{
+		"Deleted": {steps: []step{
+			{"It is replaced.", replaced, "on eu-1, us-1"},
+			{"It is deleted as well.", deleted, "on eu-1, us-1"},
+			{"The cluster is ready again before the minute is over.", comesBack, "on eu-1, us-1"},
+			{"So it is still.", wait(leaderGrace - time.Second), "on eu-1, us-1"},
+			{"The minute is over.", wait(time.Second), "gone: "},
+		}},
+		"DeletedBetween": {steps: []step{
+			{"It is deleted.", deleted, "on eu-1, us-1"},
+			{"It is created again.", replaced, "on eu-1, us-1"},
+		}},
+		"DeletedForLong": {steps: []step{
+			{"It is deleted.", deleted, "on eu-1, us-1"},
+			{"To be away keeps nothing for longer.", func(h *history) {
+				h.now = h.now.Add(3 * leaderGrace)
+				h.gone.add(keyOf("deployments", "other"), departure{}) // The former departure is forgotten.
+				follow(h)
+			}, "gone: "},
+		}},
+		"OnlyThere": {only: true, steps: []step{
+			{"It is replaced.", replaced, "on us-1"},
+			{"It is deleted as well.", deleted, "on us-1"},
+			{"The cluster is ready again before the minute is over.", comesBack, "on us-1"},
+			{"The minute is over.", wait(leaderGrace), "gone: "},
+		}},
+		"Ready": {steps: []step{
+			{"It is replaced.", replaced, "on eu-1, us-1"},
+			{"The cluster is ready again, and it is decided about the Secret first.", comesBack, "on eu-1, us-1"},
+			{"It is decided about the Deployment.", replaced, "on eu-1, us-1"},
+		}},
+		"Elsewhere": {steps: []step{
+			{"It is replaced.", replaced, "on eu-1, us-1"},
+			{"The cluster is ready again, and gets nothing new. It is decided about the Secret first.", func(h *history) {
+				turn(h, true, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoSchedule})
+				follow(h)
+			}, "on eu-1, us-1"},
+			{"The Deployment does not go there, and the Secret is told.", replaced, "on eu-1"},
+		}},
+		"SecretComes": {alone: true, steps: []step{
+			{"What replaces it refers to the Secret, which is as new to the cluster.", replaced, "on eu-1"},
+			{"It does not refer to it any more: the Secret was never on the cluster.", edited, "gone: "},
+		}},
+		"ClusterComes": {late: true, steps: []step{
+			{"It is replaced.", replaced, "on eu-1"},
+			{"It does not refer to the Secret any more: nothing was ever on the cluster.", edited, "gone: "},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &history{state: newState(), inputs: around(t, "", false, nil), now: time.Unix(0, 0)}
+			h.gone.now = func() time.Time { return h.now }
+			if tc.only {
+				h.inputs.clusters = h.inputs.clusters[1:]
+			}
+			turn(h, !tc.late)
+			if tc.alone {
+				lead(h, "1", sourceObject("apps/v1", "Deployment", "web", "pp"))
+			} else {
+				lead(h, "1", mounting())
+			}
+			turn(h, false)
+			for i, step := range tc.steps {
+				step.do(h)
+				if got := summary(h.desired(db)); got != step.want {
+					t.Errorf("step %d: %s\nwant the Secret %q, got %q", i, step.reason, step.want, got)
+				}
+			}
+		})
+	}
+}
+
+// TestFollowersAwaitTheRecord: another replica leads, and its Propagation removes a Deployment from its clusters before
+// this replica sees why. The follower, a Secret, stays with the copies of the Deployment, and for a minute after the
+// Deployment turns out to be gone.
+func TestFollowersAwaitTheRecord(t *testing.T) {
+	web, db := keyOf("", "web"), keyOf("secrets", "db")
+	web.GroupResource = deployments.GroupResource()
+	type history struct {
+		*state
+		inputs *inputs
+		now    time.Time
+	}
+	everywhere := previous{placed: on("eu-1", "us-1")}
+	follow := func(h *history) {
+		was, _ := h.previous(db)
+		if h.desired(db) == nil {
+			was = previous{uid: "1", placed: everywhere.placed, follows: []Key{web}} // The content of its Propagation.
+		}
+		s := *h.inputs
+		s.followed, s.recorded = h.followed(db, was.follows), &everywhere
+		p := decide(source{gvr: secrets, kind: "Secret", object: sourceObject("v1", "Secret", "db", "")}, was, &s)
+		h.setDesired(db, p, was, nil)
+	}
+	lead := func(h *history, is *unstructured.Unstructured) {
+		was, _ := h.previous(web)
+		if h.desired(web) == nil {
+			was = previous{uid: "1", statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}, {Name: "us-1"}}}
+		}
+		p := decide(source{gvr: deployments, kind: "Deployment", object: is}, was, h.inputs)
+		if p.gone {
+			p.cause = causeMissing
+		}
+		_, _, followers := h.setDesired(web, p, was, nil)
+		for name := range p.targets {
+			h.report(web, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced})
+		}
+		if slices.Contains(followers, db) || h.desired(db) == nil {
+			follow(h)
+		}
+	}
+	records := func(is previous) func(*history) {
+		return func(h *history) { h.inputs.recorded = &is; lead(h, mounting()) }
+	}
+	chooses := func(names ...string) func(*history) {
+		return func(h *history) {
+			pp := &corev1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp"}}
+			pp.Spec.SchedulingMode = corev1alpha1.SchedulingModeDuplicate
+			for _, name := range names {
+				pp.Spec.Placements = append(pp.Spec.Placements, corev1alpha1.DesiredPlacement{Cluster: name})
+			}
+			policy, errs := placement.Compile(pp)
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			h.inputs.propagation = func(tree.Policy) *placement.Policy { return policy }
+			lead(h, mounting())
+		}
+	}
+	sees := func(h *history) { lead(h, nil) }
+	wait := func(left time.Duration) func(*history) {
+		return func(h *history) { h.now = h.now.Add(left); follow(h) }
+	}
+	type step struct {
+		reason string
+		do     func(*history)
+		want   string
+	}
+	for name, tc := range map[string]struct {
+		steps []step
+	}{
+		"Gone": {[]step{
+			{"It is there.", records(everywhere), "on eu-1, us-1"},
+			{"The record says that it is gone.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
+			{"The watch of this replica says so, too.", sees, "on eu-1, us-1"},
+			{"So it is still.", wait(leaderGrace - time.Second), "on eu-1, us-1"},
+			{"The minute is over.", wait(time.Second), "gone: "},
+		}},
+		"Elsewhere": {[]step{
+			{"It is there.", records(everywhere), "on eu-1, us-1"},
+			{"The policy leaves us-1 out, as this replica sees it.", chooses("eu-1"), "on eu-1, us-1"},
+			{"The record says that it is gone.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
+			{"The watch of this replica says so, too.", sees, "on eu-1, us-1"},
+			{"The minute is over.", wait(leaderGrace), "gone: "},
+		}},
+		"Restart": {[]step{
+			{"The record says that it is gone, and this replica sees it.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
+			{"The watch of this replica says so, too.", sees, "on eu-1, us-1"},
+			{"The minute is over.", wait(leaderGrace), "gone: "},
+		}},
+		"Unplaced": {[]step{
+			{"It is there.", records(everywhere), "on eu-1, us-1"},
+			{"The record says that it goes to eu-1 alone.", records(previous{placed: on("eu-1")}), "on eu-1, us-1"},
+			{"It is deleted, and this replica sees that first.", sees, "on eu-1, us-1"},
+			{"The minute is over.", wait(leaderGrace), "gone: "},
+		}},
+		"Edited": {[]step{
+			{"It is there.", records(everywhere), "on eu-1, us-1"},
+			{"The record says that it is gone.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
+			{"It is back, and does not refer to the Secret.", func(h *history) {
+				h.inputs.recorded = &everywhere
+				lead(h, sourceObject("apps/v1", "Deployment", "web", "pp"))
+			}, "gone: "},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &history{state: newState(), inputs: around(t, "", false, nil), now: time.Unix(0, 0)}
+			h.gone.now = func() time.Time { return h.now }
+			for i, step := range tc.steps {
+				step.do(h)
+				if got := summary(h.desired(db)); got != step.want {
+					t.Errorf("step %d: %s\nwant the Secret %q, got %q", i, step.reason, step.want, got)
+				}
+			}
+		})
+	}
+}
+
+// TestDepartedLeadersMarkTheirFollowers: a copy is not written again because its leader is gone for a moment.
+func TestDepartedLeadersMarkTheirFollowers(t *testing.T) {
+	web, data := keyOf("deployments", "web"), keyOf("configmaps", "data")
+	s := newState()
+	p := &desiredState{followers: map[Key][]string{data: {"m"}}}
+	p.orphan = "all"
+	s.setDesired(web, p, previous{}, nil)
+	s.setDesired(web, &desiredState{gone: true, cause: causeDeleted}, previous{}, nil)
+	if got := s.followed(data, []Key{web}); got.orphan != "all" {
+		t.Errorf("followed() = %+v: want what the leader said of its copies", got)
+	}
+}
+
+// TestLeadersMarkTheirFollowers: the leaders decide which copies of a follower stay, also while a leader cannot be
+// decided or rendered, and this process does not know the followers of the leader from before.
+func TestLeadersMarkTheirFollowers(t *testing.T) {
+	web, data := keyOf("deployments", "web"), keyOf("configmaps", "data")
+	for name, tc := range map[string]struct {
+		reason string
+		leader desiredState
+		want   orphaning
+	}{
+		"Leads":   {"It says what travels with it.", desiredState{followers: map[Key][]string{data: {"m"}}}, "all"},
+		"Blocked": {"It obeys a rollout policy that does not exist.", desiredState{blocked: reasonRolloutPolicy}, "all"},
+		"DryRun":  {"It is only tried out.", desiredState{dryRun: true}, "all"},
+		"Fails":   {"It cannot be rendered, so it does not tell what it refers to.", desiredState{targets: map[string]*target{"m": {err: errors.New("no")}}}, "all"},
+		"Others":  {"It does not refer to it any more.", desiredState{targets: map[string]*target{"m": {}}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState()
+			tc.leader.orphan = "all"
+			s.setDesired(web, &tc.leader, previous{}, nil)
+			if got := s.followed(data, []Key{web}); got.orphan != tc.want {
+				t.Errorf("%s\nfollowed(): want orphan %q, got %q", tc.reason, tc.want, got.orphan)
+			}
+		})
+	}
+}
+
+// TestFollowersForgetWhatNobodySays: one object names another as its follower. The other may name the first in turn, or
+// an object may name itself. The copies of the first object are to stay when it goes, and later are not. If the mark of
+// a copy came from the mark of another copy, each would keep up the other forever, and a replica that starts later
+// would give the copies other marks.
+func TestFollowersForgetWhatNobodySays(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		names  [2]string // The follower that each object names.
+	}{
+		"Itself":    {"It does not travel with itself.", [2]string{"0", ""}},
+		"OneWay":    {"What travels with it is told, though it goes where it went.", [2]string{"1", ""}},
+		"EachOther": {"They travel with each other.", [2]string{"1", "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, in := newState(), around(t, "", false, nil)
+			in.resource = func(schema.GroupKind) (schema.GroupResource, bool) { return configMaps.GroupResource(), true }
+			keys := []Key{keyOf("configmaps", "0"), keyOf("configmaps", "1")}
+			decideOn := func(i int, orphan string) (again []Key) {
+				obj := sourceObject("v1", "ConfigMap", keys[i].Name, "pp")
+				annotations := map[string]string{corev1alpha1.OrphanAnnotation: orphan}
+				if tc.names[i] != "" {
+					annotations[corev1alpha1.FollowersAnnotation] = `[{"kind":"ConfigMap","name":"` + tc.names[i] + `"}]`
+				}
+				obj.SetAnnotations(annotations)
+				was, _ := s.previous(keys[i])
+				with := *in
+				with.followed = s.followed(keys[i], was.follows)
+				p := decide(source{gvr: configMaps, kind: "ConfigMap", object: obj}, was, &with)
+				_, _, again = s.setDesired(keys[i], p, was, nil)
+				return again
+			}
+			said := []string{"", ""}
+			edit := func(orphan string) (marks []string) {
+				said[0] = orphan
+				for next := []Key{keys[0]}; len(next) > 0; next = next[1:] {
+					i := slices.Index(keys, next[0])
+					next = append(next, decideOn(i, said[i])...)
+				}
+				for _, key := range keys {
+					marks = append(marks, s.desired(key).keeping.Orphan)
+				}
+				return marks
+			}
+			decideOn(1, "")
+			edit("")
+			want := []string{"all", "all"}
+			if tc.names[0] != "1" {
+				want[1] = ""
+			}
+			if diff := cmp.Diff(want, edit("all")); diff != "" {
+				t.Errorf("%s\nmarks of copies that are to stay: -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff([]string{"", ""}, edit("")); diff != "" {
+				t.Errorf("%s\nmarks of copies that are not to stay any more: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDeparturesAreForgotten: a hub on which objects come and go takes no memory for the gone ones.
+func TestDeparturesAreForgotten(t *testing.T) {
+	now := time.Unix(0, 0)
+	d := newDepartures(func() time.Time { return now })
+	for i := range 1000 {
+		d.add(numbered(i), departure{})
+		now = now.Add(time.Second)
+	}
+	if most := int(2*leaderGrace/time.Second) + 1; len(d.byKey) > most || len(d.queue) > most {
+		t.Errorf("after 1000 s there are %d, and %d in the queue: want at most %d", len(d.byKey), len(d.queue), most)
+	}
+	d.remove(numbered(999))
+	d.add(numbered(999), departure{})
+	now = now.Add(leaderGrace)
+	if left := d.left(d.byKey[numbered(999)]); left > 0 {
+		t.Errorf("one that came and went again: %s left after a minute", left)
+	}
+}

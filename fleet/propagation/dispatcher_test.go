@@ -1,0 +1,373 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+)
+
+// TestDispatch: a key is passed to the appliers of the clusters that a decision concerns. The reporter reports clusters
+// without an applier here, and objects for which no applier has anything to do.
+func TestDispatch(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	namespace := Key{GroupResource: namespaceResource.GroupResource()}
+	namespace.Name = "shop"
+	cases := map[string]struct {
+		reason   string
+		key      Key
+		p        *desiredState
+		clusters []string
+		owned    []string
+		idle     bool // Whether no cluster has an applier yet.
+		follows  bool // Whether another replica leads.
+		want     []string
+	}{
+		"Concerned": {"Only they look at it.", web, &desiredState{}, []string{"us-1"}, []string{"eu-1", "us-1"}, false, false, []string{"us-1 configmaps web: dependency"}},
+		"Namespace": {"What is in it waits for it.", namespace, &desiredState{}, []string{"us-1"}, []string{"eu-1", "us-1"}, false, false, []string{"us-1 namespaces shop: required"}},
+		"NobodyHas": {"There is nothing to do on any cluster, and that is what is to be reported.", web, &desiredState{}, nil, nil, false, false, []string{"report configmaps web: after 100ms"}},
+		"BlockedSomewhere": {
+			"Appliers do nothing about it; why is to be reported.", web, &desiredState{blocked: reasonPolicyNotFound}, []string{"eu-1"}, nil, false, false,
+			[]string{"eu-1 configmaps web: dependency", "report configmaps web: after 100ms"},
+		},
+		"NotConnected": {"The cluster is ours and cannot be reached: others of the object may say more.", web, &desiredState{}, []string{"eu-1"}, []string{"eu-1"}, true, false, []string{"report configmaps web: after 2s"}},
+		"AnotherReplicas": {
+			"It reads from the record what it has to do: the record is written at once.", web, &desiredState{}, []string{"eu-1"}, nil, true, false, []string{"report configmaps web: resync"},
+		},
+		"Follows": {
+			"This replica writes its own rows alone, and its appliers look first: a row without what they find would be written, and then one with it.",
+			web, &desiredState{}, []string{"eu-1"}, nil, true, true, []string{"report configmaps web: after 2s"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: !tc.follows, owned: tc.owned}, interceptor.Funcs{})
+				if tc.idle {
+					clear(c.dispatcher.appliers)
+				}
+				c.dispatcher.dispatch(tc.key, tc.p, tc.clusters, priorityDependency)
+				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
+					t.Errorf("%s\ndispatch(): -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestStraysAreDispatched: a member with a copy that no decision knows looks at the copy, and the copy counts as
+// existing.
+func TestStraysAreDispatched(t *testing.T) {
+	s := newDepot()
+	s.put(s.copyOf("stray", "h"))
+	c, m := joined(t, s, 0, onHub(nil))
+	a, _ := idle(t, c, m)
+	<-m.Copies.Watch(configMaps)
+	stray, absent := keyOf("configmaps", "stray"), keyOf("configmaps", "absent")
+	if !c.dispatcher.anywhere(stray) || c.dispatcher.anywhere(absent) {
+		t.Error("anywhere(): want it of the copy that there is, and of no other")
+	}
+	for _, key := range []Key{stray, absent} {
+		c.dispatcher.dispatch(key, &desiredState{}, nil, priorityDependency)
+	}
+	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil, priorityDependency)
+	if diff := cmp.Diff([]string{"m configmaps stray: dependency"}, waitingIn("m", a.queue)); diff != "" {
+		t.Errorf("A copy that is to go has to be looked at: dispatch(): -want, +got:\n%s", diff)
+	}
+	a.queue.queue = queue[Key]{}
+	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil, priorityDependency)
+	if diff := cmp.Diff([]string(nil), waitingIn("m", a.queue)); diff != "" {
+		t.Errorf("One that is as it should be has not: dispatch(): -want, +got:\n%s", diff)
+	}
+}
+
+// TestStrayIsNotForgotten: the object of a copy that no decision knew is gone, together with its Propagation. Its key
+// stays known until the applier has looked at the copy. Otherwise the applier would enqueue the key for a decision
+// again and again, and the copy would stay.
+func TestStrayIsNotForgotten(t *testing.T) {
+	gone := &desiredState{gone: true, cause: causeNamespace}
+	others := []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateDeleting}}
+	for name, tc := range map[string]struct {
+		reason string
+		leads  bool
+		hub    string // The hub of the copy.
+		p      *desiredState
+		was    []refractv1alpha1.ClusterStatus
+		asked  []string // The appliers that look at the copy.
+		known  bool     // Whether a copy is known to exist before the applier has looked.
+	}{
+		"Leads":         {"Nothing else was known to be there.", true, theHub, gone, nil, []string{"m configmaps web: dependency"}, true},
+		"Follows":       {"What another replica has to delete is none of its concern.", false, theHub, gone, others, []string{"m configmaps web: dependency"}, true},
+		"OfAnotherHub":  {"It stays, so there is nothing to wait for.", false, "another", gone, others, nil, false},
+		"ObjectIsThere": {"Its copy is said to be deleted when that is found out.", false, theHub, &desiredState{uid: "1"}, nil, []string{"m configmaps web: dependency"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDepot()
+			copied := s.copyOf("web", "h")
+			copied.Annotations[refractv1alpha1.SourceAnnotation] = sourceOf(tc.hub, "1", configMaps.GroupResource(), "shop", "web")
+			s.put(copied)
+			_, m := joined(t, s, 0, onHub(nil))
+			<-m.Copies.Watch(configMaps)
+			c := station(t, nil, &replica{leads: tc.leads, owned: []string{"m"}}, interceptor.Funcs{})
+			clear(c.dispatcher.appliers)
+			a, _ := idle(t, c, m)
+			key := keyOf("configmaps", "web")
+			p := *tc.p
+			clusters, _, _ := c.state.setDesired(key, &p, previous{uid: "1", statuses: tc.was}, nil)
+			c.dispatcher.dispatch(key, &p, clusters, priorityDependency)
+			if diff := cmp.Diff(tc.asked, waitingIn("m", a.queue)); diff != "" {
+				t.Errorf("%s\ndispatch(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if _, is := c.state.clusterStatus(key, "m"); is != tc.known {
+				t.Errorf("%s\nwant the cluster to be one that has a copy: %v, got %v", tc.reason, tc.known, is)
+			}
+			if !p.gone {
+				return
+			}
+			report := func(reason string, want bool) {
+				t.Helper()
+				if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				if got := c.state.desired(key) != nil; got != want {
+					t.Errorf("%s\n%s: want known=%v, got %v", tc.reason, reason, want, got)
+				}
+			}
+			report("before the applier has looked", tc.known)
+			c.state.report(key, "m", clusterStatus{absent: true})
+			report("when the copy is gone", false)
+			if n := c.state.copies["m"]["shop"]; n != (copyCount{}) {
+				t.Errorf("%s\nwant no copy to be counted any more, got %+v", tc.reason, n)
+			}
+		})
+	}
+}
+
+// TestRecord: only the present applier of a member records statuses. Statuses of requests that began before the member
+// left, or before its connection changed, are ignored.
+func TestRecord(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	done := clusterStatus{state: refractv1alpha1.StateSynced, hash: "h"}
+	type want struct{ Settled, Due, OK, Known bool }
+	cases := map[string]struct {
+		reason  string
+		targets map[string]*target
+		then    string // The change of the member meanwhile.
+		want    want
+	}{
+		"Last":     {"All clusters have said so: it may be reported.", map[string]*target{"eu-1": {}}, "", want{Settled: true, OK: true, Known: true}},
+		"First":    {"Another cluster has not.", map[string]*target{"eu-1": {}, "us-1": {}}, "", want{OK: true, Known: true}},
+		"Left":     {"The member is none any more.", map[string]*target{"eu-1": {}}, "left", want{}},
+		"Replaced": {"It has another applier.", map[string]*target{"eu-1": {}}, "replaced", want{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+			p := &desiredState{targets: tc.targets}
+			c.state.setDesired(web, p, previous{}, nil)
+			a := c.dispatcher.applier("eu-1")
+			switch tc.then {
+			case "left":
+				delete(c.dispatcher.appliers, "eu-1")
+			case "replaced":
+				idle(t, c, &member.Member{Name: "eu-1", Copies: &member.Copies{}})
+			}
+			s := done
+			s.seq = p.seq
+			var got want
+			got.Settled, got.Due, got.OK = c.dispatcher.record(a, web, s)
+			_, got.Known = c.state.clusterStatus(web, "eu-1")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nrecord(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDispatcherIsTold: changes on members and on the hub reach the right queues.
+func TestDispatcherIsTold(t *testing.T) {
+	known, unknown := keyOf("configmaps", "known"), keyOf("configmaps", "unknown")
+	cases := map[string]struct {
+		reason string
+		tell   func(c *Controller)
+		want   []string
+	}{
+		"Copy":           {"Its member looks at it.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, known) }, []string{"eu-1 configmaps known: dependency"}},
+		"CopyOfNothing":  {"Whether there is an object to it is to be found out first.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, unknown) }, []string{"decide configmaps unknown: resync"}},
+		"CopyOfBefore":   {"A member that was replaced says nothing about the one that took its place.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "eu-1"}, known) }, nil},
+		"CopyOfAnothers": {"Another replica writes to it by now.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "left"}, known) }, nil},
+		"Namespace":      {"Every member has its labels.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
+		"Decide":         {"An applier does not know what is to be.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
+		"ReportAfter":    {"An applier has something to say.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
+		"ReportLater":    {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
+		"Pend":           {"More may be held back in a moment, and then the token is another.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 1.5s"}},
+		"ShardsChanged":  {"This replica has other members than before.", func(c *Controller) { c.ShardsChanged() }, []string{"own all: required"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+				c.state.setDesired(known, &desiredState{}, previous{}, nil)
+				tc.tell(c)
+				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
+					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestClusterLeaves: the statuses of a cluster that has left are forgotten, because no event would ever correct them.
+// They disappear from reports, and all objects are placed again.
+func TestClusterLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := keyOf("configmaps", "web")
+		shards := &replica{leads: true}
+		c := station(t, nil, shards, interceptor.Funcs{})
+		c.state.setDesired(web, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "left"}, {Name: "eu-1"}}}, nil)
+		c.dispatcher.clusterChanged("left")
+		if got := asked(c); got != nil {
+			t.Errorf("clusterChanged(): before the start want nothing done, got %v", got)
+		}
+		c.dispatcher.ctx = t.Context()
+		before := c.state.epoch.Load()
+		c.dispatcher.clusterChanged("left")
+		if diff := cmp.Diff([]string{"place all: after 50ms", "report configmaps web: after 2s"}, asked(c)); diff != "" {
+			t.Errorf("clusterChanged(): asked: -want, +got:\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"eu-1", "us-1"}, shards.members); diff != "" {
+			t.Errorf("clusterChanged(): members to share out: -want, +got:\n%s", diff)
+		}
+		if c.state.epoch.Load() != before+1 {
+			t.Error("clusterChanged(): what is being decided about has the cluster in it: want another epoch")
+		}
+		if c.state.concerns(web, "left") || !c.state.concerns(web, "eu-1") {
+			t.Error("clusterChanged(): want it forgotten, and no other")
+		}
+	})
+}
+
+// TestMemberJoins: a member of this replica gets exactly one applier, which replaces the applier of a former member of
+// the same name.
+func TestMemberJoins(t *testing.T) {
+	c, m := joined(t, &shop{}, 0)
+	d := c.dispatcher
+	ctx, stop := context.WithCancel(t.Context())
+	defer d.wait()
+	defer stop()
+	before, ended := idle(t, c, &member.Member{Name: "m", Copies: &member.Copies{}})
+	d.start(ctx)
+	a := d.applier("m")
+	if !ended() || a == before || a == nil || a.member != m {
+		t.Fatal("start(): want the applier of the member that was there before ended, and another in its place")
+	}
+	d.clusterChanged("m")
+	if d.applier("m") != a {
+		t.Error("clusterChanged(): want the applier to go on when the member is as it was")
+	}
+	if held, known := d.pendingDeletions("m"); held != nil || !known {
+		t.Error("pendingDeletions(): want none")
+	}
+	if !d.emptied("m") || d.emptied("other") {
+		t.Error("emptied(): want it of a member that this replica writes to, and of no other")
+	}
+	stop()
+	d.wait()
+	d.clusterChanged("m") // No applier starts any more: it would not end.
+	d.wait()
+}
+
+// TestMembersChangeHands: when another replica takes over a member, the copies of the remaining members are not checked
+// again.
+func TestMembersChangeHands(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	c, m := joined(t, &shop{}, 0)
+	d := c.dispatcher
+	d.ctx = t.Context()
+	kept, _ := idle(t, c, m)
+	c.state.setDesired(web, &desiredState{targets: map[string]*target{"m": {}}}, previous{}, nil)
+	own := func() {
+		t.Helper()
+		if _, err := d.ownAll(t.Context(), struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+		d.running.Wait()
+	}
+	own()
+	if got := waitingIn("m", kept.queue); d.applier("m") != kept || got != nil {
+		t.Errorf("ownAll(): nothing has changed: want its applier to go on with what it had, got %v", got)
+	}
+	if diff := cmp.Diff([]string{"decide configmaps web: resync"}, waitingIn("decide", c.decider.queue)); diff != "" {
+		t.Errorf("ownAll(): this replica may lead now: decided about: -want, +got:\n%s", diff)
+	}
+	stale, ended := idle(t, c, &member.Member{Name: "m", Copies: &member.Copies{}})
+	stale.cluster = c.members
+	d.newApplier = func(*member.Member) (*applier, error) { return nil, errors.New("none is needed") }
+	own()
+	if !ended() || d.applier("m") != nil {
+		t.Error("ownAll(): want the applier ended of a member that is connected to anew")
+	}
+	d.shards = &others{}
+	_, ended = idle(t, c, m)
+	own()
+	if !ended() || d.applier("m") != nil || c.members.Get("m") != nil {
+		t.Error("ownAll(): want the applier and the connection ended of a member that is another replica's")
+	}
+}
+
+// TestClusterIsEmptied: a cluster is empty when all objects are known and none of them has a copy or a target there.
+func TestClusterIsEmptied(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	cases := map[string]struct {
+		reason   string
+		complete bool
+		p        *desiredState
+		was      previous
+		want     bool
+	}{
+		"Nothing":    {"It has nothing.", true, &desiredState{}, previous{}, true},
+		"Unknown":    {"Not all objects were decided about.", false, &desiredState{}, previous{}, false},
+		"ToHave":     {"It is to have a copy.", true, &desiredState{targets: map[string]*target{"eu-1": {}}}, previous{}, false},
+		"Has":        {"It says that it has one.", true, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, false},
+		"OthersHave": {"Other clusters have some.", true, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+			c.state.complete.Store(tc.complete)
+			c.state.setDesired(web, tc.p, tc.was, nil)
+			if got := c.dispatcher.emptied("eu-1"); got != tc.want {
+				t.Errorf("%s\nemptied(): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+// TestMemberIsLookedAtAgain: when a user has approved deletions, or the member is reachable again, its waiting
+// deletions and all of its present and future copies are checked.
+func TestMemberIsLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+		held, has, wanted, elsewhere := keyOf("configmaps", "held"), keyOf("configmaps", "has"), keyOf("configmaps", "wanted"), keyOf("configmaps", "elsewhere")
+		a := c.dispatcher.applier("eu-1")
+		a.guard.pending.add(removal{Key: held})
+		c.state.setDesired(has, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, nil)
+		c.state.setDesired(wanted, &desiredState{targets: map[string]*target{"eu-1": {}}}, previous{}, nil)
+		c.state.setDesired(elsewhere, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, nil)
+		c.dispatcher.lookAgain(a)
+		want := []string{"eu-1 configmaps has: resync", "eu-1 configmaps held: dependency", "eu-1 configmaps wanted: resync"}
+		if diff := cmp.Diff(want, asked(c)); diff != "" {
+			t.Errorf("lookAgain(): -want, +got:\n%s", diff)
+		}
+		if pending, known := c.dispatcher.pendingDeletions("eu-1"); !known || pending == nil || pending.Copies != 1 {
+			t.Errorf("pendingDeletions(): want what is held, got %+v", pending)
+		}
+	})
+}

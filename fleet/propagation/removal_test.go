@@ -1,0 +1,360 @@
+package propagation
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/policy/placement"
+	"refract.dev/tree"
+)
+
+// TestMissingAtTheStart: the guard judges objects that are missing at the start together, even if most of their
+// copies come later than the first. No copy is deleted before all are approved.
+func TestMissingAtTheStart(t *testing.T) {
+	s := &shop{}
+	a := shopkeeper(t, s, 0, onHub(nil))
+	now := time.Now()
+	a.guard = newGuard(DefaultGuard, func() time.Time { return now })
+	a.state.complete.Store(false)
+	remove := func(i int) {
+		t.Helper()
+		key := keyOf("secrets", strconv.Itoa(i))
+		p := &desiredState{gone: true, cause: causeMissing}
+		a.state.setDesired(key, p, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: a.member.Name, State: refractv1alpha1.StateSynced}}}, nil)
+		have := member.Copy{UID: types.UID(key.Name), Source: sourceOf(theHub, "u", key.GroupResource, key.Namespace, key.Name)}
+		if _, err := a.remove(t.Context(), key, p, false, have, member.Present); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 40 {
+		now = now.Add(guardSettles)
+		remove(i)
+	}
+	a.state.complete.Store(true)
+	for range 3 {
+		remove(0)
+		now = now.Add(guardSettles)
+	}
+	if message := message(a.guard); !strings.HasPrefix(message, "40 of 40 copies wait for approval of their deletion") || len(s.requests) > 0 {
+		t.Errorf("want all of them held and none gone, got %q and requests %v", message, s.requests)
+	}
+}
+
+// TestRemove: the applier removes a copy that no longer belongs on the member. A requested deletion takes place at
+// once; any other only when all deletions are known and the guard allows it. A copy whose object asked for it stays
+// as a plain object.
+func TestRemove(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	gone := func(c cause) *desiredState { return &desiredState{gone: true, cause: c} }
+	many := func(a *applier) { // Half of the copies were due for deletion earlier.
+		for i := range 40 {
+			held := keyOf("configmaps", strconv.Itoa(i))
+			a.state.setDesired(held, gone(causePlacement), previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "m"}}}, nil)
+			a.guard.undecided[held] = removal{Key: held, uid: types.UID(held.Name), cause: causePlacement}
+		}
+	}
+	collected := func(a *applier) { // An earlier request announced it, and no further removal came.
+		a.guard.undecided[key] = removal{key, "u-web", causePlacement, false}
+		a.guard.changed = a.guard.now().Add(-guardSettles)
+		a.guard.since = a.guard.changed
+	}
+	keep := func(o *metav1.PartialObjectMetadata) { o.Annotations[refractv1alpha1.KeepAnnotation] = "true" }
+	const settled, remove, release = "report web after 100ms", "DELETE web", "PATCH web"
+	type want struct {
+		Sent   []string
+		Status string
+		Said   []string
+		Again  time.Duration
+		Tidy   []string // Namespaces that may be empty now.
+		Copy   member.Lookup
+		Asked  int // Removals that the guard has not judged yet.
+		Passes int // Removals that the guard allows,
+		Lost   int // and unrequested ones that were done.
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		copy   func(*metav1.PartialObjectMetadata)
+		absent bool
+		before func(*applier, *neighbours)
+		refuse map[string]metav1.Status
+		want   want
+	}{
+		"Deleted": {
+			reason: "Somebody deleted the object by a call.", p: gone(causeDeleted),
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"DeletedAndAllIsJudged": {
+			reason: "The guard was told to judge that, too.", p: gone(causeDeleted), before: func(a *applier, _ *neighbours) { a.guard.all = true },
+			want: want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
+		},
+		"NotPlaced": {
+			reason: "Nobody has asked for it: more may be to go.", p: &desiredState{},
+			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{settled}},
+		},
+		"NotPlacedAndNothingElse": {
+			reason: "It is little: it goes, and counts as lost.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Lost: 1, Said: []string{settled}},
+		},
+		"Incomplete": {
+			reason: "Objects have yet to be decided about: no time passes for the guard.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+				collected(a)
+				a.state.complete.Store(false)
+			},
+			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{settled}},
+		},
+		"Much": {
+			reason: "It goes when somebody has approved it. The cluster says so.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+				many(a)
+				collected(a)
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"Approved": {
+			reason: "Somebody has: that is no loss.", p: &desiredState{}, before: func(a *applier, e *neighbours) {
+				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
+				e.approved = token(t, a.guard)
+			},
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"Leaves": {
+			reason: "The cluster is leaving the fleet, whatever is wanted of the object.", p: &desiredState{blocked: reasonPolicyNotFound}, before: func(a *applier, e *neighbours) {
+				e.leaves = true
+				collected(a)
+				a.guard.undecided[key] = removal{key, "u-web", causeLeaves, false}
+			},
+			want: want{Sent: []string{remove}, Status: "Deleting ClusterLeaves", Tidy: []string{"m shop"}, Copy: member.Present, Lost: 1, Said: []string{settled}},
+		},
+		"LeavesAndTriedOut": {
+			reason: "A dry run of a user does not keep the cluster in the fleet.", p: &desiredState{dryRun: true}, copy: keep, before: func(_ *applier, e *neighbours) {
+				e.leaves, e.releases = true, true
+			},
+			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"TriedOut": {
+			reason: "Nothing is removed in a dry run.", p: &desiredState{dryRun: true}, before: func(a *applier, _ *neighbours) { collected(a) },
+			want: want{Status: "Pending DryRun", Copy: member.Present, Said: []string{settled}},
+		},
+		"Refused": {
+			reason: "It is tried again, and asked about again.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
+			refuse: map[string]metav1.Status{http.MethodDelete: {Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}},
+			want:   want{Sent: []string{remove}, Status: "Deleting DeletionFailed", Again: firstRetry, Copy: member.Present, Said: []string{settled}},
+		},
+		"GoneMeanwhile": {
+			reason: "It is not there, whatever a watch has told.", p: gone(causeDeleted),
+			refuse: map[string]metav1.Status{http.MethodDelete: {Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}},
+			want:   want{Sent: []string{remove}, Status: "none", Tidy: []string{"m shop"}, Copy: member.Absent, Said: []string{settled}},
+		},
+		"Going": {
+			reason: "It has finalizers: that it went will be told.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+				now := metav1.Now()
+				o.DeletionTimestamp = &now
+			},
+			want: want{Status: "Deleting SourceGone", Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"Orphaned": {
+			reason: "The object asked for it to stay.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[refractv1alpha1.OrphanAnnotation] = placement.OrphanAll
+			},
+			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"Kept": {
+			reason: "Its object protects it: it waits, though it is little.", p: &desiredState{}, copy: keep,
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptByKind": {
+			reason: "An administrator protects all copies of the kind.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+				a.keptKinds = KeptKinds{{group: key.Group, names: []string{key.Resource}}}
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndDeleted": {
+			reason: "A user deleted exactly this object.", p: gone(causeDeleted), copy: keep,
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"KeptAndLeaderDeleted": {
+			reason: "A user deleted what it travelled with.", p: gone(causeLeader), copy: keep,
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{"report web later", "pend m"}},
+		},
+		"LeaderDeleted": {
+			reason: "A user deleted what it travelled with, and nothing protects it.", p: gone(causeLeader),
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"KeptAndIncomplete": {
+			reason: "It is not collected with others.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) { a.state.complete.Store(false) },
+			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Said: []string{settled}},
+		},
+		"KeptAndAllowedBefore": {
+			reason: "It may have been protected since.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
+				a.guard.allowed[key] = removal{key, "u-web", causePlacement, false}
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndApproved": {
+			reason: "Somebody has approved it.", p: &desiredState{}, copy: keep, before: func(a *applier, e *neighbours) {
+				a.guard.pending.add(removal{key, "u-web", causePlacement, true})
+				e.approved = token(t, a.guard)
+			},
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"AnotherWasApproved": {
+			reason: "An approval is for a copy, and not for its name.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
+				a.guard.approved[key] = "u-other"
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Passes: 1, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndLeaves": {
+			reason: "The cluster leaves: it waits as well.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.leaves = true },
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"KeptAndReleased": {
+			reason: "The cluster leaves, and gets what is kept.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) {
+				e.leaves, e.releases = true, true
+			},
+			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"KeptAndStays": {
+			reason: "A cluster that does not leave gets nothing.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.releases = true },
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
+		},
+		"DeletedBeforeRestart": {
+			reason: "Somebody deleted the object by a call, before a restart.", p: &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "1"},
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"AnotherDeletedBeforeRestart": {
+			reason: "The copy is of another object of that name, as after a restore: nobody has asked for its deletion.",
+			p:      &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "0"},
+			want:   want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
+		},
+		"AnotherHubs": {
+			reason: "It is not ours to remove.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[refractv1alpha1.SourceAnnotation] = "other-hub/1/configmaps/shop/web"
+			},
+			want: want{Status: "none", Copy: member.Present, Said: []string{settled}},
+		},
+		"NotThere": {
+			reason: "There is nothing to remove, and nothing to ask.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) { collected(a) },
+			want: want{Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"HeldAndWent": {
+			reason: "It is held no more, and the cluster says so.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) {
+				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
+				a.guard.show()
+			},
+			want: want{Status: "none", Copy: member.Absent, Said: []string{settled, "pend m"}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			if !tc.absent {
+				o := d.copyOf("web", "h")
+				if tc.copy != nil {
+					tc.copy(o)
+				}
+				d.put(o)
+			}
+			a, e := applierOf(t, d, LeastEmpty)
+			now := time.Now()
+			a.guard = newGuard(DefaultGuard, func() time.Time { return now })
+			a.state.setDesired(key, tc.p, previous{uid: "1", statuses: []refractv1alpha1.ClusterStatus{{Name: "m", State: refractv1alpha1.StateSynced}}}, nil)
+			if tc.before != nil {
+				tc.before(a, e)
+			}
+			d.change(func() { d.refuse = tc.refuse })
+			a.namespaces.queue.queue = queue[string]{}
+			result, err := a.applyOne(t.Context(), key)
+			if err != nil {
+				t.Fatalf("%s\napplyOne(): %v", tc.reason, err)
+			}
+			_, found := a.member.Copies.Get(key)
+			got := want{
+				Sent: d.sent(), Status: statusOf(a.state, key), Said: e.said, Again: result.RequeueAfter, Copy: found,
+				Asked: len(a.guard.undecided), Passes: len(a.guard.allowed) + len(a.guard.approved), Lost: len(a.guard.lost),
+			}
+			for _, text := range waitingIn("m", a.namespaces.queue) {
+				name, _, _ := strings.Cut(text, ": ") // The text ends with the delay, which is two seconds or slightly less.
+				got.Tidy = append(got.Tidy, name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\napplyOne(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestAnOldRecordRemovesNothing: the record that a replica without the lead reads may be older than the cluster, or
+// than the policy that places the object there. If it finds a copy that the record does not place, it removes the
+// copy only if its own evaluation does not place the object there either.
+func TestAnOldRecordRemovesNothing(t *testing.T) {
+	leader := keyOf("deployments", "web")
+	for name, tc := range map[string]struct {
+		reason   string
+		chooses  string // The cluster that the policy names.
+		invalid  bool   // Whether the policy is invalid.
+		follower bool   // Whether the object is a follower without a policy.
+		with     []string
+		apart    bool // Whether the object disables following.
+		stays    bool
+	}{
+		"Chosen":       {reason: "The replica that leads will place it there.", chooses: "m", stays: true},
+		"NotChosen":    {reason: "Both say that it does not belong there.", chooses: "other"},
+		"Travels":      {reason: "What it travels with is there already.", follower: true, with: []string{"m"}, stays: true},
+		"TravelsNot":   {reason: "What it travels with is not there.", follower: true, with: []string{"other"}},
+		"TravelsApart": {reason: "It follows nothing where it asks not to.", chooses: "other", with: []string{"m"}, apart: true},
+		"Invalid":      {reason: "While nobody can say where it belongs, the replica that leads removes nothing.", chooses: "other", invalid: true, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			d.put(d.copyOf("web", "h"))
+			a, _ := applierOf(t, d, 0) // It has listed the copy.
+			a.state.complete.Store(true)
+			a.guard = newGuard(100, time.Now)
+			spec := corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate}
+			spec.Placements = []corev1alpha1.DesiredPlacement{{Cluster: tc.chooses}}
+			if tc.invalid {
+				spec.SchedulingMode = "Nowhere"
+			}
+			policy, _ := placement.Compile(&corev1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp"}, Spec: spec})
+			s := around(t, "", false, nil)
+			s.hub, s.recorded = theHub, &previous{placed: on("other")}
+			s.clusters = []placement.Cluster{clusterOf("m"), clusterOf("other")}
+			for i := range s.clusters {
+				s.clusters[i].Ready = true
+			}
+			s.propagation = func(tree.Policy) *placement.Policy { return policy }
+			if tc.with != nil {
+				s.followed = followed{clusters: tc.with, by: []Key{leader}}
+			}
+			obj := sourceObject("v1", "ConfigMap", "web", "pp")
+			if tc.follower {
+				obj.SetLabels(nil)
+			}
+			if tc.apart {
+				obj.SetAnnotations(map[string]string{corev1alpha1.DisableFollowingAnnotation: "true"})
+			}
+			key := keyOf("configmaps", "web")
+			a.state.setDesired(key, decide(source{gvr: configMaps, kind: "ConfigMap", object: obj}, previous{uid: "1"}, s), previous{}, nil)
+			d.sent()
+			for range 2 { // The guard collects further deletions.
+				if _, err := a.applyOne(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				a.guard.changed, a.guard.since = a.guard.now().Add(-guardSettles), a.guard.now().Add(-guardSettles)
+			}
+			if sent := d.sent(); (len(sent) == 0) != tc.stays {
+				t.Errorf("%s\nwant the copy to stay: %t, got %v", tc.reason, tc.stays, sent)
+			}
+		})
+	}
+}

@@ -1,0 +1,264 @@
+package propagation
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/policy/placement"
+)
+
+// TestStateIsRenamed: after a rename, the state has all facts of the cluster under the new name, and no further work
+// follows.
+func TestStateIsRenamed(t *testing.T) {
+	s := newState()
+	key, follower := keyOf("configmaps", "web"), keyOf("secrets", "db")
+	p := hashed("1", "h", "eu-1", "us-1")
+	p.among = []placement.Cluster{clusterOf("eu-1"), clusterOf("us-1")}
+	p.followers = map[Key][]string{follower: {"eu-1", "us-1"}}
+	s.setDesired(key, p, previous{}, nil)
+	for _, name := range []string{"eu-1", "us-1"} {
+		s.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: "h"})
+	}
+	began := s.names()
+
+	if got := s.rename(newRenaming("eu-1", "new")); !slices.Equal(got, []Key{key}) {
+		t.Errorf("rename(): want the key, got %v", got)
+	}
+	now, statuses, was, _ := s.snapshot(key)
+	got := map[string]any{
+		"targets": slices.Sorted(maps.Keys(now.targets)), "statuses": slices.Sorted(maps.Keys(statuses)),
+		"previous": was.placed, "followers": s.followed(follower, nil).clusters,
+		"holds": []map[string]int{s.holds("eu-1"), s.holds("new"), s.holds("us-1")},
+		"hash":  statuses["new"].hash,
+	}
+	want := map[string]any{
+		"targets": []string{"new", "us-1"}, "statuses": []string{"new", "us-1"},
+		"previous": []placement.Target{{Cluster: "new"}, {Cluster: "us-1"}}, "followers": []string{"new", "us-1"},
+		"holds": []map[string]int{{}, {"shop": 1}, {"shop": 1}},
+		"hash":  "h",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rename(): -want, +got:\n%s", diff)
+	}
+	if p.targets["new"] != nil || p.targets["eu-1"] == nil {
+		t.Error("want what was decided not modified: appliers read it")
+	}
+	if now.considers("new") {
+		t.Error("want nothing removed under the new name before it was decided about")
+	}
+
+	stale := hashed("1", "h", "eu-1")
+	stale.naming = began
+	s.setDesired(key, stale, previous{}, nil)
+	if s.desired(key) != now {
+		t.Error("want a decision refused that began under the old name: it places nothing on the new one")
+	}
+	next := hashed("1", "h", "new", "us-1")
+	next.naming = s.names()
+	if clusters, _, _ := s.setDesired(key, next, previous{}, nil); len(clusters) > 0 {
+		t.Errorf("want nothing to do for what is as it was, got %v", clusters)
+	}
+}
+
+func clusterOf(name string) placement.Cluster {
+	c := placement.Cluster{}
+	c.Name, c.Ready = name, true
+	return c
+}
+
+// TestNothingIsRemovedFromWhatWasNotConsidered: if a cluster was unknown, or not ready, at the decision about the
+// placement, a copy there stays until a decision includes the cluster. The same decision with the cluster removes the
+// copy.
+func TestNothingIsRemovedFromWhatWasNotConsidered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		among []placement.Cluster
+		said  string
+	}{
+		"Before":     {[]placement.Cluster{clusterOf("old")}, "decide web"},
+		"NotReady":   {[]placement.Cluster{{Cluster: clusterOf("m").Cluster}}, "decide web"},
+		"Afterwards": {[]placement.Cluster{clusterOf("m")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := keyOf("configmaps", "web")
+			d := newDepot()
+			d.put(d.copyOf("web", "h"))
+			a, said := applierOf(t, d, 0) // It has listed the copy.
+			a.state.complete.Store(true)
+			a.guard = newGuard(100, time.Now)
+			p := hashed("u", "h")
+			p.among = tc.among
+			a.state.setDesired(key, p, previous{}, nil)
+			d.sent()
+			said.said = nil
+			if _, err := a.applyOne(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(said.said, "decide web"); got != (tc.said != "") {
+				t.Errorf("want it decided again if the cluster was not known or not ready, got %v", said.said)
+			}
+			if tc.said == "" {
+				a.guard.changed, a.guard.since = a.guard.now().Add(-guardSettles), a.guard.now().Add(-guardSettles)
+				if _, err := a.applyOne(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if sent := d.sent(); (len(sent) > 0) != (tc.said == "") {
+				t.Errorf("want the copy removed only after it was decided with the cluster, got %v", sent)
+			}
+		})
+	}
+}
+
+// TestRowsAreRenamed: only the leading replica renames rows in records. Other replicas translate the names when they
+// read a record, and restore them when they write it.
+func TestRowsAreRenamed(t *testing.T) {
+	successors := map[string]string{"old": "new"}
+	r := &records{items: map[Key]*known{}, successor: func(name string) string { return successors[name] }, log: discard}
+	rec := recordOn("1", refractv1alpha1.ClusterStatus{Name: "old", Hash: "h"}, refractv1alpha1.ClusterStatus{Name: "us-1"})
+	rec.Status.Rollout = &refractv1alpha1.RolloutStatus{Done: []string{"old", "us-1"}, Current: []refractv1alpha1.ReleasedCluster{{Name: "old"}}}
+	read, _ := recordOf(rec.DeepCopy())
+	r.update(read, told)
+	k, _ := r.get(read.key())
+	if diff := cmp.Diff([]placement.Target{{Cluster: "new"}, {Cluster: "us-1"}}, k.placed); diff != "" {
+		t.Errorf("update(): -want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"new", "us-1"}, k.rollout.Done); diff != "" || k.rollout.Current[0].Name != "new" {
+		t.Errorf("rollout: -want, +got:\n%s", diff)
+	}
+	if r.moved("old") {
+		t.Error("want the old name to stay while the hub has a row of it")
+	}
+
+	back := rec.Status.DeepCopy()
+	stale := r.translate(back)
+	back.Clusters[0].Hash = "i"
+	r.translateBack(back, stale)
+	want := rec.Status.DeepCopy()
+	want.Clusters[0].Hash = "i"
+	if diff := cmp.Diff(want, back); diff != "" {
+		t.Errorf("translateBack(): -want, +got:\n%s", diff)
+	}
+
+	written := recordOn("1", refractv1alpha1.ClusterStatus{Name: "new", Hash: "h"}, refractv1alpha1.ClusterStatus{Name: "us-1"})
+	written.ResourceVersion = "99"
+	read, _ = recordOf(written)
+	r.update(read, told)
+	if !r.moved("old") {
+		t.Error("want the old name free to go when the leader has written the rows")
+	}
+}
+
+// TestRecordIsAhead: a record names a cluster that this replica does not know as served yet. Until then the replica
+// decides nothing, because it would take the copy there for one outside the placement.
+func TestRecordIsAhead(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	c := station(t, nil, &replica{}, interceptor.Funcs{}, recordOn("1", refractv1alpha1.ClusterStatus{Name: "new", Hash: "h"}))
+	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+	if err := c.reporter.client.Create(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	see(t, c, key)
+	k, _ := c.decider.records.get(key)
+	knows := func() bool {
+		t.Helper()
+		ok, err := c.decider.ahead.knows(t.Context(), c.members, k.placed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	fc.Status.ClusterUID, fc.Status.ClusterClaim = "u", 1
+	if err := c.reporter.client.Status().Update(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	if knows() {
+		t.Error("want the decision to wait for a cluster that is served, and not known here")
+	}
+	if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "new"}}); err != nil {
+		t.Fatal(err)
+	}
+	if !knows() {
+		t.Error("want it made when the cluster is known")
+	}
+	k.placed = []placement.Target{{Cluster: "gone"}}
+	if !knows() {
+		t.Error("want a cluster that has left not waited for")
+	}
+}
+
+// TestShardsOfTwoNames: both names of a cluster belong to one replica, and no replica owns the former name.
+func TestShardsOfTwoNames(t *testing.T) {
+	shards := &replica{owned: []string{"eu-1"}}
+	c := station(t, nil, shards, interceptor.Funcs{})
+	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new", Annotations: map[string]string{
+		refractv1alpha1.ReplacesAnnotation: "eu-1", refractv1alpha1.ShardAnnotation: "eu-1",
+	}}}
+	if err := c.reporter.client.Create(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	shards.owned = nil // Then no request goes to their API servers.
+	look := func(name string) {
+		t.Helper()
+		if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look("new")
+	shards.owned = []string{"eu-1"}
+	if !c.dispatcher.shards.Owns("eu-1") || !c.dispatcher.shards.Owns("new") {
+		t.Error("want both names owned by the replica that has the cluster")
+	}
+	if got := names(c); !slices.Equal(got, []string{"eu-1", "us-1"}) {
+		t.Errorf("want nothing placed on the new name yet, got %v", got)
+	}
+
+	key := keyOf("configmaps", "web")
+	c.state.setDesired(key, hashed("1", "h", "eu-1", "us-1"), previous{}, nil)
+	old := &corev1alpha1.FederatedCluster{}
+	if err := c.reporter.client.Get(t.Context(), client.ObjectKey{Name: "eu-1"}, old); err != nil {
+		t.Fatal(err)
+	}
+	old.Status.ClusterUID, old.Status.ClusterClaim = "u", 1
+	fc.Status.ClusterUID, fc.Status.ClusterClaim = "u", 2
+	for _, o := range []*corev1alpha1.FederatedCluster{old, fc} {
+		if err := c.reporter.client.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shards.owned = nil
+	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // This may be the first event that this replica gets.
+		t.Fatal(err)
+	}
+	look("eu-1")
+	shards.owned = []string{"eu-1"}
+	if c.dispatcher.shards.Owns("eu-1") || !c.dispatcher.shards.Owns("new") {
+		t.Error("want only the new name owned")
+	}
+	if _, _, ok := c.dispatcher.shards.Begin(context.Background(), "eu-1"); ok {
+		t.Error("want no work begun under the old name")
+	}
+	if got := names(c); !slices.Equal(got, []string{"new", "us-1"}) {
+		t.Errorf("want the new name in the place of the old one, got %v", got)
+	}
+	if got := slices.Sorted(maps.Keys(c.state.desired(key).targets)); !slices.Equal(got, []string{"new", "us-1"}) {
+		t.Errorf("want the copy to be that of the new name, got %v", got)
+	}
+}
+
+func names(c *Controller) (all []string) {
+	for _, cluster := range c.members.Clusters() {
+		all = append(all, cluster.Name)
+	}
+	return all
+}

@@ -1,0 +1,628 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+// desk is the client of a reporter. It records the writes, and can refuse them by verb.
+type desk struct {
+	wrote  []string
+	refuse map[string]error
+}
+
+func (d *desk) note(verb string) error {
+	d.wrote = append(d.wrote, verb)
+	return d.refuse[verb]
+}
+
+func (d *desk) funcs() interceptor.Funcs {
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
+			if err := d.note("create"); err != nil {
+				return err
+			}
+			return c.Create(ctx, obj, o...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.UpdateOption) error {
+			if err := d.note("update"); err != nil {
+				return err
+			}
+			return c.Update(ctx, obj, o...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, o ...client.PatchOption) error {
+			if err := d.note("patch"); err != nil {
+				return err
+			}
+			return c.Patch(ctx, obj, p, o...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.DeleteOption) error {
+			if err := d.note("delete"); err != nil {
+				return err
+			}
+			return c.Delete(ctx, obj, o...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, o ...client.SubResourceUpdateOption) error {
+			if err := d.note("status"); err != nil {
+				return err
+			}
+			return c.Status().Update(ctx, obj, o...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object, p client.Patch, o ...client.SubResourcePatchOption) error {
+			if err := d.note("status"); err != nil {
+				return err
+			}
+			return c.Status().Patch(ctx, obj, p, o...)
+		},
+	}
+}
+
+// recordOn returns the record of the ConfigMap web with this UID, with rows for these clusters.
+func recordOn(uid types.UID, clusters ...refractv1alpha1.ClusterStatus) *refractv1alpha1.Propagation {
+	r := &refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.configmaps", UID: "r"}}
+	r.Spec.Source = refractv1alpha1.SourceReference{APIVersion: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "web", UID: uid}
+	r.Status.Clusters = clusters
+	return r
+}
+
+// bound returns a record as earlier versions wrote it, with the object as owner and these finalizers.
+func bound(deleting bool, finalizers ...string) *refractv1alpha1.Propagation {
+	r := recordOn("1")
+	r.Finalizers = finalizers
+	if !slices.Contains(finalizers, "example.com/hold") {
+		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "web", UID: "1"}}
+	}
+	if deleting {
+		r.DeletionTimestamp = new(metav1.Now())
+	}
+	return r
+}
+
+// TestReportOne: the reporter writes the state of an object into its record, unless the record is the same already.
+// It notifies the policies that the object names, and records events. When nothing is left to report, it deletes the
+// record and forgets the object.
+func TestReportOne(t *testing.T) {
+	var (
+		key    = keyOf("configmaps", "web")
+		pp     = tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
+		there  = &desiredState{uid: "1", gvr: configMaps, kind: "ConfigMap", placed: on("eu-1"), targets: map[string]*target{"eu-1": {}}}
+		gone   = &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: causeDeleted}
+		synced = refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
+	)
+	const pending = "eu-1 Pending"
+	type want struct {
+		Wrote    []string
+		Asked    []string
+		Again    time.Duration
+		Err      string
+		Clusters []string // The clusters in the record afterwards.
+		Known    bool     // Whether the object is known afterwards.
+		Events   []string
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		was    previous
+		record *refractv1alpha1.Propagation
+		refuse map[string]error
+		busy   bool // Whether many copies wait.
+		want   want
+	}{
+		"Nothing": {reason: "Nothing is known, and nothing was said."},
+		"RecordOfNothing": {
+			reason: "It became known after its object was forgotten: that is to be found out about.", record: recordOn("1", synced),
+			want: want{Asked: []string{"decide configmaps web: resync"}, Clusters: []string{"eu-1 Synced"}},
+		},
+		"New": {
+			reason: "It gets a record, and what uses its policy may have changed.", p: there,
+			want: want{Wrote: []string{"create", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"Changed": {
+			reason: "What the record says is not so any more.", p: there, record: recordOn("1", synced),
+			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"Yields": {
+			reason: "Nobody acts upon it, and copies wait.", p: there, record: recordOn("1", synced), busy: true,
+			want: want{Again: yieldDelay, Clusters: []string{"eu-1 Synced"}, Known: true},
+		},
+		"MadeAgain": {
+			reason: "The record is about an object of that name that was there before.", p: there, record: recordOn("0"),
+			want: want{Wrote: []string{"update", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"Deleted": {
+			reason: "Somebody deleted the record, and somebody's finalizer holds it: it is made again when it is gone.", p: there,
+			record: bound(true, "example.com/hold"), want: want{Known: true},
+		},
+		"BoundAndDeleted": {
+			reason: "An earlier version wrote it, and its namespace is being deleted: it is let go, and so is the namespace.",
+			p:      there, record: bound(true, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"BoundAndGone": {
+			reason: "So it is if copies are left: they are remembered elsewhere.", p: gone, was: previous{placed: on("eu-1")},
+			record: bound(true, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"Bound": {
+			reason: "An earlier version wrote it: it would hold its namespace while Refract does not run.",
+			p:      there, record: bound(false, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"Owned": {
+			reason: "An earlier version wrote it, or a hub was restored: it would go with its object, before its copies.",
+			p:      there, record: bound(false), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"GoneEverywhere": {
+			reason: "Nothing is left: the record goes, and is no reason to remember anything. Its policy counts one object less.", p: gone, record: recordOn("1"),
+			want: want{Wrote: []string{"delete"}, Asked: []string{"review pp: after 2s"}},
+		},
+		"GoneAndPlaced": {
+			reason: "A cluster may have a copy that has not said so since a restart.", p: gone, was: previous{placed: on("eu-1")}, record: recordOn("1", synced),
+			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
+		},
+		"GoneAndThere": {
+			reason: "A cluster has a copy.", p: gone, was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateDeleting}}},
+			record: recordOn("1", synced),
+			want:   want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
+		},
+		"GoneAndNobodyAsks": {
+			reason: "There is neither an object nor a record, and the copy is for another replica to delete, which nobody tells of any more.", p: gone,
+			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, want: want{Asked: []string{"review pp: after 2s"}},
+		},
+		"Overtaken": {
+			reason: "Somebody else wrote the record, and a watch will say what.", p: there, record: recordOn("1", synced),
+			refuse: map[string]error{"status": apierrors.NewConflict(configMaps.GroupResource(), "web", nil)},
+			want:   want{Wrote: []string{"status"}, Again: settledDelay, Clusters: []string{"eu-1 Synced"}, Known: true},
+		},
+		"NotSeenYet": {
+			reason: "The record is there, and a watch will say so.", p: there,
+			refuse: map[string]error{"create": apierrors.NewAlreadyExists(configMaps.GroupResource(), "web")},
+			want:   want{Wrote: []string{"create"}, Again: unsettledDelay, Known: true},
+		},
+		"Refused": {
+			reason: "It is tried again, later each time, and nobody is told of what is not written.", p: there, record: recordOn("1", synced),
+			refuse: map[string]error{"status": errors.New("no answer")},
+			want:   want{Wrote: []string{"status"}, Err: "no answer", Clusters: []string{"eu-1 Synced"}, Known: true},
+		},
+		"CannotBeClosed": {
+			reason: "It is known until its record has gone.", p: gone, record: recordOn("1"), refuse: map[string]error{"delete": errors.New("no answer")},
+			want: want{Wrote: []string{"delete"}, Err: "no answer", Known: true},
+		},
+		"Warned": {
+			reason: "Each warning is told once, as is that something is not as it should be.", p: &desiredState{
+				uid: "1", gvr: configMaps, kind: "ConfigMap", blocked: reasonPolicyNotFound, blockedMessage: "it waits", warnings: []string{"old", "new"},
+			},
+			was: previous{warned: []string{"old"}}, record: recordOn("1"),
+			want: want{
+				Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Known: true,
+				Events: []string{"Warning PolicyNotFound it waits", "Warning PropagationWarning new"},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &desk{refuse: tc.refuse}
+				var objects []client.Object
+				if tc.record != nil {
+					objects = append(objects, tc.record)
+				}
+				s, _ := hubOf(t)
+				c := station(t, s, &replica{leads: true}, d.funcs(), objects...)
+				told := events.NewFakeRecorder(10)
+				c.reporter.recorder = told
+				if tc.record != nil {
+					see(t, c, key)
+				}
+				if tc.p != nil {
+					p := *tc.p
+					c.state.setDesired(key, &p, tc.was, []tree.Policy{pp})
+				}
+				if tc.busy {
+					c.reporter.yielding.waiting = func() int { return many }
+					c.reporter.yielding.shown.AllowN(c.reporter.now(), progress)
+				}
+				d.wrote = nil
+				result, err := c.reporter.reportOne(t.Context(), key)
+				got := want{Wrote: d.wrote, Asked: asked(c), Again: result.RequeueAfter, Known: c.state.desired(key) != nil}
+				if err != nil {
+					got.Err = err.Error()
+				}
+				r := &refractv1alpha1.Propagation{}
+				if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web.configmaps"}, r); err == nil {
+					for _, s := range r.Status.Clusters {
+						got.Clusters = append(got.Clusters, s.Name+" "+string(s.State))
+					}
+				}
+				for range len(told.Events) {
+					got.Events = append(got.Events, <-told.Events)
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s\nreportOne(): -want, +got:\n%s", tc.reason, diff)
+				}
+				if tc.want.Err != "" || tc.want.Again != 0 {
+					return
+				}
+				d.wrote = nil
+				if _, err := c.reporter.reportOne(t.Context(), key); err != nil || d.wrote != nil {
+					t.Errorf("%s\nreportOne(): what is said already is not written again: want nothing, got %v, %v", tc.reason, d.wrote, err)
+				}
+			})
+		})
+	}
+}
+
+// see passes the hub's record of a key to the records.
+func see(t *testing.T, c *Controller, key Key) {
+	t.Helper()
+	r := newRecord(true)
+	if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+		t.Fatal(err)
+	}
+	c.reporter.records.update(r, told)
+}
+
+// TestReportOwn: a replica that does not lead writes only the rows of its own members into the record. The record
+// belongs to the leading replica.
+func TestReportOwn(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
+	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced}
+	going := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateDeleting}
+	offline := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateOffline}
+	unreadable := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateFailed, Reason: reasonUnreadable}
+	tried := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StatePending, Reason: reasonDryRun}
+	three := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Replicas: new(int64(3))}
+	type want struct {
+		Wrote    []string
+		Clusters []string
+		Known    bool
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		was    previous
+		record *refractv1alpha1.Propagation
+		want   want
+	}{
+		"Own": {
+			reason: "Of its own member it says how it stands; what another replica said stays.", record: recordOn("1", eu, us),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Pending"}, true},
+		},
+		"Left": {
+			reason: "Its own member has no copy, and is to have none.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced"}, true},
+		},
+		"NotDecided": {
+			reason: "The record says that its own member is to have a copy. That was not decided upon here yet, and is not for this replica to take back.",
+			record: recordOn("1", eu, us), p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{nil, []string{"eu-1 Synced", "us-1 Synced"}, true},
+		},
+		"NotTakenBack": {
+			reason: "The record says that the copy is to go. That was not decided upon here yet.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
+		},
+		"Offline": {
+			reason: "The copy is to go from a member that cannot be reached: it is none that is to have it for that.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, offline}},
+			want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
+		},
+		"Unreadable": {
+			reason: "The copy is to go, and it is not known what is there: that is said of it.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, unreadable}},
+			want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Deleting Unreadable"}, true},
+		},
+		"DryRun": {
+			reason: "Nothing is there, and it is to have a copy all the same.", record: recordOn("1", eu, tried),
+			p: &desiredState{dryRun: true, targets: map[string]*target{"eu-1": {}, "us-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, tried}},
+			want: want{nil, []string{"eu-1 Synced", "us-1 Pending DryRun"}, true},
+		},
+		"Blocked": {
+			reason: "How many replicas it is to have stays as the one that leads says, which says so again.", record: recordOn("1", eu, three),
+			p: &desiredState{blocked: reasonPolicyNotFound}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, three}},
+			want: want{nil, []string{"eu-1 Synced", "us-1 Synced"}, true},
+		},
+		"Forgotten": {
+			reason: "A copy is there of which the record says nothing, and is being deleted.", record: recordOn("1", eu),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, going}},
+			want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Deleting"}, true},
+		},
+		"Said": {
+			reason: "That is said already.", record: recordOn("1", eu), p: &desiredState{targets: map[string]*target{"eu-1": {}}},
+			want: want{nil, []string{"eu-1 Synced"}, true},
+		},
+		"NoRecord": {
+			reason: "The one that leads has yet to make it.", p: &desiredState{targets: map[string]*target{"us-1": {}}}, want: want{nil, nil, true},
+		},
+		"GoneHere": {
+			reason: "Neither the record nor any copy of its own is there: that is all that was to be done here.", p: &desiredState{gone: true},
+			was: previous{statuses: []refractv1alpha1.ClusterStatus{eu}},
+		},
+		"GoneElsewhere": {
+			reason: "A copy is left on its own member.", p: &desiredState{gone: true}, was: previous{statuses: []refractv1alpha1.ClusterStatus{us}},
+			want: want{nil, nil, true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{}
+			var objects []client.Object
+			if tc.record != nil {
+				objects = append(objects, tc.record)
+			}
+			s, _ := hubOf(t)
+			c := station(t, s, &replica{owned: []string{"us-1"}}, d.funcs(), objects...)
+			if tc.record != nil {
+				see(t, c, key)
+			}
+			c.state.setDesired(key, tc.p, tc.was, nil)
+			d.wrote = nil
+			if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			got := want{Wrote: d.wrote, Known: c.state.desired(key) != nil}
+			r := &refractv1alpha1.Propagation{}
+			if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web.configmaps"}, r); err == nil {
+				for _, s := range r.Status.Clusters {
+					got.Clusters = append(got.Clusters, strings.TrimSpace(s.Name+" "+string(s.State)+" "+s.Reason))
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nreportOne(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestElsewhere: for a cluster of another replica, the leading replica reports the last known row, and whether the
+// cluster is to have a copy.
+func TestElsewhere(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	said := &refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
+	tried := &refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StatePending, Reason: reasonDryRun}
+	lost := &desiredState{targets: map[string]*target{"us-1": {from: &material{kept: true, err: errors.New("gone")}}}}
+	cases := map[string]struct {
+		reason   string
+		p        *desiredState
+		statuses map[string]clusterStatus
+		want     string
+	}{
+		"Said":      {"It is as it was said.", &desiredState{dryRun: true}, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
+		"Leaves":    {"The object is not placed there any more.", &desiredState{}, map[string]clusterStatus{"us-1": {foreign: said}}, "Deleting NoLongerPlaced"},
+		"Gone":      {"The object is gone.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {foreign: said}}, "Deleting NoLongerPlaced"},
+		"Unsaid":    {"Nobody has said anything: a copy may be there.", &desiredState{gone: true}, nil, "Deleting NoLongerPlaced"},
+		"WasOurs":   {"It was this replica's, which has said so last.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {state: refractv1alpha1.StateSynced}}, "Deleting NoLongerPlaced"},
+		"Offline":   {"So it was when it changed hands.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {state: refractv1alpha1.StateOffline}}, "Deleting NoLongerPlaced"},
+		"Blocked":   {"What is to be is not known.", &desiredState{blocked: reasonPolicyNotFound}, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
+		"DryRun":    {"Nothing is written.", &desiredState{dryRun: true, targets: map[string]*target{"us-1": {}}}, map[string]clusterStatus{"us-1": {foreign: tried}}, "Pending DryRun"},
+		"NotDryRun": {"It is to be written now.", &desiredState{targets: map[string]*target{"us-1": {}}}, map[string]clusterStatus{"us-1": {foreign: tried}}, "Pending"},
+		"Lost":      {"It has a revision that is gone from the hub, and that its replica may know.", lost, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
+		"New":       {"It is to have a copy.", &desiredState{targets: map[string]*target{"us-1": {}}}, nil, "Pending"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+			got := c.reporter.clusterStatusOf(key, tc.p, "us-1", tc.statuses)
+			if text := strings.TrimSpace(string(got.State) + " " + got.Reason); text != tc.want || got.Name != "us-1" {
+				t.Errorf("%s\nclusterStatusOf(): want %q of us-1, got %q of %s", tc.reason, tc.want, text, got.Name)
+			}
+		})
+	}
+}
+
+// TestRowComesToRest: the leading replica and the replica of a member end with the same row, even if only one of them
+// knows the inputs of the copy. Both write the row whenever it differs.
+func TestRowComesToRest(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	on := func(is *target) *desiredState { return &desiredState{targets: map[string]*target{"us-1": is}} }
+	knows := on(&target{
+		variant: &variant{content: &content{hash: "hash"}}, replicas: new(int64(3)), warnings: []string{"warning"},
+		policies: []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "team", Name: "local", Generation: 1}},
+	})
+	lost := on(&target{err: errors.New("gone"), from: &material{kept: true, err: errors.New("gone")}})
+	blocked := &desiredState{blocked: reasonPolicyNotFound}
+	synced := clusterStatus{state: refractv1alpha1.StateSynced, hash: "hash"}
+	failed := clusterStatus{state: refractv1alpha1.StateFailed, reason: reasonOverrideFailed, hash: "hash"}
+	cases := map[string]struct {
+		reason        string
+		leader, owner *desiredState
+		reports       clusterStatus
+		want          string
+	}{
+		"Known":         {"Both know it.", knows, knows, synced, "Synced"},
+		"LostToLeader":  {"A revision is gone from the hub, and the leader began after that.", lost, knows, synced, "Synced"},
+		"LostToOwner":   {"The owner began after it.", knows, lost, failed, "Failed"},
+		"LostToBoth":    {"Nobody knows it: what was said of it stays.", lost, lost, failed, "Failed"},
+		"OwnerBlocked":  {"It cannot decide.", knows, blocked, synced, "Synced"},
+		"LeaderBlocked": {"The owner knows.", blocked, knows, synced, "Synced"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			leader := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{}).reporter
+			owner := station(t, nil, &replica{owned: []string{"us-1"}}, interceptor.Funcs{}).reporter
+			row := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Hash: "hash"}
+			row.Replicas, row.Policies, row.Warnings = knows.targets["us-1"].replicas, knows.targets["us-1"].policies, knows.targets["us-1"].warnings
+			for range 2 {
+				said := row
+				row = leader.clusterStatusOf(key, tc.leader, "us-1", map[string]clusterStatus{"us-1": {foreign: &said}})
+				row = owner.withOwn(key, tc.owner, map[string]clusterStatus{"us-1": tc.reports}, []refractv1alpha1.ClusterStatus{row})[0]
+				said = row
+				if diff := cmp.Diff(row, leader.clusterStatusOf(key, tc.leader, "us-1", map[string]clusterStatus{"us-1": {foreign: &said}})); diff != "" {
+					t.Errorf("%s\nclusterStatusOf() of the leader: -owner, +leader:\n%s", tc.reason, diff)
+				}
+			}
+			if string(row.State) != tc.want || len(row.Policies) != 1 || len(row.Warnings) != 1 || row.Replicas == nil {
+				t.Errorf("%s\nwant %s with a policy, a warning and replicas, got %+v", tc.reason, tc.want, row)
+			}
+		})
+	}
+}
+
+// TestLearnedAway: a row that another replica no longer reports is removed, whichever replica wrote it last.
+func TestLearnedAway(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+	c.state.setDesired(key, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "us-1", State: refractv1alpha1.StateSynced}}}, nil)
+	c.state.report(key, "us-1", clusterStatus{state: refractv1alpha1.StateSynced}) // From the time when the cluster belonged to this replica.
+	c.state.learn(key, nil)
+	if _, known := c.state.clusterStatus(key, "us-1"); known {
+		t.Error("learn(): want it forgotten")
+	}
+}
+
+// TestReporterIsTold: a found, changed or deleted record causes a report, or a decision about the object.
+func TestReporterIsTold(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	status := &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateSynced}}}
+	cases := map[string]struct {
+		reason string
+		leads  bool
+		tell   func(*reporter)
+		want   []string
+	}{
+		"Found":          {"Perhaps its object is not there any more.", true, func(rep *reporter) { rep.recordFound(key) }, []string{"decide configmaps web: resync"}},
+		"Deleted":        {"If there is something to report, it is made again.", true, func(rep *reporter) { rep.recordDeleted(key) }, []string{"report configmaps web: resync"}},
+		"Changed":        {"What another replica says of its members is in the record, and that of the object is to be seen.", true, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"report configmaps web: after 100ms"}},
+		"ChangedByOther": {"The replica that leads may have placed it elsewhere.", false, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"decide configmaps web: changed", "report configmaps web: after 100ms"}},
+		"RowsOfOthers":   {"What is said of the members of others changes nothing on its own.", false, func(rep *reporter) { rep.recordChanged(key, status, false) }, []string{"report configmaps web: after 100ms"}},
+		"Later":          {"There will be more to say.", true, func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
+		"AfterAndLater":  {"What is to be said soon is not put off.", true, func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
+				c.state.setDesired(key, &desiredState{}, previous{}, nil)
+				tc.tell(c.reporter)
+				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
+					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestReportsWait: reports wait by the number of clusters of the object while most of them are being written to. They
+// do not wait for the few that may never report.
+func TestReportsWait(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprint("m-", i)
+	}
+	const most = 1000 * perCluster
+	cases := map[string]struct {
+		reason          string
+		of, own, done   int // Numbers of clusters: all, those of this replica, those of the latter that have reported.
+		later, readied  time.Duration
+		recordedByOther time.Duration
+	}{
+		"Few":     {"It has few clusters.", 3, 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, most},
+		"Nearly":  {"The last tenth may never be.", 1000, 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, mostShared, mostShared, most},
+		"Own":     {"Others are still written to.", 1000, 100, 100, unsettledDelay, most, most},
+		"Settled": {"There is nothing to be waited for.", 1000, 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for what, tell := range map[string]struct {
+				do   func(*reporter)
+				want time.Duration
+			}{
+				"later":           {func(rep *reporter) { rep.later(key) }, tc.later},
+				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
+				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
+				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
+				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, min(tc.recordedByOther, unsettledDelay)},
+				"rolledOut": {func(rep *reporter) {
+					rep.state.desired(key).governed = &governance{}
+					rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false)
+				}, min(tc.recordedByOther, unsettledDelay)},
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+					own := map[string]bool{}
+					for _, name := range names[:tc.own] {
+						own[name] = true
+					}
+					c.state.owns = func(name string) bool { return own[name] }
+					p := hashed("1", "h", names[:tc.of]...)
+					c.state.setDesired(key, p, previous{}, nil)
+					var due int
+					for i, name := range names[:tc.done] {
+						if _, is := c.state.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: "h"}); !is && i > 0 {
+							due++
+						}
+					}
+					if crossed := tc.own-tc.done <= tc.own/oneIn; (due > 0) != crossed || due > 1 {
+						t.Errorf("%s\nthe report that is due was taken for too late %d times, want once when most have reported: %t", tc.reason, due, crossed)
+					}
+					tell.do(c.reporter)
+					if diff := cmp.Diff([]string{"report configmaps web: after " + tell.want.String()}, asked(c)); diff != "" {
+						t.Errorf("%s\n%s: -want, +got:\n%s", tc.reason, what, diff)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestAnnounce: events on the object report its arrival, failures and corrections.
+func TestAnnounce(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	condition := func(status metav1.ConditionStatus, reason, message string) []metav1.Condition {
+		return []metav1.Condition{{Type: refractv1alpha1.ConditionSynced, Status: status, Reason: reason, Message: message}}
+	}
+	all, rejected := condition(metav1.ConditionTrue, reasonSynced, "all"), condition(metav1.ConditionFalse, reasonRejected, "eu-1: no")
+	under := condition(metav1.ConditionFalse, reasonProgressing, "1 of 2")
+	cases := map[string]struct {
+		reason      string
+		gone        bool
+		before, now []metav1.Condition
+		corrected   []string
+		want        []string
+	}{
+		"Arrived":     {reason: "For the first time.", now: all, want: []string{"Normal Synced all"}},
+		"ArrivedThen": {reason: "After something else.", before: rejected, now: all, want: []string{"Normal Synced all"}},
+		"Still":       {reason: "It is as it was.", before: all, now: all},
+		"Underway":    {reason: "That happens all the time.", before: all, now: under},
+		"Fails":       {reason: "Somebody has to do something.", before: under, now: rejected, want: []string{"Warning Rejected eu-1: no"}},
+		"StillFails":  {reason: "They were told.", before: rejected, now: rejected},
+		"Corrected":   {reason: "Each time.", before: all, now: all, corrected: []string{"eu-1: it was changed"}, want: []string{"Warning DriftCorrected eu-1: it was changed"}},
+		"Gone":        {reason: "Nobody watches what is not there.", gone: true, now: rejected, corrected: []string{"eu-1: it was changed"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+			told := make(chan string, 10)
+			c.reporter.recorder = &events.FakeRecorder{Events: told}
+			c.state.setDesired(key, &desiredState{}, previous{}, nil)
+			for _, text := range tc.corrected {
+				c.state.correct(key, text)
+			}
+			c.reporter.announce(key, &desiredState{gone: tc.gone, kind: "ConfigMap", gvr: configMaps}, known{conditions: tc.before}, nil, &refractv1alpha1.PropagationStatus{Conditions: tc.now})
+			close(told)
+			var got []string
+			for event := range told {
+				got = append(got, event)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nannounce(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

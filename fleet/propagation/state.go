@@ -1,0 +1,388 @@
+package propagation
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+	"refract.dev/fleet/revision"
+	"refract.dev/tree"
+)
+
+// state holds, for each object, the desired state and its result on each cluster. It is the only state of the
+// controllers, and is built again after a restart.
+type state struct {
+	epoch    atomic.Int64 // The number of changes of policies and clusters.
+	complete atomic.Bool  // Whether everything that existed at the start has been decided once.
+	asked    atomic.Bool  // Whether any rollout policy has had a health expression.
+
+	owns func(cluster string) bool // Whether this replica writes to the cluster.
+	// digest returns the value that is reported in place of a hash: see [sealingKey].
+	digest func(key Key, hash string) string
+
+	mu      sync.Mutex
+	objects map[Key]*objectState
+	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
+	asking  map[tree.Policy]asking       // Questions that objects of a policy begin to wait for, until the status of the policy shows them.
+	leaders map[Key]map[Key]bool         // The leaders of each follower.
+	gone    departures                   // Objects that are gone and may have had followers.
+	scalers map[Key]map[Key]bool         // The autoscalers of the hub that scale each object.
+	nothing map[Key]bool                 // Keys with nothing to decide; nil after the start.
+	bare    map[Key]bool                 // Objects that are gone together with their records. Some may exist again.
+	heard   map[owedCopy]bool            // The entries of FederatedClusters that are done.
+	copies  copyCounts
+	seq     int64
+	naming  int64 // The number of cluster renames.
+	bodies  int   // The bytes of the kept bodies.
+}
+
+type objectState struct {
+	desired   *desiredState
+	statuses  map[string]clusterStatus // By cluster.
+	previous  previous
+	names     []tree.Policy    // Policies that the object names.
+	followers map[Key][]string // The followers of the object, with their clusters.
+	scales    Key              // The workload that it scales; zero if none.
+	// withheld are the objects that would follow if their references were permitted.
+	withheld map[Key][]string
+	warned   []string // Warnings that were reported.
+	// corrected describes the corrections on clusters since the last announcement.
+	corrected []string
+	// behind is the number of clusters that are to have a copy and have not reported on the desired state. Wrong is
+	// the number of clusters without a correct copy, including these.
+	behind, wrong int
+	// awaited is the number of clusters of other replicas that were behind at the last count.
+	awaited int
+	own     int // The number of this replica's clusters that are to have a copy.
+	bodies  int // The bytes of the kept bodies.
+	// emptied is when the last copy of a deleted object was gone, while its record stays; the zero time otherwise.
+	emptied time.Time
+	// due is whether a report is queued already.
+	due       bool
+	insisting *insisting // Nil if this replica has written no statement without the lead.
+}
+
+// clusterStatus is the result of a desired state on one cluster. There are as many as copies, so it holds only facts
+// that no other place has.
+type clusterStatus struct {
+	seq     int64 // The number of the desired state.
+	state   refractv1alpha1.ClusterState
+	reason  string
+	message string
+	// generation and hash identify the content that the cluster holds.
+	generation int64
+	hash       string
+	// owned are the fields that Refract owned after the last write. Fields is the hash of these from the record after
+	// a restart, and empty when owned is known.
+	owned  member.Ownership
+	fields string
+	drift  *refractv1alpha1.DriftStatus
+	uid    types.UID // The UID of the last written copy; empty after a restart.
+	// run is the run of a Job; nil for other kinds. It is read-only.
+	run *refractv1alpha1.RunStatus
+	// adopted is whether the object existed before it became a copy.
+	adopted bool
+	// absent is whether the cluster has no copy and is to have none.
+	absent bool
+	// readySince is since when the copy has been ready with this hash, while a rollout waits for that; the zero time
+	// if it is not ready.
+	readySince time.Time
+	// revision is the name of the revision that the status is about, while a rollout is in progress. A new decision
+	// for the same revision does not change the report.
+	revision string
+	// foreign is the row that the replica of the cluster reported, if that is another replica.
+	foreign *refractv1alpha1.ClusterStatus
+}
+
+// baseline returns the hash of the owned fields when the copy was last correct; empty if it is unknown.
+func (r *clusterStatus) baseline() string {
+	if h := r.owned.Hash(); h != "" {
+		return h
+	}
+	return r.fields
+}
+
+func newState() *state {
+	return &state{
+		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, asking: map[tree.Policy]asking{},
+		leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
+		nothing: map[Key]bool{}, bare: map[Key]bool{}, heard: map[owedCopy]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
+		digest: func(_ Key, hash string) string { return hash },
+		gone:   newDepartures(time.Now),
+	}
+}
+
+// none records that the key has nothing to decide now.
+func (s *state) none(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nothing != nil {
+		s.nothing[key] = true
+	}
+}
+
+// setComplete records that everything that existed at the start has been decided. After that, [state.unknown] is not
+// used.
+func (s *state) setComplete() {
+	s.complete.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nothing = nil
+}
+
+// previous returns the facts about the key that the next decision needs.
+func (s *state) previous(key Key) (previous, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil {
+		return previous{}, false
+	}
+	return e.previous, true
+}
+
+// setDesired records a desired state, unless a cluster was renamed since the decision began. It returns the clusters
+// for the dispatcher, which are to have a copy or may have one; the policies whose users have changed; and the
+// followers and scaled workloads that must be decided again because something has changed for them.
+func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.naming != s.naming {
+		return nil, nil, nil // It has the former names of clusters. The object will be decided again.
+	}
+	e := s.objects[key]
+	if e == nil {
+		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
+		e.recover(was.statuses, s.owns)
+		e.warned = was.warned
+		e.previous.statuses, e.previous.warned = nil, nil
+		delete(s.nothing, key)
+		s.objects[key] = e
+	}
+	s.seq++
+	p.seq = s.seq
+	policies = s.ask(e, p)
+	clusters = e.carry(p)
+	if e.desired != nil && e.desired.governed.attempt() != p.governed.attempt() {
+		e.forgetRefusals()
+	}
+	s.dropBodies(e)
+	if e.desired == nil {
+		s.copies.add(key.Namespace, e.statuses, copyCount{reported: 1})
+	}
+	s.copies.retarget(key.Namespace, e, p.targets)
+	s.depart(key, e, p)
+	var unsaid []string
+	if len(e.followers) > 0 {
+		unsaid = e.unsaid(nil)
+	}
+	var scaled []Key
+	if p.blocked == "" {
+		scaled = s.setScaled(key, e, p)
+	}
+	followers = e.marked(p)
+	e.desired = p
+	if !p.gone {
+		e.emptied = time.Time{}
+	}
+	e.previous = p.remember(e.previous)
+	for name, r := range e.statuses {
+		switch {
+		case r.foreign != nil && p.blocked == "" && !s.owns(name): // A cluster that belongs to this replica now is inspected instead.
+			s.credit(key, e, &r)
+		case revision.IsDigest(r.hash):
+			s.recognize(key, p.targets[name], &r)
+		default:
+			continue
+		}
+		e.statuses[name] = r
+	}
+	e.count(s.owns)
+	s.keepBodies(e)
+	if !slices.Equal(e.names, names) {
+		policies = slices.Concat(policies, e.names, names)
+		s.index(key, e, names)
+	}
+	if p.blocked == "" && !p.dryRun {
+		followers = slices.Concat(followers, s.setFollowers(key, e, p.travelling(e.followers)), e.withhold(p.withheld))
+		if len(e.followers) > 0 && !slices.Equal(unsaid, e.unsaid(nil)) {
+			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Followers that stayed only because of unsaid clusters may go.
+		}
+	}
+	return clusters, policies, append(followers, scaled...)
+}
+
+// marked returns the followers if the annotation orphan of the object has changed, because each of their copies has a
+// mark with its value.
+func (e *objectState) marked(p *desiredState) []Key {
+	if e.desired == nil || e.desired.orphan == p.orphan {
+		return nil
+	}
+	return slices.Collect(maps.Keys(e.followers))
+}
+
+// depart records whether the key is gone. If it may have had followers, it also records its last known state.
+func (s *state) depart(key Key, e *objectState, now *desiredState) {
+	switch d, departed := s.gone.byKey[key]; {
+	case !now.gone:
+		s.gone.remove(key)
+	case departed:
+		d.asked = now.cause.asked()
+		s.gone.byKey[key] = d
+	case e.desired == nil:
+		s.gone.add(key, departure{asked: now.cause.asked()})
+	case !e.desired.gone && e.mayLead():
+		s.gone.add(key, departure{asked: now.cause.asked(), known: true, orphan: e.desired.orphan})
+	}
+}
+
+// mayLead reports whether the object may have followers: this process knows some, or the desired state could not tell
+// them. The latter is the case if the object was blocked since a restart: then only the records of its followers name
+// it.
+func (e *objectState) mayLead() bool {
+	return len(e.followers)+len(e.withheld) > 0 || e.desired.blocked != "" || e.desired.dryRun || len(e.unsaid(nil)) > 0
+}
+
+// renew restarts the minute for the followers of a key that is gone: the hub has an object of this name again, and
+// this process does not know its placement yet.
+func (s *state) renew(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, departed := s.gone.byKey[key]; departed {
+		s.gone.add(key, d)
+	}
+}
+
+// carry returns the clusters that have, may have, or are to have a copy, sorted. It leaves out clusters that are
+// already synced to the content of the new desired state, and carries their status over: they need no work.
+func (e *objectState) carry(p *desiredState) (concerned []string) {
+	anew := e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid
+	for name, t := range p.targets {
+		e.comes(name, p)
+		if anew || !e.carried(name, p, t) {
+			concerned = append(concerned, name)
+		}
+	}
+	for name := range e.statuses {
+		if p.targets[name] == nil {
+			concerned = append(concerned, name)
+		}
+	}
+	for i := range e.previous.placed {
+		name := e.previous.placed[i].Cluster
+		if _, reported := e.statuses[name]; !reported && p.targets[name] == nil {
+			concerned = append(concerned, name)
+		}
+	}
+	slices.Sort(concerned)
+	return concerned
+}
+
+// forgetRefusals clears the refused revisions of all clusters, because they have not been tried in the new attempt.
+func (e *objectState) forgetRefusals() {
+	for name, r := range e.statuses {
+		r.revision = ""
+		if r.foreign != nil && r.foreign.Revision != "" {
+			row := *r.foreign
+			row.Revision, r.foreign = "", &row
+		}
+		e.statuses[name] = r
+	}
+}
+
+// comes forgets the former content of a cluster that is new in the placement of a governed object: a copy that still
+// exists there may have any content.
+func (e *objectState) comes(name string, p *desiredState) {
+	_, placed := find(e.previous.placed, name)
+	r, reported := e.statuses[name]
+	if placed || !reported || p.governed == nil {
+		return
+	}
+	r.hash = ""
+	e.statuses[name] = r
+}
+
+// carried carries the status of a cluster over if it is synced to the target, and reports whether it is.
+func (e *objectState) carried(name string, p *desiredState, t *target) bool {
+	before := e.desired.targets[name]
+	if before == nil || before.variant == nil || t.variant == nil || before.variant.hash != t.variant.hash {
+		return false
+	}
+	r := e.statuses[name]
+	if r.state != refractv1alpha1.StateSynced || r.seq != e.desired.seq || r.hash != t.variant.hash {
+		return false
+	}
+	r.seq, r.generation = p.seq, t.generation
+	e.statuses[name] = r
+	return true
+}
+
+// recover takes over the rows from before a restart, of this replica and of the replicas of the other clusters.
+func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func(string) bool) {
+	for i := range statuses {
+		s := &statuses[i]
+		r := reported(s)
+		if !own(s.Name) {
+			r.foreign = s
+		}
+		e.statuses[s.Name] = r
+	}
+}
+
+// credit counts a row of another replica for the desired state if its copy has the desired content.
+func (s *state) credit(key Key, e *objectState, r *clusterStatus) {
+	if t := e.desired.targets[r.foreign.Name]; t != nil && t.variant != nil && s.digest(key, t.variant.hash) == s.digest(key, r.foreign.Hash) {
+		r.seq = e.desired.seq
+	}
+}
+
+// recognize replaces the digest from a report before a restart by the hash of the content. A digest of another key or
+// content stays; the applier then reads the content from the copy.
+func (s *state) recognize(key Key, t *target, r *clusterStatus) {
+	if t != nil && t.variant != nil && s.digest(key, t.variant.hash) == r.hash {
+		r.hash = t.variant.hash
+	}
+}
+
+// reported returns the status of a row.
+func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
+	r := clusterStatus{
+		state: s.State, reason: s.Reason, message: s.Message,
+		generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted, run: s.Run,
+		revision: s.Revision,
+	}
+	if s.ReadySince != nil {
+		r.readySince = s.ReadySince.Time
+	}
+	return r
+}
+
+// readied records whether the copy on a cluster is ready with its content. It returns since when it is ready, and
+// whether a rollout waits for that.
+func (s *state) readied(key Key, cluster string, ready bool, now time.Time) (since time.Time, awaited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil || e.desired.governed == nil {
+		return time.Time{}, false
+	}
+	awaited = e.desired.governed.awaits(cluster)
+	r, reported := e.statuses[cluster]
+	if !reported {
+		return time.Time{}, awaited
+	}
+	switch {
+	case !ready || !awaited:
+		r.readySince = time.Time{} // While no rollout waits, interruptions are not observed.
+	case r.readySince.IsZero():
+		r.readySince = now
+	}
+	e.statuses[cluster] = r
+	return r.readySince, awaited
+}

@@ -1,0 +1,217 @@
+package propagation
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+// hashed returns a desired state of the object with this UID: the same content on all clusters.
+func hashed(uid types.UID, hash string, clusters ...string) *desiredState {
+	p := &desiredState{uid: uid, placed: on(clusters...), targets: map[string]*target{}}
+	for _, name := range clusters {
+		p.targets[name] = &target{variant: &variant{content: &content{hash: hash}}}
+	}
+	return p
+}
+
+// TestSetDesired: after a decision, setDesired returns the clusters that have, may have or are to have a copy, unless
+// their copy is correct; the policies that the object names or named; and the followers that have changed.
+func TestSetDesired(t *testing.T) {
+	key, db, old := keyOf("configmaps", "web"), keyOf("secrets", "db"), keyOf("secrets", "old")
+	op, pp := tree.Policy{Kind: "OverridePolicy", Name: "op"}, tree.Policy{Kind: "PropagationPolicy", Name: "pp"}
+	followedBy := func(p *desiredState, followers map[Key][]string) *desiredState {
+		p.followers = followers
+		return p
+	}
+	with := func(p *desiredState, change func(*desiredState)) *desiredState {
+		change(p)
+		return p
+	}
+	synced := func(hash string) *clusterStatus {
+		return &clusterStatus{state: refractv1alpha1.StateSynced, hash: hash}
+	}
+	type want struct {
+		Clusters  []string
+		Policies  []tree.Policy
+		Followers []Key
+		Settled   bool // Whether all clusters have reported.
+	}
+	cases := map[string]struct {
+		reason string
+		before *desiredState
+		status *clusterStatus // The earlier report of eu-1.
+		was    previous
+		p      *desiredState
+		named  []tree.Policy // The policies that the object named before,
+		names  []tree.Policy // and those that it names now.
+		want   want
+	}{
+		"New":         {reason: "All that are to have a copy.", p: hashed("1", "h", "eu-1", "us-1"), want: want{Clusters: []string{"eu-1", "us-1"}}},
+		"NotPlaced":   {reason: "One may have a copy that it had before a restart.", was: previous{placed: on("eu-1")}, p: hashed("1", "h", "us-1"), want: want{Clusters: []string{"eu-1", "us-1"}}},
+		"Reported":    {reason: "One was to lose its copy before a restart.", was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, p: hashed("1", "h"), want: want{Clusters: []string{"eu-1"}, Settled: true}},
+		"AsBefore":    {reason: "It has what it should.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("1", "h", "eu-1"), want: want{Settled: true}},
+		"Other":       {reason: "It is to have something else.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("1", "i", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"NotYet":      {reason: "It has not said that it has it.", before: hashed("1", "h", "eu-1"), p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"Failed":      {reason: "It has said that it has not.", before: hashed("1", "h", "eu-1"), status: &clusterStatus{state: refractv1alpha1.StateFailed}, p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"MadeAgain":   {reason: "It is the copy of another object of that name.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("other", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"Unblocked":   {reason: "Nobody has looked at it while nothing was to be done.", before: with(hashed("1", "h", "eu-1"), func(p *desiredState) { p.blocked = reasonPolicyNotFound }), status: synced("h"), p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"DryRun":      {reason: "It is to be said what would be done.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: with(hashed("1", "h", "eu-1"), func(p *desiredState) { p.dryRun = true }), want: want{Clusters: []string{"eu-1"}}},
+		"Names":       {reason: "Those that it named, too, have one user less.", p: hashed("1", "h"), named: []tree.Policy{op}, names: []tree.Policy{pp}, before: hashed("1", "h"), want: want{Policies: []tree.Policy{op, pp}, Settled: true}},
+		"NamesAsWell": {reason: "They have as many users as before.", p: hashed("1", "h"), named: []tree.Policy{op}, names: []tree.Policy{op}, before: hashed("1", "h"), want: want{Settled: true}},
+		"Follows":     {reason: "It has not before.", p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Followers: []Key{db}, Settled: true}},
+		"FollowsElsewhere": {
+			reason: "It goes to other clusters than before.", before: followedBy(hashed("1", "h"), map[Key][]string{db: {"us-1"}}),
+			p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Followers: []Key{db}, Settled: true},
+		},
+		"FollowsAsBefore": {
+			reason: "It is told to go where it is.", before: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}),
+			p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Settled: true},
+		},
+		"FollowsNoMore": {
+			reason: "It goes nowhere for the sake of this one.", before: followedBy(hashed("1", "h"), map[Key][]string{old: {"eu-1"}}),
+			p: hashed("1", "h"), want: want{Followers: []Key{old}, Settled: true},
+		},
+		"BlockedLeads": {
+			reason: "Until it can be decided, all that follows stays where it is.", before: followedBy(hashed("1", "h"), map[Key][]string{old: {"eu-1"}}),
+			p: with(hashed("1", "h"), func(p *desiredState) { p.blocked = reasonPolicyNotFound }), want: want{Settled: true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newState()
+			if tc.before != nil {
+				s.setDesired(key, tc.before, previous{}, tc.named)
+				if tc.status != nil {
+					tc.status.seq = tc.before.seq
+					s.report(key, "eu-1", *tc.status)
+				}
+			}
+			var got want
+			got.Clusters, got.Policies, got.Followers = s.setDesired(key, tc.p, tc.was, tc.names)
+			got.Settled = s.objects[key].behind == 0
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nsetDesired(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestReports: reports of many clusters are combined. The first one queues a report, and the last one makes it soon.
+// After the report, the next one queues another.
+func TestReports(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	s := newState()
+	p := hashed("1", "h", "a", "b", "c")
+	if settled, due := s.report(key, "a", clusterStatus{}); settled || !due {
+		t.Errorf("report() of what nobody knows: want nobody to write it, got %t, %t", settled, due)
+	}
+	s.setDesired(key, p, previous{}, nil)
+	for i, step := range []struct {
+		reason       string
+		cluster      string
+		read         bool // Whether the report is written before this step.
+		settled, due bool
+	}{
+		{"The first has it written when there is more to say.", "a", false, false, false},
+		{"The second knows that it will be.", "b", false, false, true},
+		{"The last may have it written.", "c", false, true, true},
+		{"One says something else after it was written.", "a", true, true, false},
+	} {
+		if step.read {
+			s.snapshot(key)
+		}
+		settled, due := s.report(key, step.cluster, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced})
+		if settled != step.settled || due != step.due {
+			t.Errorf("step %d: %s\nreport(): want %t, %t, got %t, %t", i, step.reason, step.settled, step.due, settled, due)
+		}
+	}
+}
+
+// TestLearn: learn takes over the rows of other replicas' members, and no rows of this replica's members.
+func TestLearn(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	row := func(name, hash string) refractv1alpha1.ClusterStatus {
+		return refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StateSynced, Hash: hash}
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		before []refractv1alpha1.ClusterStatus // The rows that were learned before.
+		rows   []refractv1alpha1.ClusterStatus
+		want   map[string]string // Hashes, by cluster.
+		behind int
+	}{
+		"Another":  {reason: "It has what it should.", p: hashed("1", "h", "other"), rows: []refractv1alpha1.ClusterStatus{row("other", "h")}, want: map[string]string{"other": "h"}},
+		"Behind":   {reason: "It has what was there before.", p: hashed("1", "h", "other"), rows: []refractv1alpha1.ClusterStatus{row("other", "old")}, want: map[string]string{"other": "old"}, behind: 1},
+		"Own":      {reason: "This replica knows better.", p: hashed("1", "h", "own"), rows: []refractv1alpha1.ClusterStatus{row("own", "h")}, want: map[string]string{}, behind: 1},
+		"NoLonger": {reason: "Its copy is gone, says who writes to it.", p: hashed("1", "h"), before: []refractv1alpha1.ClusterStatus{row("other", "h")}, want: map[string]string{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newState()
+			s.owns = func(name string) bool { return name == "own" }
+			s.learn(key, tc.rows) // Without a decision, learn does nothing.
+			s.setDesired(key, tc.p, previous{}, nil)
+			if tc.before != nil {
+				s.learn(key, tc.before)
+			}
+			s.learn(key, tc.rows)
+			got := map[string]string{}
+			for name, r := range s.objects[key].statuses {
+				got[name] = r.hash
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nlearn(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if s.objects[key].behind != tc.behind {
+				t.Errorf("%s\nlearn(): want %d behind, got %d", tc.reason, tc.behind, s.objects[key].behind)
+			}
+		})
+	}
+}
+
+// TestTravelsWhileContentFails: while a content cannot be rendered, its references are unknown.
+func TestTravelsWhileContentFails(t *testing.T) {
+	leader := keyOf("deployments", "web")
+	follower := func(name string) Key { return keyOf("secrets", name) }
+	both := []string{"eu-1", "us-1"}
+	before := map[Key][]string{follower("keys"): both, follower("certs"): both, follower("local"): {"eu-1"}}
+	good, bad := &target{variant: &variant{content: &content{hash: "h"}}}, &target{err: errors.New("revision k1 is not known")}
+	for name, tc := range map[string]struct {
+		reason  string
+		targets map[string]*target
+		now     map[Key][]string
+		want    map[Key][]string
+	}{
+		"All": {"The revision is lost: what travels with the object does so still.", map[string]*target{"eu-1": bad, "us-1": bad}, nil, before},
+		"One": {
+			"Where it fails, what travelled there does so still; elsewhere the new content says what does.",
+			map[string]*target{"eu-1": bad, "us-1": good}, map[Key][]string{follower("keys"): {"us-1"}, follower("new"): {"us-1"}},
+			map[Key][]string{follower("keys"): both, follower("certs"): {"eu-1"}, follower("local"): {"eu-1"}, follower("new"): {"us-1"}},
+		},
+		"None":  {"The new content says all.", map[string]*target{"eu-1": good, "us-1": good}, map[Key][]string{follower("keys"): both}, map[Key][]string{follower("keys"): both}},
+		"Moved": {"It is not to be on the cluster any more.", map[string]*target{"us-1": bad}, nil, map[Key][]string{follower("keys"): {"us-1"}, follower("certs"): {"us-1"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState()
+			s.setDesired(leader, &desiredState{uid: "1", followers: before, targets: map[string]*target{"eu-1": good, "us-1": good}}, previous{}, nil)
+			p := &desiredState{uid: "1", followers: tc.now, targets: tc.targets}
+			s.setDesired(leader, p, previous{}, nil)
+			if diff := cmp.Diff(tc.want, s.objects[leader].followers); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.now, p.followers); diff != "" {
+				t.Errorf("The desired state was changed (-want +got):\n%s", diff)
+			}
+			if _, _, touched := s.setDesired(leader, &desiredState{uid: "1", followers: tc.now, targets: tc.targets}, previous{}, nil); len(touched) > 0 {
+				t.Errorf("The same again: want nothing to be decided about again, got %v", touched)
+			}
+		})
+	}
+}

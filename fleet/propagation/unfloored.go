@@ -1,0 +1,112 @@
+package propagation
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A floor is a label of a namespace. Caches of different types differ in age, so an edit of an object may be seen
+// before a floor that was set earlier. So an edit changes copies only after the hub was asked, later than the edit
+// was seen, whether the namespace has a floor. One answer covers all edits that were seen before.
+
+// mostUnfloored bounds the namespaces in each map of unfloored.
+const mostUnfloored = 10_000
+
+// unfloored knows when namespaces had no floor.
+type unfloored struct {
+	// read reads from the hub whether a namespace has a floor.
+	read func(ctx context.Context, namespace string) (bool, error)
+
+	mu sync.Mutex
+	// everywhere is the time of the last change that may affect objects of all namespaces; edited has the time of the
+	// last change in each namespace.
+	everywhere time.Time
+	edited     map[string]time.Time
+	// asked has, by namespace, the time of the last request whose answer was that there is no floor.
+	asked map[string]time.Time
+}
+
+func newUnfloored(read func(ctx context.Context, namespace string) (bool, error)) *unfloored {
+	return &unfloored{read: read, edited: map[string]time.Time{}, asked: map[string]time.Time{}}
+}
+
+// editedIn records that an object of a namespace has changed.
+func (u *unfloored) editedIn(namespace string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.edited) >= mostUnfloored {
+		clear(u.edited)
+		u.everywhere = time.Now()
+	}
+	u.edited[namespace] = time.Now()
+}
+
+// editedEverywhere records that a policy has changed.
+func (u *unfloored) editedEverywhere() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.everywhere = time.Now()
+}
+
+// holds reports whether a namespace had no floor after all changes that were seen so far.
+func (u *unfloored) holds(ctx context.Context, namespace string) (bool, error) {
+	now := time.Now()
+	u.mu.Lock()
+	asked, known := u.asked[namespace]
+	fresh := known && asked.After(u.everywhere) && asked.After(u.edited[namespace])
+	u.mu.Unlock()
+	if fresh {
+		return true, nil
+	}
+	if floor, err := u.read(ctx, namespace); err != nil || floor {
+		return false, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.asked) >= mostUnfloored {
+		clear(u.asked)
+	}
+	u.asked[namespace] = now
+	return true, nil
+}
+
+// goBy connects the decider to the labels of namespaces.
+func (d *decider) goBy(namespaces *hubNamespaces) {
+	namespaces.floorChanged, d.floor, d.unfloored = d.floorChanged, namespaces.floor, newUnfloored(namespaces.hasFloor)
+}
+
+// decideWithFloor decides an object. Known is false while the decision is not possible, and while an edit may not
+// change the copies of an object without a rollout policy because its namespace has a floor by now: the cache of
+// namespaces is about to show it.
+func (d *decider) decideWithFloor(ctx context.Context, key Key, src source, was previous, in *inputs) (p *desiredState, known bool, err error) {
+	if p, known = d.decideTogether(key, src, was, in); !known {
+		return nil, false, nil
+	}
+	known, err = d.mayChange(ctx, key, p)
+	return p, known, err
+}
+
+func (d *decider) mayChange(ctx context.Context, key Key, p *desiredState) (bool, error) {
+	if p.gone || p.governed != nil || key.Namespace == "" || !p.changes(d.state.desired(key)) {
+		return true, nil
+	}
+	return d.unfloored.holds(ctx, key.Namespace)
+}
+
+// changes reports whether a desired state gives a cluster other content than the one before. A first copy disturbs
+// nothing.
+func (p *desiredState) changes(before *desiredState) bool {
+	if before == nil {
+		return false
+	}
+	if before.gone {
+		return true // Its copies may still exist.
+	}
+	for name, t := range p.targets {
+		if was := before.targets[name]; was != nil && was.variant != nil && t.variant != nil && was.variant.hash != t.variant.hash {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package propagation
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
+)
+
+// lockedDepot is a depot that, once shut, does not answer lists of ConfigMaps until it is opened or the client
+// disconnects.
+type lockedDepot struct {
+	*depot
+	shut   bool
+	opened chan struct{}
+}
+
+func (g *lockedDepot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var shut, refused bool
+	var status metav1.Status
+	g.depot.change(func() {
+		shut = g.shut
+		status, refused = g.refuse["LIST"]
+	})
+	if shut && r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
+		select {
+		case <-g.opened:
+		case <-r.Context().Done():
+		}
+	}
+	if refused && r.URL.Path == "/api/v1/configmaps" {
+		g.fail(w, status)
+		return
+	}
+	g.depot.ServeHTTP(w, r)
+}
+
+// TestWaitsForItsList: a copy whose type is being listed is checked when the list ends, and not repeatedly before. If
+// the list fails, its row says so, and it is checked when another list has ended.
+func TestWaitsForItsList(t *testing.T) {
+	forbidden := metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}
+	for name, tc := range map[string]struct {
+		refuse map[string]metav1.Status
+		want   string
+	}{
+		"Listed":  {nil, "Synced"},
+		"Refused": {map[string]metav1.Status{"LIST": forbidden}, "Failed Unreadable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &lockedDepot{depot: newDepot(), opened: make(chan struct{})}
+			c, m := joined(t, g, 0, onHub(nil))
+			a, err := c.dispatcher.newApplier(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.dispatcher.mu.Lock()
+			c.dispatcher.appliers[m.Name] = runningApplier{applier: a}
+			c.dispatcher.mu.Unlock()
+			g.depot.change(func() { g.shut, g.refuse = true, tc.refuse })
+			key := keyOf("configmaps", "web")
+			c.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
+			until := func(what string, holds func() bool) {
+				t.Helper()
+				if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+					return holds(), nil
+				}); err != nil {
+					t.Fatalf("waiting until %s: %v", what, err)
+				}
+			}
+			apply := func() time.Duration {
+				result, err := a.applyOne(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return result.RequeueAfter
+			}
+			// The end of the sweep that [joined] has seen may be reported only now, once.
+			until("it waits for the list", func() bool { return apply() == unlistedRetry })
+			close(g.opened)
+			until("it is due, and done", func() bool {
+				if a.queue.depth() == 0 {
+					return false
+				}
+				apply()
+				return statusOf(a.state, key) == tc.want
+			})
+			if tc.refuse == nil {
+				return
+			}
+			waits := func() bool {
+				a.unlisted.mu.Lock()
+				defer a.unlisted.mu.Unlock()
+				return len(a.unlisted.waiting) > 0
+			}
+			until("it waits for another list", func() bool {
+				apply()
+				return waits()
+			})
+			g.depot.change(func() { g.refuse = nil })
+			until("it waits no longer, as that has ended", func() bool { return !waits() })
+		})
+	}
+}
+
+// TestWaitsForTheRight: a copy that is to go, on a cluster that forbids lists of its type, waits for that right, and
+// the list is retried. Otherwise the cluster could not leave until the next sweep of all types, and no status would
+// show the reason.
+func TestWaitsForTheRight(t *testing.T) {
+	g := &lockedDepot{depot: newDepot()}
+	g.refuse["LIST"] = metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}
+	key := keyOf("configmaps", "web")
+	g.put(g.copyOf(key.Name, "h"))
+	c, m := joined(t, g, 0, onHub(nil))
+	a, err := c.dispatcher.newApplier(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.dispatcher.mu.Lock() // The cluster is being searched for copies.
+	c.dispatcher.appliers[m.Name] = runningApplier{applier: a}
+	c.dispatcher.mu.Unlock()
+	was := previous{uid: "1", statuses: []refractv1alpha1.ClusterStatus{{Name: "m", State: refractv1alpha1.StateSynced}}}
+	c.state.setDesired(key, &desiredState{gone: true, cause: causeDeleted}, was, nil)
+	apply := func() {
+		t.Helper()
+		if _, err := a.applyOne(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	if got := statusOf(a.state, key); got != "Failed Unreadable" {
+		t.Errorf("want it said that nobody may see whether it is there, got %q", got)
+	}
+	g.change(func() { delete(g.refuse, "LIST") })
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		_, found := m.Copies.Get(key)
+		return found == member.Present, nil
+	}); err != nil {
+		t.Fatalf("waiting until it is seen: %v", err)
+	}
+	apply()
+	if got := g.sent(); !slices.Contains(got, "DELETE web") {
+		t.Errorf("want it to go, got %v", got)
+	}
+}
+
+// TestUnlisted: a waiting copy is checked when the list of its type has ended or failed. After a failure that it
+// knows of, it is checked only when a list has ended.
+func TestUnlisted(t *testing.T) {
+	web, api, secret := keyOf("configmaps", "web"), keyOf("configmaps", "api"), keyOf("secrets", "web")
+	cases := map[string]struct {
+		reason string
+		of     schema.GroupResource
+		known  bool
+		want   []Key
+	}{
+		"Listed":      {"What waits knows now, be it that a list before failed.", web.GroupResource, true, []Key{api, web}},
+		"Failed":      {"What waits is to say so, once.", web.GroupResource, false, []Key{web}},
+		"Swept":       {"Of all types it is known which have copies.", member.AllTypes, true, []Key{api, web, secret}},
+		"NotSwept":    {"Of all types it is known why not.", member.AllTypes, false, []Key{web, secret}},
+		"AnotherType": {"Nothing waits for that.", schema.GroupResource{Resource: "services"}, true, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var u unlisted
+			for key, failed := range map[Key]bool{web: false, api: true, secret: false} {
+				if got := u.wait(key, u.look(key), failed); got != unlistedRetry {
+					t.Errorf("wait(): want %s, got %s", unlistedRetry, got)
+				}
+			}
+			seen := u.look(web)
+			u.wait(web, seen, false)
+			got := u.listed(tc.of, tc.known)
+			slices.SortFunc(got, compareKeys)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nlisted(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if got := u.listed(tc.of, tc.known); got != nil {
+				t.Errorf("listed(): want each to be looked at once, got %v", got)
+			}
+			if got := u.wait(web, seen, false); got >= time.Second {
+				t.Errorf("%s\nwait(): what was looked at before the list ended has missed that, and is looked at soon, got %s", tc.reason, got)
+			}
+			for _, key := range []Key{web, api, secret} {
+				u.look(key)
+			}
+			if len(u.waiting) != 0 {
+				t.Errorf("look(): want nothing that waits, got %v", u.waiting)
+			}
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package injected
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+func TestMismatch(t *testing.T) {
+	expression := func(operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "role", Operator: operator, Values: values}}}
+	}
+	cases := map[string]struct {
+		reason   string
+		selector *metav1.LabelSelector
+		labels   map[string]string
+		want     string
+	}{
+		"OtherValue": {
+			"The value in the way is named.", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a", "role": "frontend"}},
+			map[string]string{"app": "a", "role": "backend"}, "selects role=frontend, and the pod has role=backend",
+		},
+		"NoLabel": {
+			"So is that there is no such label.", &metav1.LabelSelector{MatchLabels: map[string]string{"role": "frontend"}},
+			nil, "selects role=frontend, and the pod has no label role",
+		},
+		"EmptyValue": {
+			"An empty value is a value.", &metav1.LabelSelector{MatchLabels: map[string]string{"role": ""}},
+			nil, "selects role=, and the pod has no label role",
+		},
+		"In": {
+			"One of several would do.", expression(metav1.LabelSelectorOpIn, "a", "b"),
+			map[string]string{"role": "c"}, "selects role in (a, b), and the pod has role=c",
+		},
+		"NotIn": {
+			"A value may be unwanted.", expression(metav1.LabelSelectorOpNotIn, "a"),
+			map[string]string{"role": "a"}, "selects role not in (a), and the pod has role=a",
+		},
+		"Exists": {
+			"A label may be wanted, whatever its value.", expression(metav1.LabelSelectorOpExists),
+			nil, "selects pods with the label role, and the pod has no label role",
+		},
+		"DoesNotExist": {
+			"Or unwanted.", expression(metav1.LabelSelectorOpDoesNotExist),
+			map[string]string{"role": "a"}, "selects pods without the label role, and the pod has role=a",
+		},
+		"None": {"It cannot be stored like this.", nil, nil, "has no selector"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, mismatch(tc.selector, tc.labels)); diff != "" {
+				t.Errorf("%s\nmismatch(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestSteps: the annotations of each step in each phase of the rollout.
+func TestSteps(t *testing.T) {
+	policy := func(phase refractv1beta1.RolloutPhase, annotations map[string]string) *refractv1beta1.ServiceInjectionPolicy {
+		p := &refractv1beta1.ServiceInjectionPolicy{}
+		p.Namespace, p.Name, p.Generation, p.Annotations = "shop", "db", 3, annotations
+		p.Status.ObservedGeneration, p.Status.Hash = 3, "0af3"
+		if phase != "" {
+			p.Status.Rollout = &refractv1beta1.RolloutStatus{Hash: "0af3", Phase: phase}
+		}
+		return p
+	}
+	unseen := policy(refractv1beta1.PhaseAwaitingApproval, nil)
+	unseen.Generation++
+	paused := map[string]string{refractv1beta1.PausedAnnotation: "true"}
+	pause := func(p *refractv1beta1.ServiceInjectionPolicy) (*Step, error) { return Pause(p), nil }
+	cases := map[string]struct {
+		reason string
+		step   func(*refractv1beta1.ServiceInjectionPolicy) (*Step, error)
+		policy *refractv1beta1.ServiceInjectionPolicy
+		want   map[string]any
+		err    string // A part of the error; empty without an error.
+	}{
+		"Pause":       {"It may be paused at any time.", pause, policy("", nil), map[string]any{"refract.dev/rollout-paused": "true"}, ""},
+		"PausedTwice": {"Then nothing is to be done.", pause, policy(refractv1beta1.PhasePaused, paused), nil, ""},
+		"ResumePaused": {
+			"The annotation goes.", Resume, policy(refractv1beta1.PhasePaused, paused),
+			map[string]any{"refract.dev/rollout-paused": nil}, "",
+		},
+		"ResumeHalted": {
+			"It goes on with this hash.", Resume, policy(refractv1beta1.PhaseHalted, nil),
+			map[string]any{"refract.dev/resume-rollout": "0af3"}, "",
+		},
+		"ResumeBoth": {
+			"Both were in the way.", Resume, policy(refractv1beta1.PhaseHalted, paused),
+			map[string]any{"refract.dev/rollout-paused": nil, "refract.dev/resume-rollout": "0af3"}, "",
+		},
+		"ResumeRolling": {"There is nothing to resume.", Resume, policy(refractv1beta1.PhaseRolling, nil), nil, "is neither paused nor halted: Rolling"},
+		"Approve": {
+			"What is approved is this hash.", Approve, policy(refractv1beta1.PhaseAwaitingApproval, nil),
+			map[string]any{"refract.dev/approve-rollout": "0af3"}, "",
+		},
+		"ApprovedTwice": {
+			"Then nothing is to be done.", Approve, policy(refractv1beta1.PhaseAwaitingApproval, map[string]string{"refract.dev/approve-rollout": "0af3"}),
+			nil, "",
+		},
+		"ApproveAnew": {
+			"The policy injects something else now.", Approve,
+			policy(refractv1beta1.PhaseAwaitingApproval, map[string]string{"refract.dev/approve-rollout": "0af2"}),
+			map[string]any{"refract.dev/approve-rollout": "0af3"}, "",
+		},
+		"ApproveUnseen":  {"Nobody knows yet what would be approved.", Approve, unseen, nil, "the report is for generation 3, want 4"},
+		"ApproveRolling": {"There is nothing to approve.", Approve, policy(refractv1beta1.PhaseRolling, nil), nil, "does not wait for an approval: Rolling"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			step, err := tc.step(tc.policy)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("%s\nwant an error that says %q, got %v", tc.reason, tc.err, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s\n%v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.want, step.Annotations); diff != "" {
+				t.Errorf("%s\nAnnotations: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestRolloutEnds checks when waiting for a rollout ends.
+func TestRolloutEnds(t *testing.T) {
+	phase := func(p refractv1beta1.RolloutPhase) *refractv1beta1.RolloutStatus {
+		return &refractv1beta1.RolloutStatus{Phase: p}
+	}
+	rolledOut := func(is metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: refractv1beta1.ConditionRolledOut, Status: is}}
+	}
+	type ends struct{ Complete, Halted, Idle bool }
+	cases := map[string]struct {
+		reason string
+		status refractv1beta1.ServiceInjectionPolicyStatus
+		want   ends
+	}{
+		"NotSeen":      {reason: "Nobody has said anything.", status: refractv1beta1.ServiceInjectionPolicyStatus{}},
+		"NotSeenAnew":  {reason: "What is said is about what it was.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 1, Rollout: phase(refractv1beta1.PhaseComplete)}},
+		"Rolls":        {reason: "It goes on.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseRolling)}},
+		"Complete":     {reason: "It is over.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseComplete)}, want: ends{Complete: true}},
+		"Halted":       {reason: "Somebody has to look.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseHalted)}, want: ends{Halted: true}},
+		"NoneAndStale": {reason: "Nobody recreates what is stale.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionFalse)}, want: ends{Idle: true}},
+		"NoneAndDone":  {reason: "Nobody has to.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionTrue)}, want: ends{Complete: true, Idle: true}},
+		"NoConditions": {reason: "What is not said is not so.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2}, want: ends{Idle: true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := RolloutOf(&refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: tc.status})
+			if diff := cmp.Diff(tc.want, ends{r.Complete(), r.Halted(), r.Idle()}); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

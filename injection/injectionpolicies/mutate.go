@@ -1,0 +1,115 @@
+package injectionpolicies
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/webhook/bounded"
+	"refract.dev/kit/webhook/admission"
+)
+
+// Mutate returns the handler that turns whole numbers in the variables of a policy into text, so that the stored value
+// is the one that containers get. It changes nothing else, and does not reject such a policy, because a number that
+// stays does no harm. A number that is not whole, or that may have lost digits, stays, and later validation rejects it.
+// The schema rejects it without a reason, so Mutate adds a warning.
+//
+// A policy whose turn to be read does not come in time gets no answer, and a policy with too many values is rejected.
+func Mutate(reading *bounded.Reader, log logr.Logger) http.Handler {
+	return bounded.Handler(func(ctx context.Context, req *admission.Request) (*admission.Response, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, readFor, bounded.ErrTooLong)
+		defer cancel()
+		var out *admission.Response
+		err := reading.Read(ctx, req, func() error {
+			numbers, err := numbersIn(req.Object)
+			if err != nil {
+				log.Error(err, "A policy was left unchanged", "namespace", req.Namespace, "policy", req.Name)
+			}
+			out = quoted(numbers)
+			return nil
+		})
+		switch {
+		case apierrors.IsServiceUnavailable(err):
+			return nil, err
+		case err != nil:
+			return admission.Denied(err), nil
+		default:
+			return out, nil
+		}
+	})
+}
+
+// number is a number in the value of a variable.
+type number struct {
+	index int
+	value refractv1beta1.EnvValue
+	err   error // Why it cannot become text.
+}
+
+// numbersIn returns the numbers in the variables of a policy.
+func numbersIn(policy []byte) ([]number, error) {
+	if len(policy) == 0 { // The object of a deletion.
+		return nil, nil
+	}
+	var read struct {
+		Spec struct {
+			Env []struct {
+				Value json.RawMessage `json:"value"`
+			} `json:"env"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(policy, &read); err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
+	}
+	var out []number
+	for i, e := range read.Spec.Env {
+		if isNumber(e.Value) {
+			n := number{index: i}
+			n.err = n.value.UnmarshalJSON(e.Value)
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+func isNumber(value []byte) bool {
+	return len(value) > 0 && (value[0] == '-' || value[0] >= '0' && value[0] <= '9')
+}
+
+// replacement is an operation of a JSON patch.
+type replacement struct {
+	Op    string                  `json:"op"`
+	Path  string                  `json:"path"`
+	Value refractv1beta1.EnvValue `json:"value"`
+}
+
+// quoted returns the response that turns numbers into text.
+func quoted(numbers []number) *admission.Response {
+	out := &admission.Response{}
+	var operations []replacement
+	for _, n := range numbers {
+		if n.err != nil {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("%s: %v", n.field(), n.err))
+			continue
+		}
+		operations = append(operations, replacement{Op: "replace", Path: fmt.Sprintf("/spec/env/%d/value", n.index), Value: n.value})
+	}
+	out.Warnings = short(out.Warnings)
+	if operations == nil {
+		return out
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil { // Strings can always be encoded.
+		return out
+	}
+	out.Patch = patch
+	return out
+}
+
+// field returns the field of the number in the policy.
+func (n *number) field() string { return fmt.Sprintf("spec.env[%d].value", n.index) }

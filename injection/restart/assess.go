@@ -1,0 +1,259 @@
+package restart
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/injection/inject"
+	"refract.dev/internal/output"
+)
+
+// The controller's patience with conditions that it cannot change.
+const (
+	// lag is the longest delay between a write and its appearance in the caches.
+	lag = 30 * time.Second
+	// If the annotation disappears within revertWindow after it was written, an owner of the template has reverted it.
+	// A later change counts like any other change.
+	revertWindow = 10 * time.Minute
+	firstRevert  = time.Minute
+	lastRevert   = time.Hour
+)
+
+// groupPhase is the progress of a group.
+type groupPhase int
+
+const (
+	settled groupPhase = iota // Nothing is to be done or can be done.
+	manual                    // The workload's owner must recreate the pods.
+	nextRun                   // The next run has the items.
+	busy                      // The workload has a rollout of its own.
+	waiting                   // The group waits; reason and message say why.
+	ready                     // Nothing about the group itself forbids touching it.
+	rolling                   // Its pods are being recreated.
+	failed                    // Its recreated pods do not start.
+)
+
+// assessment is the phase of a group with the reasons.
+type assessment struct {
+	*group
+
+	// next is the remembered state of its workload, first as before, then updated.
+	next workloadState
+	// stale is the number of stale pods for each policy, and counted the number of pods.
+	stale   map[string]int
+	counted int
+	// wanted are the policies that would recreate its stale pods; fixable are the ones of these that apply to its new
+	// pods.
+	wanted, fixable []string
+	// current are the policies whose status lists the group as being recreated; attributed are these together with
+	// fixable.
+	current, attributed []string
+	complete            bool
+	touched             bool // Its template has the annotation, or the kind is unknown.
+	inherited           bool // A recreation that a change has superseded.
+	// settling is the number of seconds for which a complete group must be available before the next group follows; 0
+	// if it already was.
+	settling int32
+
+	phase           groupPhase
+	reason, message string
+	victim          *pod
+	bounced         bool
+}
+
+// judge assesses groups one by one.
+type judge struct {
+	*snapshot
+
+	plan *plan
+	// policies are the policies by name. currents are the policies whose status lists a workload as being recreated, by
+	// workload.
+	policies map[string]*policy
+	currents map[string][]string
+	resumed  map[string]bool
+	// reverts are the workloads whose owners removed the annotation, according to the statuses.
+	reverts map[string]string
+}
+
+// assess determines the phase of a group and updates its remembered state.
+func (j *judge) assess(g *group) *assessment {
+	m, known := j.previous[g.ref.uid]
+	if message, reverts := j.reverts[g.ref.String()]; reverts && !known {
+		m = workloadState{reverts: 2, reason: reasonReverts, message: message, notBefore: j.now.Add(firstRevert)}
+	}
+	m.ref = g.ref
+	a := &assessment{group: g, next: m, stale: map[string]int{}}
+	j.tally(a)
+	j.observe(a)
+	for _, decides := range []rule{
+		j.nothing, bare, job, leaving, j.owners, endless, unselected, j.reverted, j.untouched, j.underWay, j.refused, repair,
+	} {
+		if decides(a) {
+			break
+		}
+	}
+	return a
+}
+
+// readReverts restores from a status which owners revert the annotation, because a restart loses that memory.
+func (j *judge) readReverts(p *policy) {
+	for i := range p.status.Workloads {
+		if w := &p.status.Workloads[i]; w.Reason == reasonReverts {
+			j.reverts[w.Kind+"/"+w.Name] = w.Message
+		}
+	}
+}
+
+// tally counts the stale pods for each policy.
+func (j *judge) tally(a *assessment) {
+	for _, p := range a.pods {
+		if !p.counts() {
+			continue
+		}
+		a.counted++
+		if p.status == nil {
+			continue
+		}
+		for i := range p.status.verdicts {
+			if v := &p.status.verdicts[i]; v.state == inject.StateStale {
+				a.stale[v.policy]++
+			}
+		}
+	}
+	for name := range a.stale {
+		p := j.policies[name]
+		if p == nil || p.rollout.Strategy == refractv1beta1.RolloutNone {
+			continue
+		}
+		a.wanted = append(a.wanted, name)
+		if a.workload == nil || a.prospect.holds[name] {
+			a.fixable = append(a.fixable, name)
+		}
+	}
+	slices.Sort(a.wanted)
+	slices.Sort(a.fixable)
+	j.recall(a)
+	a.current = sortedUnion(j.currents[a.ref.String()], slices.DeleteFunc(slices.Collect(maps.Keys(a.next.contents)), func(name string) bool {
+		return j.policies[name] == nil || j.policies[name].problem != ""
+	}))
+	a.attributed = sortedUnion(a.current, a.fixable)
+}
+
+// recall restores the contents for which a workload was touched after a restart, from the hashes in the policies'
+// statuses. If a workload was touched for an earlier content, the other workloads wait a little longer.
+func (j *judge) recall(a *assessment) {
+	written := map[string]string{}
+	for _, name := range j.currents[a.ref.String()] {
+		if _, known := a.next.contents[name]; !known {
+			written[name] = j.policies[name].status.Rollout.Hash
+		}
+	}
+	if len(written) > 0 {
+		a.next.contents = a.next.with(written)
+	}
+}
+
+// observe compares the group with its remembered state.
+func (j *judge) observe(a *assessment) {
+	j.compare(a)
+	if a.complete {
+		a.next.contents = nil
+		j.settle(a)
+	}
+}
+
+func (j *judge) compare(a *assessment) {
+	m, w := &a.next, a.workload
+	if slices.ContainsFunc(a.attributed, func(name string) bool { return j.resumed[name] }) {
+		m.lenient, m.changed = j.now.Add(j.patience), j.now
+		m.pods = min(m.pods, a.counted) // An owner of an unknown kind may have been scaled down.
+	}
+	if w == nil {
+		j.shrink(a)
+		a.touched = a.class == classOther
+		a.complete = a.allReady() && a.counted >= m.pods && !j.unsure(a)
+		a.inherited = a.touched && !a.complete && j.overtaken(a)
+		return
+	}
+	behind := m.hash != "" && w.generation < m.generation && j.now.Before(m.begun.Add(lag))
+	hash := w.templateHash
+	switch {
+	case behind:
+		hash = m.hash
+		j.plan.due(j.now, m.begun.Add(lag))
+	case w.generation < m.generation:
+		m.hash = "" // The generation is lower than the remembered one: the cluster was restored from a backup.
+	case m.hash != "" && hash != m.hash:
+		j.countRevert(a)
+	case m.reverts > 0 && j.now.After(m.begun.Add(revertWindow)) && m.hash != "":
+		m.reverts = 0
+	}
+	a.touched = hash != "" && hash == a.prospect.hash
+	a.complete = !behind && w.complete() && a.allReady() && int64(a.counted) >= w.replicas && !a.former()
+	a.inherited = !a.touched && !a.complete && len(a.current) > 0
+}
+
+// overtaken reports whether a policy for which a pod of an unknown kind of workload was evicted has another content
+// now, which the pods lack.
+func (j *judge) overtaken(a *assessment) bool {
+	return slices.ContainsFunc(a.fixable, func(name string) bool {
+		hash, touched := a.next.contents[name]
+		return touched && hash != j.policies[name].hash
+	})
+}
+
+// shrink lowers the expected number of pods of an owner of an unknown kind, if no more pods appear for too long and it
+// is not being recreated: a user has scaled it down.
+func (j *judge) shrink(a *assessment) {
+	m := &a.next
+	if len(a.current) > 0 || a.counted >= m.pods {
+		return
+	}
+	if until := m.changed.Add(j.patience); j.now.Before(until) {
+		j.plan.due(j.now, until)
+		return
+	}
+	m.pods = a.counted
+}
+
+// unsure reports whether a pod of an owner of an unknown kind may be in deletion after an eviction that this replica
+// does not remember, because another replica made it.
+func (j *judge) unsure(a *assessment) bool {
+	m := &a.next
+	if len(a.current) == 0 || !m.firstEviction.IsZero() {
+		return false
+	}
+	if m.begun.IsZero() {
+		m.begun = j.now
+	}
+	j.plan.due(j.now, m.begun.Add(lag))
+	return j.now.Before(m.begun.Add(lag))
+}
+
+// countRevert counts a change of the annotation by another writer.
+func (j *judge) countRevert(a *assessment) {
+	m := &a.next
+	m.hash = ""
+	if j.now.After(m.begun.Add(revertWindow)) {
+		m.reverts = 0
+		return
+	}
+	m.reverts++
+	if m.reverts < 2 {
+		return
+	}
+	m.notBefore = j.now.Add(backoff(firstRevert, lastRevert, m.reverts-2))
+	m.reason = reasonReverts
+	m.message = "the annotation that recreates its pods was removed from the template " + output.Count(m.reverts, "time", "times") +
+		"; the owner of the template has to recreate them"
+	if len(a.wanted) > 0 {
+		j.addRevertEvents(a)
+	}
+}
+
+// backoff returns a delay that doubles with each try, from first up to last.
+func backoff(first, last time.Duration, tries int) time.Duration {
+	return min(first<<min(max(tries, 0), 20), last)
+}

@@ -1,0 +1,944 @@
+package restart
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// TestDecideByOwner tests each kind of workload alone, with a new policy.
+func TestDecideByOwner(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		group     *group
+		touches   []string
+		policy    string
+		counts    string
+		workloads []string
+	}{
+		"Deployment": {
+			reason:  "Its template is annotated with what its pods will have.",
+			group:   owner("Deployment/web", pods(3, "a Stale")),
+			touches: []string{"annotate Deployment/web a"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Rolling"},
+		},
+		"StatefulSet": {
+			reason:  "The same.",
+			group:   owner("StatefulSet/db", pods(2, "a Stale")),
+			touches: []string{"annotate StatefulSet/db a"},
+			policy:  "Canary 0/1 [StatefulSet/db], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"StatefulSet/db 2 Rolling"},
+		},
+		"DaemonSet": {
+			reason:  "The same.",
+			group:   owner("DaemonSet/agent", pods(2, "a Stale")),
+			touches: []string{"annotate DaemonSet/agent a"},
+			policy:  "Canary 0/1 [DaemonSet/agent], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"DaemonSet/agent 2 Rolling"},
+		},
+		"PausedDeployment": {
+			reason: "Its owner has stopped it, and is not overruled.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.paused = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
+		},
+		"OnDelete": {
+			reason: "An annotation would recreate nothing, and the template stays as it was written.",
+			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.onDelete = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"StatefulSet/db 3 WaitingForOwner"},
+		},
+		"Partition": {
+			reason: "Its owner decides how far a change goes.",
+			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.partitioned = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"StatefulSet/db 3 WaitingForOwner"},
+		},
+		"OptedOut": {
+			reason: "Its owner recreates its pods.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.optedOut = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
+		},
+		"BareReplicaSet": {
+			reason:  "Pods that replace others are to be recognised, so it is annotated, which recreates nothing.",
+			group:   owner("ReplicaSet/old", pods(2, "a Stale")),
+			touches: []string{"annotate ReplicaSet/old a"},
+			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicaSet/old 2 Rolling"},
+		},
+		"BareReplicaSetAnnotated": {
+			reason:  "Then its pods are evicted one by one, the oldest first.",
+			group:   owner("ReplicaSet/old", pods(2, "a Stale"), annotated),
+			touches: []string{"evict old-0 of ReplicaSet/old"},
+			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicaSet/old 2 Rolling"},
+		},
+		"ReplicationController": {
+			reason:  "The same.",
+			group:   owner("ReplicationController/old", pods(2, "a Stale"), annotated),
+			touches: []string{"evict old-0 of ReplicationController/old"},
+			policy:  "Canary 0/1 [ReplicationController/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicationController/old 2 Rolling"},
+		},
+		"UnknownController": {
+			reason:  "Nothing is known of it but that it replaces pods.",
+			group:   owner("CloneSet/web", pods(2, "a Stale")),
+			touches: []string{"evict web-0 of CloneSet/web"},
+			policy:  "Canary 0/1 [CloneSet/web], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"CloneSet/web 2 Rolling"},
+		},
+		"UnknownControllerOfTasks": {
+			reason: "A pod that runs to its end is what its controller waits for: to evict it would be to fail it.",
+			group:  owner("CloneSet/task", pods(1, "a Stale"), func(g *group) { g.pods[0].endless = false }),
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"CloneSet/task 1 ManualRestartRequired"},
+		},
+		"UnknownControllerOptedOut": {
+			reason: "The annotation counts on any owner.",
+			group:  owner("CloneSet/web", pods(1, "a Stale"), func(g *group) { g.optedOut = true }),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "1 0 1 0 0 1", workloads: []string{"CloneSet/web 1 WaitingForOwner"},
+		},
+		"UnknownControllerUnread": {
+			reason: "Nobody knows whether it has opted out.",
+			group:  owner("CloneSet/web", pods(1, "a Stale"), func(g *group) { g.unread = "it cannot be read" }),
+			policy: "Blocked 0/1 [], False Blocked", counts: "1 0 1 0 0 0", workloads: []string{"CloneSet/web 1 Blocked"},
+		},
+		"Job": {
+			reason: "Its pods are not started twice.",
+			group:  owner("Job/import", pods(1, "a Stale")),
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"Job/import 1 ManualRestartRequired"},
+		},
+		"CronJob": {
+			reason: "The next run has it: nobody has to do anything.",
+			group:  owner("CronJob/nightly", pods(1, "a Stale")),
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0", workloads: []string{"CronJob/nightly 1 NextRun"},
+		},
+		"BarePod": {
+			reason: "Nobody would bring it back.",
+			group:  owner("Pod/lonely", pods(1, "a Stale")),
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"Pod/lonely 1 ManualRestartRequired"},
+		},
+		"ExcludedPods": {
+			reason: "What has opted out is left alone.",
+			group:  owner("Deployment/web", pods(3, "a Excluded OptedOut")),
+			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 0 3 0", workloads: []string{"Deployment/web 3 OptedOut"},
+		},
+		"HasEverything": {
+			reason: "A pod with identical items of its own needs nothing.",
+			group:  owner("Deployment/web", pods(3, "a Injected")),
+			policy: "Complete 0/0 [], True Complete", counts: "3 3 0 0 0 0",
+		},
+		"Conflict": {
+			reason: "To recreate a pod would not help: it would be skipped again.",
+			group:  owner("Deployment/web", pods(3, "a Skipped EnvConflict")),
+			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 3 0 0", workloads: []string{"Deployment/web 3 EnvConflict"},
+		},
+		"ScaledToZero": {
+			reason: "The last of its pods go by themselves.",
+			group:  owner("Deployment/web", pods(1, "a Stale"), onWorkload(func(w *workload) { w.replicas = 0 })),
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0",
+		},
+		"Deleted": {
+			reason: "So do those of one that is being deleted.",
+			group:  owner("Deployment/web", pods(1, "a Stale"), onWorkload(func(w *workload) { w.deleting = true })),
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0",
+		},
+		"EndedPods": {
+			reason: "Pods that have ended or are going are not counted.",
+			group: owner("Deployment/web", pods(3, "a Injected"), func(g *group) {
+				g.pods[0].finished, g.pods[1].deleting = true, true
+			}),
+			policy: "Complete 0/0 [], True Complete", counts: "1 1 0 0 0 0",
+		},
+		"RollsOfItself": {
+			reason: "Two changes at once would hide from each other which one breaks it.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), incomplete),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
+		},
+		"ChangeNotSeenYet": {
+			reason: "Its controller may be about to roll it.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.generation = 2 })),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
+		},
+		"TemplateIsOtherwise": {
+			reason: "New pods would not get it either: to recreate these helps nobody.",
+			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
+				g.prospect = prospect{hash: "", holds: map[string]bool{}}
+			}),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
+		},
+		"TemplateIsRefused": {
+			reason: "A policy with onConflict Reject would keep its pods from coming back.",
+			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
+				g.prospect = prospect{problem: "policy b rejects its pods"}
+			}),
+			policy: "Blocked 0/1 [], False Blocked", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Blocked"},
+		},
+		"CrashesForWantOfIt": {
+			reason:  "It is not available, and will not be: what its pods lack is what they would get.",
+			group:   owner("Deployment/web", pods(3, "a Stale"), incomplete, func(g *group) { g.pods[2].trouble = "CrashLoopBackOff" }),
+			touches: []string{"annotate Deployment/web a"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Rolling"},
+		},
+		"StillStarts": {
+			reason: "A pod that is not ready and has no trouble may be about to be.",
+			group: owner("ReplicaSet/old", pods(3, "a Stale"), annotated, incomplete, func(g *group) {
+				g.pods[1].ready, g.pods[1].trouble = false, "CrashLoopBackOff"
+			}),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"ReplicaSet/old 3 RolloutUnderWay"},
+		},
+		"OwnerNotSeenYet": {
+			reason: "Caches come one after the other.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), func(g *group) { g.workload = nil }),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
+		},
+		"MissedByTheWebhook": {
+			reason:  "The template would not change any more, so the pods that came while the webhook was away are evicted.",
+			group:   owner("Deployment/web", pods(1, "a Stale"), annotated),
+			touches: []string{"evict web-0 of Deployment/web"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "1 0 1 0 0 0", workloads: []string{"Deployment/web 1 Rolling"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := outcomeOf(decide(scene([]*policy{somePolicy("a")}, tc.group)))
+			want := outcome{
+				Touches: tc.touches, Policies: map[string]string{"a": tc.policy}, Counts: map[string]string{"a": tc.counts},
+				Workloads: map[string][]string{"a": tc.workloads},
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreMapEntries(func(_ string, v []string) bool { return len(v) == 0 })); diff != "" {
+				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDecide tests several workloads and policies in some state of progress.
+func TestDecide(t *testing.T) {
+	three := func(change ...func(*group)) []*group {
+		stale := append([]func(*group){pods(3, "a Stale")}, change...)
+		return []*group{owner("Deployment/x", stale...), owner("Deployment/y", stale...), owner("Deployment/z", stale...)}
+	}
+	done := owner("Deployment/done", pods(3, "a Injected"), recreated)
+	rolls := func(change ...func(*group)) *group {
+		return owner("Deployment/rolls", append([]func(*group){pods(2, "a Stale"), annotated, newPod(func(*pod) {}), incomplete}, change...)...)
+	}
+	// tried is a workload that was touched for a content of policy a and is incomplete. Its template has changed since.
+	tried := func(name string, states ...string) *group {
+		return owner(name, pods(2, states...), incomplete, onWorkload(func(w *workload) { w.templateHash = "other" }))
+	}
+	sick := func(g *group) { g.pods[len(g.pods)-1].ready = false }
+	overtaken := func(contents map[types.UID]string, policies []*policy, groups ...*group) *snapshot {
+		s := scene(policies, groups...)
+		for uid, hash := range contents {
+			s.previous[uid] = workloadState{generation: 1, begun: noon, changed: noon, contents: map[string]string{"a": hash}}
+		}
+		return s
+	}
+	pausedToo := func(current ...string) []*policy {
+		return []*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, current...)), somePolicy("b", func(p *policy) { p.paused = true })}
+	}
+	one := func(change ...func(*policy)) []*policy { return []*policy{somePolicy("a", change...)} }
+	cases := map[string]struct {
+		reason    string
+		snapshot  *snapshot
+		touches   []string
+		policies  map[string]string
+		workloads map[string][]string // Only the relevant ones.
+	}{
+		"CanaryIsTheSmallest": {
+			reason:   "One workload first: of those whose controllers are known best, the one with the fewest pods.",
+			snapshot: scene(one(), append(three(), owner("Deployment/small", pods(2, "a Stale")), owner("ReplicaSet/tiny", pods(1, "a Stale")), owner("CloneSet/tiny", pods(1, "a Stale")))...),
+			touches:  []string{"annotate Deployment/small a"},
+			policies: map[string]string{"a": "Canary 0/6 [Deployment/small], False Canary"},
+		},
+		"BrokenIsNotTheCanary": {
+			reason: "What does not come up before says nothing about what it is given, and would halt the others.",
+			snapshot: scene(one(), append(three(),
+				owner("Deployment/broken", pods(1, "a Stale"), incomplete, func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
+		},
+		"CanaryStillRolls": {
+			reason:   "The others wait for it.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), rolls())...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"CanaryIsDone": {
+			reason:   "Then maxConcurrent at a time.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done")), append(three(), done)...),
+			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
+			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
+		},
+		"CanaryHasNotBeenAvailableForLong": {
+			reason: "minReadySeconds of the policy count from when the last of its pods was ready.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
+				append(three(), owner("Deployment/done", pods(3, "a Injected"), recreated, func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
+		},
+		"CanaryCameBackWithoutIt": {
+			reason: "The webhook does not answer. Its pods are there again, and were not for as long as the policy asks, so the others wait.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
+					append(three(), owner("Deployment/done", pods(3, "a Stale"), recreated, func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...)
+				s.probes["Deployment/done"] = probe{hash: "a", reason: "NotInjected", message: "no answer", at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
+		},
+		"CanaryCameBackWithoutItLongAgo": {
+			reason: "It was available for long enough, and another workload is first.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
+					append(three(), owner("Deployment/done", pods(3, "a Stale"), recreated, func(g *group) { g.pods[1].readySince = noon.Add(-60 * time.Second) }))...)
+				s.probes["Deployment/done"] = probe{hash: "a", reason: "NotInjected", message: "no answer", at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
+		},
+		"CanaryIsUpAndItsPodsAreNotSeenYet": {
+			reason: "Pods are watched apart: those that are known are of the template before, and no more there, so none is evicted.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done")),
+				append(three(), owner("Deployment/done", pods(3, "a Stale"), annotated))...),
+			policies:  map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/done 3 Rolling", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"OvertakenCanaryIsUpAndItsPodsAreNotSeenYet": {
+			reason: "That those of before were ready for long does not have it lose its place, also if it cannot be touched again.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 5 }),
+					append(three(), owner("Deployment/done", pods(3, "a Stale"), onWorkload(func(w *workload) { w.templateHash = "other" })))...)
+				s.probes["Deployment/done"] = probe{hash: "a", reason: "PodRefused", message: "no answer", at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			policies:  map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/done 3 Blocked", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"CanaryLosesTheAnnotationWhenItIsUp": {
+			reason: "Somebody takes it off, and its pods have what they should: they count from when the last was ready all the same.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
+				append(three(), owner("Deployment/done", pods(3, "a Injected"), func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
+		},
+		"OneRolls": {
+			reason:   "There is room for one more.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
+		},
+		"StatusWasLost": {
+			reason:   "The annotation of a workload that is as it should be shows that the canary has passed.",
+			snapshot: scene(one(), append(three(), done)...),
+			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
+			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
+		},
+		"ContentChanged": {
+			reason: "With another content one workload is first again.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseComplete, 3), func(p *policy) { p.hash = "other" }),
+				three(onWorkload(func(w *workload) { w.templateHash = "old" }))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"BrokenOneIsFirstAfterAChange": {
+			reason: "What was halted with the old content is what a better one is tried on; that it is not complete is our doing.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.hash = "other" }),
+				append(three(), rolls(onWorkload(func(w *workload) { w.templateHash = "old" })))...),
+			touches:  []string{"annotate Deployment/rolls a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"CanaryIsOvertakenByAnotherPolicy": {
+			reason: "The content that is tried on it is the same, so the others wait until it is up.",
+			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-a"}, pausedToo("Deployment/rolls"),
+				append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary", "b": "Paused 0/1 [], False Paused"},
+		},
+		"CanaryIsOvertakenByItsOwner": {
+			reason: "The same, if somebody takes the annotation off its template.",
+			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-a"}, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), tried("Deployment/rolls", "a Injected"))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"CanaryIsOvertakenByItsPolicy": {
+			reason: "It says nothing about the new content, so another workload is first if it cannot be touched.",
+			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-before"}, pausedToo("Deployment/rolls"),
+				append(three(), tried("Deployment/rolls", "a Stale", "b Stale"))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls Deployment/x], False Canary", "b": "Paused 0/1 [], False Paused"},
+		},
+		"CanaryIsOvertakenBeforeARestart": {
+			reason:   "What it was touched for is not remembered, and its status has the content of now.",
+			snapshot: scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary", "b": "Paused 0/1 [], False Paused"},
+		},
+		"CanaryIsOvertakenByItsPolicyAfterARestart": {
+			reason: "By then the status has another content, which is not tried on it.",
+			snapshot: func() *snapshot {
+				s := scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...)
+				s.previous = decide(s).next
+				s.policies[0].hash = "other"
+				s.policies[0].status = decide(s).statuses["a"] // It names the workload and the new content.
+				s.previous = decide(s).next
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls Deployment/x], False Canary", "b": "Paused 0/1 [], False Paused"},
+		},
+		"OneWithTheContentBeforeWaitsToo": {
+			reason: "A workload that is broken with the old content does not get the new one before it is tried.",
+			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-a", "Deployment/old": "hash-before"}, pausedToo("Deployment/rolls", "Deployment/old"),
+				tried("Deployment/old", "a Stale"), tried("Deployment/rolls", "a Injected", "b Stale")),
+			policies: map[string]string{"a": "Canary 0/2 [Deployment/old Deployment/rolls], False Canary", "b": "Paused 0/1 [], False Paused"},
+		},
+		"TwoAreOvertaken": {
+			reason: "They do not wait for each other.",
+			snapshot: overtaken(map[types.UID]string{"Deployment/v": "hash-a", "Deployment/w": "hash-a"}, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/v", "Deployment/w")),
+				tried("Deployment/v", "a Stale"), tried("Deployment/w", "a Stale")),
+			touches:  []string{"annotate Deployment/v a"},
+			policies: map[string]string{"a": "Canary 0/2 [Deployment/v Deployment/w], False Canary"},
+		},
+		"TwoOfUnknownKindsAreOvertaken": {
+			reason: "Their pods do not come up with the content before, and the new one is tried on one of them.",
+			snapshot: overtaken(map[types.UID]string{"CloneSet/c": "hash-before", "CloneSet/d": "hash-before"}, one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c", "CloneSet/d")),
+				owner("CloneSet/c", pods(2, "a Stale"), sick), owner("CloneSet/d", pods(2, "a Stale"), sick)),
+			touches:   []string{"evict c-1 of CloneSet/c"},
+			policies:  map[string]string{"a": "Canary 0/2 [CloneSet/c CloneSet/d], False Canary"},
+			workloads: map[string][]string{"a": {"CloneSet/c 2 Rolling", "CloneSet/d 2 Queued"}},
+		},
+		"OneOfAnUnknownKindWaitsForTheNewContent": {
+			reason: "It waits for the other, however long that takes, and does not halt the content that may mend it.",
+			snapshot: func() *snapshot {
+				s := overtaken(map[types.UID]string{"CloneSet/c": "hash-a", "CloneSet/d": "hash-before"}, one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c", "CloneSet/d")),
+					owner("CloneSet/c", pods(2, "a Injected"), sick), owner("CloneSet/d", pods(2, "a Stale"), sick))
+				d := s.previous["CloneSet/d"]
+				d.changed = noon.Add(-DefaultPatience)
+				s.previous["CloneSet/d"] = d
+				return s
+			}(),
+			policies:  map[string]string{"a": "Canary 0/2 [CloneSet/c CloneSet/d], False Canary"},
+			workloads: map[string][]string{"a": {"CloneSet/d 2 Queued"}},
+		},
+		"PolicyPaused": {
+			reason:   "Nothing further is touched; what rolls goes on by itself.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls"), func(p *policy) { p.paused = true }), append(three(), rolls())...),
+			policies: map[string]string{"a": "Paused 0/4 [Deployment/rolls], False Paused"},
+		},
+		"Manual": {
+			reason:    "It waits for somebody.",
+			snapshot:  scene(one(strategy(refractv1beta1.RolloutManual)), three()...),
+			policies:  map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 AwaitingApproval", "Deployment/y 3 AwaitingApproval", "Deployment/z 3 AwaitingApproval"}},
+		},
+		"ManualApproved": {
+			reason:   "The hash is what is approved.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutManual), func(p *policy) { p.approved = "hash-a" }), three()...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"ManualApprovedBefore": {
+			reason:   "What was approved was another content.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutManual), func(p *policy) { p.approved = "hash-before" }), three()...),
+			policies: map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
+		},
+		"StrategyNone": {
+			reason:   "Counted, and no more.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutNone)), three()...),
+			policies: map[string]string{"a": "none, False NotRequested"},
+		},
+		"Audit": {
+			reason:    "What would be injected is counted as skipped, and nothing recreated.",
+			snapshot:  scene(one(func(p *policy) { p.audit = true }), owner("Deployment/x", pods(3, "a Skipped Audit"))),
+			policies:  map[string]string{"a": "none, False Audit"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Audit"}},
+		},
+		"Disabled": {
+			reason: "The controller is not to touch anything.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.disabled = true
+				return s
+			}(),
+			policies: map[string]string{"a": "none, False Disabled"},
+		},
+		"InvalidPolicy": {
+			reason:   "It is in no set, so nothing stands to it.",
+			snapshot: scene([]*policy{{name: "a", problem: "selector: no such operator", problemReason: "InvalidPolicy", status: &refractv1beta1.ServiceInjectionPolicyStatus{}}}),
+			policies: map[string]string{"a": "none, Unknown InvalidPolicy"},
+		},
+		"SecretMissing": {
+			reason: "A policy that names a missing Secret recreates nothing.",
+			snapshot: func() *snapshot {
+				s := scene(one(needs("Secret", "db")), three()...)
+				s.references[object{"Secret", "db"}] = resolution{at: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+		},
+		"KeyMissing": {
+			reason: "Its pods would not start either.",
+			snapshot: func() *snapshot {
+				s := scene(one(needs("ConfigMap", "conf", "port")), three()...)
+				s.references[object{"ConfigMap", "conf"}] = resolution{found: true, keys: map[string]bool{"host": true}, at: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+		},
+		"SecretOfAnotherPolicyMissing": {
+			reason: "The pods that come back get that of all policies, also of one that recreates nothing.",
+			snapshot: func() *snapshot {
+				s := scene([]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone), needs("Secret", "db"))},
+					owner("Deployment/x", pods(3, "a Stale", "b Stale")), owner("Deployment/y", pods(3, "a Stale")))
+				s.references[object{"Secret", "db"}] = resolution{at: noon}
+				return s
+			}(),
+			touches:   []string{"annotate Deployment/y a"},
+			policies:  map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary", "b": "none, False NotRequested"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling"}},
+		},
+		"ProbeFails": {
+			reason: "A pod that would not come back, or not injected, is not taken away.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				for uid, p := range s.probes {
+					p.ok, p.reason, p.message, p.retry = false, "NotInjected", "no answer", noon.Add(time.Second)
+					s.probes[uid] = p
+				}
+				return s
+			}(),
+			policies:  map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Blocked", "Deployment/z 3 Blocked"}},
+		},
+		"ProbeOfOneFails": {
+			reason: "One that quota keeps from rolling does not hold up the others.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.probes["Deployment/x"] = probe{hash: "a", reason: "PodRefused", message: "quota", at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			touches:   []string{"annotate Deployment/y a"},
+			policies:  map[string]string{"a": "Canary 0/3 [Deployment/y], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
+		},
+		"CanaryCrashes": {
+			reason: "Nothing more is touched.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"ImageNotThereYet": {
+			reason: "It is given a minute.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon.Add(time.Second) })))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"ImageNotThere": {
+			reason: "It had its minute.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon })))...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"OldPodCrashes": {
+			reason: "That is no fault of ours.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"DeadlineExceeded": {
+			reason: "The Deployment's own controller has given up.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")),
+				append(three(), rolls(onWorkload(func(w *workload) { w.stuck = "ProgressDeadlineExceeded" })))...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"NoProgress": {
+			reason: "What waits for something for ten minutes does not come up.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...)
+				s.previous = decide(s).next
+				s.now = noon.Add(DefaultPatience)
+				return s
+			}(),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"StaysHalted": {
+			reason: "After a restart too, also if what was broken has come up since.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/done")),
+				append(three(), done)...),
+			policies: map[string]string{"a": "Halted 1/4 [], False RolloutHalted"},
+		},
+		"HaltedWhileDisabled": {
+			reason: "What is wrong still is when pods are recreated again.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseHalted, 1)), three()...)
+				s.disabled = true
+				return s
+			}(),
+			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
+		},
+		"HaltedAndNone": {
+			reason:   "The same: Rolling again is no other content.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1), strategy(refractv1beta1.RolloutNone)), three()...),
+			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
+		},
+		"ResumedGoesOn": {
+			reason: "Somebody says so, and what is broken gets the time once more.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-a" }),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
+		},
+		"ResumedForAnotherHash": {
+			reason: "That was for another content.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-b" }),
+				append(three(), rolls())...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"SmallestBound": {
+			reason: "A workload counts for each policy that has it recreated; the smallest bound holds.",
+			snapshot: scene(
+				[]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1)), somePolicy("b", reached(refractv1beta1.PhaseRolling, 1), func(p *policy) { p.rollout.MaxConcurrent = 1 })},
+				owner("Deployment/v", pods(1, "a Stale", "b Stale")), owner("Deployment/w", pods(1, "a Stale", "b Stale")),
+				owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale"))),
+			touches: []string{"annotate Deployment/v a+b", "annotate Deployment/x a"},
+			policies: map[string]string{
+				"a": "Rolling 0/4 [Deployment/v Deployment/x], False Rolling", "b": "Rolling 0/2 [Deployment/v], False Rolling",
+			},
+		},
+		"AnotherPolicyWaits": {
+			reason: "To recreate a pod for one policy would anticipate the other's approval.",
+			snapshot: scene(
+				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutManual))},
+				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
+			policies:  map[string]string{"a": "Pending 0/1 [], False Pending", "b": "AwaitingApproval 0/1 [], False AwaitingApproval"},
+			workloads: map[string][]string{"a": {"Deployment/v 1 AwaitingApproval"}, "b": {"Deployment/v 1 AwaitingApproval"}},
+		},
+		"AnotherPolicyRequestsNothing": {
+			reason: "None does not ask for it, and does not keep others from it.",
+			snapshot: scene(
+				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone))},
+				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
+			touches:  []string{"annotate Deployment/v a+b"},
+			policies: map[string]string{"a": "Canary 0/1 [Deployment/v], False Canary", "b": "none, False NotRequested"},
+		},
+		"RevertedTwice": {
+			reason: "Who owns the template takes the annotation off; it is not fought over.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
+				return s
+			}(),
+			touches:   []string{"annotate Deployment/y a"},
+			policies:  map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 OwnerReverts", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
+		},
+		"RevertedWhileItRolls": {
+			reason: "Its pods go back to the template of before, and it has its place until they are up.",
+			snapshot: func() *snapshot {
+				s := overtaken(nil, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), tried("Deployment/rolls", "a Stale"))...)
+				s.previous["Deployment/rolls"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), changed: noon.Add(-time.Minute), reverts: 1}
+				return s
+			}(),
+			policies:  map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/rolls 2 OwnerReverts", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"RevertedAndDoesNotComeUp": {
+			reason: "Its owner broke it, who has to mend it: the others do not wait for ever.",
+			snapshot: func() *snapshot {
+				s := overtaken(nil, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), tried("Deployment/rolls", "a Stale"))...)
+				s.previous["Deployment/rolls"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), changed: noon.Add(-time.Minute), reverts: 1}
+				s.previous = decide(s).next
+				m := s.previous["Deployment/rolls"]
+				m.notBefore = noon.Add(time.Hour)
+				s.previous["Deployment/rolls"] = m
+				s.now = noon.Add(DefaultPatience)
+				for uid, p := range s.probes {
+					p.at = s.now
+					s.probes[uid] = p
+				}
+				return s
+			}(),
+			touches:   []string{"annotate Deployment/x a"},
+			policies:  map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/rolls 2 OwnerReverts", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"RevertedOnce": {
+			reason: "Somebody may have rolled back a change of his own.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"RevertedBeforeARestart": {
+			reason: "The status has it, so that a restart is no occasion to try again at once.",
+			snapshot: scene(one(func(p *policy) {
+				p.status.Workloads = []refractv1beta1.WorkloadStatus{{Kind: "Deployment", Name: "x", Reason: "OwnerReverts", Message: "it was taken off"}}
+			}), three()[0]),
+			policies:  map[string]string{"a": "Complete 0/0 [], False OwnerReverts"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 OwnerReverts"}},
+		},
+		"CacheIsBehind": {
+			reason: "What was written a moment ago is not seen yet, and is not taken for reverted.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/x")), three()...)
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"EvictionRefused": {
+			reason: "A budget that allows nothing holds no place: nothing is unavailable.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
+					append(three(), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))...)
+				s.previous["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon.Add(time.Second)}
+				return s
+			}(),
+			touches:   []string{"annotate Deployment/x a"},
+			policies:  map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
+			workloads: map[string][]string{"a": {"ReplicaSet/r 1 EvictionRefused", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"EvictedPodIsNotReplacedYet": {
+			reason: "The next goes only when there is a replacement that is ready.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(2, "a Stale"), annotated))
+				s.previous["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/1 [ReplicaSet/r], False Canary"},
+		},
+		"UnknownOwnersPodIsNotReplacedYet": {
+			reason: "Of an unknown kind it is known how many pods there were.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c")), owner("CloneSet/c", pods(2, "a Stale")))
+				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
+		},
+		"PolicyIsCreatedAgain": {
+			reason: "While it is gone nobody wants anything of the workload; that one of its pods is to be replaced yet is remembered.",
+			snapshot: func() *snapshot {
+				gone := scene([]*policy{somePolicy("b", strategy(refractv1beta1.RolloutNone))}, owner("CloneSet/c", pods(1, "b Stale")))
+				gone.previous["CloneSet/c"] = workloadState{
+					evicted: "gone", pods: 2, firstEviction: noon, begun: noon, changed: noon, contents: map[string]string{"a": "hash-a"},
+				}
+				s := scene(one(), owner("CloneSet/c", pods(1, "a Stale")))
+				s.previous = decide(gone).next
+				return s
+			}(),
+			policies: map[string]string{"a": "Pending 0/1 [], False Pending"},
+		},
+		"NoneCameInItsPlace": {
+			reason: "For as long as a workload may make no progress none came: somebody has made it smaller.",
+			snapshot: func() *snapshot {
+				s := scene(one(), owner("CloneSet/c", pods(1, "a Stale")))
+				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 2, changed: noon.Add(-DefaultPatience)}
+				return s
+			}(),
+			touches:  []string{"evict c-0 of CloneSet/c"},
+			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
+		},
+		"MadeSmaller": {
+			reason: "That a pod is missing of an unknown kind halts it; who has it go on has seen that there are to be fewer.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseHalted, 0, "CloneSet/c"), func(p *policy) { p.resumed = "hash-a" }), owner("CloneSet/c", pods(2, "a Stale")))
+				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
+				return s
+			}(),
+			touches:  []string{"evict c-0 of CloneSet/c"},
+			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
+		},
+		"CameBackAsItWas": {
+			reason: "A pod that is evicted for nothing is not evicted over and over.",
+			snapshot: func() *snapshot {
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))
+				s.previous["ReplicaSet/r"] = workloadState{
+					hash: "a", generation: 1, evicted: "gone", firstEviction: noon.Add(-2 * time.Hour), bounced: 1,
+					reason: "NotInjected", message: "as it was", notBefore: noon.Add(time.Second),
+				}
+				return s
+			}(),
+			policies:  map[string]string{"a": "Canary 0/1 [], False Canary"},
+			workloads: map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
+		},
+		"BrokenPodOfAReplicaSet": {
+			reason: "It came with what was wrong, and its controller would leave it: it goes first, and takes nothing away.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
+				append(three(), owner("ReplicaSet/r", pods(3, "a Stale"), annotated, incomplete))...),
+			touches:  []string{"evict r-2 of ReplicaSet/r"},
+			policies: map[string]string{"a": "Canary 0/4 [ReplicaSet/r], False Canary"},
+		},
+		"RollsAndIsStaleForAnother": {
+			reason: "That new pods will not get what another policy injects does not make the rollout end.",
+			snapshot: scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
+				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
+					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
+				}, annotated, incomplete))...),
+			policies: map[string]string{
+				"a": "Canary 0/4 [Deployment/r], False Canary", "b": "Complete 0/0 [], False WaitingForOwner",
+			},
+		},
+		"IsDoneAndStaleForAnother": {
+			reason: "The canary has passed nevertheless.",
+			snapshot: scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
+				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
+					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
+				}, recreated))...),
+			touches: []string{"annotate Deployment/x a", "annotate Deployment/y a"},
+			policies: map[string]string{
+				"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling", "b": "Complete 0/0 [], False WaitingForOwner",
+			},
+			workloads: map[string][]string{"b": {"Deployment/r 2 WaitingForOwner"}},
+		},
+		"RecreateHasNoPodsForAMoment": {
+			reason: "A workload that is being rolled counts, also while it has no pod at all.",
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/gap")), append(three(),
+				owner("Deployment/gap", func(g *group) { g.workload.replicas, g.workload.templateHash = 1, "none" }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/gap], False Canary"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := outcomeOf(decide(tc.snapshot))
+			got.Counts = nil
+			for name := range got.Workloads {
+				if tc.workloads[name] == nil {
+					delete(got.Workloads, name)
+				}
+			}
+			want := outcome{Touches: tc.touches, Policies: tc.policies, Workloads: tc.workloads}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDecideAsks: a decision requests the necessary checks before it touches a workload.
+func TestDecideAsks(t *testing.T) {
+	s := scene([]*policy{somePolicy("a", needs("Secret", "db"))}, owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale")))
+	clear(s.references)
+	clear(s.probes)
+	first := decide(s)
+	if len(first.resolve) != 1 || len(first.touches) != 0 {
+		t.Fatalf("nothing known: want the Secret asked for and nothing touched, got %v and %v", first.resolve, outcomeOf(first).Touches)
+	}
+	s.references[first.resolve[0]] = resolution{found: true, at: noon}
+	second := decide(s)
+	if len(second.probe) != 1 || len(second.touches) != 0 {
+		t.Fatalf("no probe yet: want one workload probed and nothing touched, got %v and %v", second.probe, outcomeOf(second).Touches)
+	}
+	s.probes[second.probe[0].group.ref.uid] = probe{hash: second.probe[0].hash, ok: true, at: noon}
+	if third := decide(s); len(third.touches) != 1 {
+		t.Fatalf("all known: want one workload touched, got %v", outcomeOf(third).Touches)
+	}
+	s.now = noon.Add(fresh)
+	if late := decide(s); len(late.touches) != 0 || len(late.resolve) != 1 {
+		t.Errorf("%s later: want it asked again, got %v and %v", fresh, late.resolve, outcomeOf(late).Touches)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	before := metav1.NewTime(noon.Add(-time.Hour))
+	p := somePolicy("a", needs("Secret", "db", "password"), needs("ConfigMap", "conf"))
+	p.status.Conditions = []metav1.Condition{{Type: refractv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, LastTransitionTime: before}}
+	s := scene([]*policy{p})
+	s.references[object{"Secret", "db"}] = resolution{found: true, at: noon}
+	s.references[object{"ConfigMap", "conf"}] = resolution{at: noon}
+	got := decide(s).statuses["a"].Conditions
+	now := metav1.NewTime(noon)
+	want := []metav1.Condition{
+		{Type: "Accepted", Status: "True", ObservedGeneration: 3, LastTransitionTime: before, Reason: "Accepted", Message: "the policy is in effect"},
+		{Type: "ReferencesResolved", Status: "False", ObservedGeneration: 3, LastTransitionTime: now, Reason: "NotFound", Message: "ConfigMap conf does not exist; Secret db has no key password"},
+		{Type: "RolledOut", Status: "True", ObservedGeneration: 3, LastTransitionTime: now, Reason: "Complete", Message: "no pod is stale"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("conditions: -want, +got:\n%s", diff)
+	}
+}
+
+// TestHaltedCondition: the condition names the failed workload and the reason.
+func TestHaltedCondition(t *testing.T) {
+	s := scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
+		owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" })))
+	got := meta.FindStatusCondition(decide(s).statuses["a"].Conditions, refractv1beta1.ConditionRolledOut)
+	want := &metav1.Condition{
+		Type: "RolledOut", Status: "False", ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(noon),
+		Reason: "RolloutHalted", Message: "Deployment/x: pod new is in ErrImagePull",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("condition RolledOut: -want, +got:\n%s", diff)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		snapshot *snapshot
+		want     []string
+	}{
+		"Started": {
+			"It is said once, when the first workload is touched.",
+			scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale"))),
+			[]string{"RolloutStarted a"},
+		},
+		"StartedBefore": {
+			"What was written was told.",
+			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1))}, owner("Deployment/x", pods(1, "a Stale"))),
+			nil,
+		},
+		"Completed": {
+			"The end, too.",
+			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))}, owner("Deployment/x", pods(1, "a Injected"), recreated)),
+			[]string{"RolloutCompleted a"},
+		},
+		"Halted": {
+			"And that it is not reached.",
+			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
+				owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" }))),
+			[]string{"RolloutHalted a"},
+		},
+		"Conflicts": {
+			"Once for each content of the policy.",
+			scene([]*policy{somePolicy("a"), somePolicy("b", func(p *policy) { p.status.Hash, p.status.Skipped = p.hash, 2 })},
+				owner("Deployment/x", pods(1, "a Skipped EnvConflict", "b Skipped EnvConflict"))),
+			[]string{"Conflicts a"},
+		},
+		"Reverted": {
+			"On the workload and on the policy.",
+			func() *snapshot {
+				s := scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale")))
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon, reverts: 1}
+				return s
+			}(),
+			[]string{"OwnerReverts Deployment/x", "OwnerReverts a"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, e := range decide(tc.snapshot).events {
+				on := e.policy
+				if e.group != nil {
+					on = e.group.ref.String()
+				}
+				got = append(got, e.reason+" "+on)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nevents: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWorkloadsAreBounded(t *testing.T) {
+	var groups []*group
+	for range 500 {
+		groups = append(groups, owner("Pod/p"+strings.Repeat("x", len(groups)), pods(1, "a Stale")))
+	}
+	groups = append(groups, owner("Deployment/web", pods(1, "a Skipped EnvConflict")))
+	s := decide(scene([]*policy{somePolicy("a")}, groups...)).statuses["a"]
+	if len(s.Workloads) != mostWorkloads || s.Workloads[0].Reason != "EnvConflict" || s.Manual != 500 {
+		t.Errorf("want %d workloads with the conflict first and 500 manual, got %d, %v, %d", mostWorkloads, len(s.Workloads), s.Workloads[0], s.Manual)
+	}
+}

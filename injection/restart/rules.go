@@ -1,0 +1,190 @@
+package restart
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// rule decides on a group, or leaves it to the next rule.
+type rule func(*assessment) bool
+
+func (a *assessment) is(phase groupPhase, reason, format string, args ...any) bool {
+	a.phase, a.reason, a.message = phase, reason, fmt.Sprintf(format, args...)
+	return true
+}
+
+// nothing decides on a group whose pods are all up to date. It drops the memory of evictions, except while the
+// replacement of the last evicted pod is missing, because a deleted policy may be created again at once.
+func (j *judge) nothing(a *assessment) bool {
+	if len(a.wanted)+len(a.attributed) > 0 {
+		return false
+	}
+	m := &a.next
+	kept := workloadState{ref: m.ref, hash: m.hash, generation: m.generation, begun: m.begun, changed: m.changed, reverts: m.reverts}
+	if !a.complete && m.lacks(j.now, j.patience) {
+		kept.evicted, kept.pods = m.evicted, m.pods
+	}
+	*m = kept
+	return true
+}
+
+func bare(a *assessment) bool {
+	return a.class == classNone && a.is(manual, reasonManual, "no controller would recreate the pod: delete it and create it again")
+}
+
+func job(a *assessment) bool {
+	switch a.class {
+	case classJob:
+		return a.is(manual, reasonManual, "pods of a Job run to their end: delete the Job and create it again if they need it")
+	case classCronJob:
+		return a.is(nextRun, reasonNextRun, "pods of the next run are injected")
+	default:
+		return false
+	}
+}
+
+// leaving decides on a workload that has no pods soon.
+func leaving(a *assessment) bool {
+	return a.workload != nil && (a.workload.deleting || a.workload.replicas == 0)
+}
+
+// owners leaves a workload alone if its owner recreates the pods. Not even the annotation is written, because new pods
+// are injected in any case. No event reports that an owner of an unknown kind has ended its opt-out, so it is read
+// again.
+func (j *judge) owners(a *assessment) bool {
+	w := a.workload
+	if len(a.wanted) == 0 {
+		return false
+	}
+	switch {
+	case a.optedOut || (w != nil && w.optedOut):
+		if a.class == classOther {
+			j.plan.due(j.now, a.readAgain)
+		}
+		return a.is(manual, reasonOwner, `its annotation %s is "false": its owner recreates its pods`, refractv1beta1.RolloutAnnotation)
+	case w == nil:
+		return false
+	case w.paused:
+		return a.is(manual, reasonOwner, "it is paused: its pods are injected when its owner resumes it and they are recreated")
+	case w.onDelete:
+		return a.is(manual, reasonOwner, "its update strategy is OnDelete: its pods are injected when its owner deletes them")
+	case w.partitioned:
+		return a.is(manual, reasonOwner, "its update strategy has a partition: its pods are injected when its owner recreates them")
+	default:
+		return false
+	}
+}
+
+// endless leaves alone pods of unknown controllers if they run to completion, because the controller waits for their
+// completion.
+func endless(a *assessment) bool {
+	if a.class != classOther {
+		return a.workload == nil && a.is(waiting, reasonBusy, "its controller has not been seen yet")
+	}
+	if !slices.ContainsFunc(a.pods, func(p placed) bool { return !p.endless }) {
+		return false
+	}
+	return a.is(manual, reasonManual, "its pods run to their end, and its kind is not known: its owner has to recreate them")
+}
+
+// unselected decides on stale pods whose template would not give them the items.
+func unselected(a *assessment) bool {
+	if len(a.wanted) == 0 || len(a.fixable) > 0 || (!a.complete && len(a.current) > 0) {
+		return false
+	}
+	if a.prospect.problem != "" {
+		return a.is(waiting, reasonBlocked, "a pod of its template would fail: %s", a.prospect.problem)
+	}
+	return a.is(manual, reasonOwner, "pods of its template are not injected: the labels or the content of its pods differ")
+}
+
+// settles decides on a complete workload whose pods are all up to date. It counts as rolling until it has been
+// available for the policies' minReadySeconds.
+func (a *assessment) settles() bool {
+	return a.settling == 0 || a.is(rolling, reasonRolling, "it is available; the next workload follows after %d seconds of availability", a.settling)
+}
+
+func (j *judge) reverted(a *assessment) bool {
+	m := &a.next
+	if m.reason != reasonReverts || !j.now.Before(m.notBefore) || len(a.wanted) == 0 {
+		return false
+	}
+	j.plan.due(j.now, m.notBefore)
+	if a.inherited && j.progresses(a) == "" {
+		return a.is(rolling, m.reason, "%s", m.message) // Its pods return to their former state, and other groups wait for them.
+	}
+	return a.is(manual, m.reason, "%s", m.message)
+}
+
+// untouched decides on a workload whose template does not have the annotation.
+func (j *judge) untouched(a *assessment) bool {
+	switch {
+	case a.touched:
+		return false
+	case len(a.fixable) == 0:
+		// Its pods are up to date after a change during the rollout. If the workload was being recreated, it keeps its
+		// place while it makes progress.
+		if a.inherited && j.progresses(a) == "" {
+			return a.is(rolling, reasonRolling, "%s", a.progress())
+		}
+		return a.settles()
+	case !a.complete && !a.inherited && !a.ailing(j.now):
+		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
+	default:
+		return a.is(ready, "", "")
+	}
+}
+
+// underWay decides on a workload whose pods are being recreated.
+func (j *judge) underWay(a *assessment) bool {
+	m := &a.next
+	if m.begun.IsZero() {
+		m.begun = j.now
+	}
+	switch {
+	case a.complete:
+		m.progress = ""
+		return len(a.fixable) == 0 && a.settles()
+	case len(a.current) == 0 && a.ailing(j.now):
+		return false
+	case len(a.current) == 0:
+		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
+	}
+	if m.reason != reasonBounced || !j.now.Before(m.notBefore) {
+		a.victim, a.bounced = a.sickest()
+	}
+	if a.inherited && a.victim != nil {
+		return a.is(ready, "", "") // The present content breaks its pods, so the new content may be tried on the next one.
+	}
+	stalled := j.progresses(a)
+	if why := cmp.Or(j.failure(a), stalled); why != "" && !j.now.Before(m.lenient) {
+		return a.is(failed, reasonHalted, "%s", why)
+	}
+	return a.is(rolling, reasonRolling, "%s", a.progress())
+}
+
+// refused decides on a workload with a pod that could not be evicted, or whose replacement is stale, too.
+func (j *judge) refused(a *assessment) bool {
+	if len(a.fixable) == 0 {
+		return true
+	}
+	a.victim, a.bounced = a.oldestStale()
+	m := &a.next
+	if m.reason == reasonBounced && !a.bounced {
+		return false
+	}
+	if m.reason == "" || m.reason == reasonReverts || !j.now.Before(m.notBefore) {
+		return false
+	}
+	j.plan.due(j.now, m.notBefore)
+	return a.is(waiting, m.reason, "%s", m.message)
+}
+
+// repair evicts the stale pods of a workload whose template already has the annotation. Either a change of the template
+// does not recreate its pods, or the pods were created while the webhook was unreachable.
+func repair(a *assessment) bool {
+	return a.victim != nil && a.is(ready, "", "")
+}

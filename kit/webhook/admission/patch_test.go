@@ -1,0 +1,690 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// pizza has the typical fields of Go types of custom resources: structs that are always encoded, slices that become
+// null, pointers, and a free-form field.
+type pizza struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec   pizzaSpec   `json:"spec"`
+	Status pizzaStatus `json:"status"`
+}
+
+type pizzaSpec struct {
+	Toppings []string          `json:"toppings"`
+	Layers   []layer           `json:"layers,omitempty"`
+	Oven     *oven             `json:"oven,omitempty"`
+	Box      box               `json:"box"`
+	Extras   map[string]extra  `json:"extras,omitempty"`
+	Notes    map[string]string `json:"notes,omitempty"`
+	Custom   map[string]any    `json:"custom,omitempty"`
+	Grid     [][]int64         `json:"grid,omitempty"`
+}
+
+type layer struct {
+	Name     string  `json:"name"`
+	Quantity int     `json:"quantity"`
+	Oven     *oven   `json:"oven,omitempty"`
+	Inner    box     `json:"inner"`
+	Sub      []layer `json:"sub"`
+}
+
+type oven struct {
+	Degrees int64  `json:"degrees,omitempty"`
+	Wood    *wood  `json:"wood,omitempty"`
+	Name    string `json:"name,omitempty"`
+}
+
+// wood has a meaning through its presence alone.
+type wood struct{}
+
+type box struct {
+	Size string `json:"size,omitempty"`
+}
+
+type extra struct {
+	Box box `json:"box"`
+}
+
+type pizzaStatus struct {
+	Cost float64 `json:"cost,omitempty"`
+}
+
+// patched returns the patch for the change that f makes to an object.
+func patched[T any](tb testing.TB, object string, f func(*T)) string {
+	tb.Helper()
+	rule := Default("v1", "Pizza", func(_ context.Context, _ *Request, obj *T) error {
+		f(obj)
+		return nil
+	})
+	before := strings.Clone(object)
+	response, err := rule.answer(tb.Context(), &Request{Operation: Create, Object: []byte(object)})
+	if err != nil || response.Err != nil {
+		tb.Fatalf("%s: %v, %+v", object, err, response)
+	}
+	if before != object {
+		tb.Fatal("The object was modified.")
+	}
+	return string(response.Patch)
+}
+
+func apply(tb testing.TB, object, patch string) string {
+	tb.Helper()
+	if patch == "" {
+		return object
+	}
+	p, err := jsonpatch.DecodePatch([]byte(patch))
+	if err != nil {
+		tb.Fatalf("%s: %v", patch, err)
+	}
+	out, err := p.Apply([]byte(object))
+	if err != nil {
+		tb.Fatalf("%s: %v\n%s", patch, err, object)
+	}
+	return string(out)
+}
+
+func TestPatch(t *testing.T) {
+	toppings := func(names ...string) func(*pizza) {
+		return func(p *pizza) { p.Spec.Toppings = names }
+	}
+	spec := func(f func(*pizzaSpec)) func(*pizza) { return func(p *pizza) { f(&p.Spec) } }
+	cases := map[string]struct {
+		reason string
+		object string
+		f      func(*pizza)
+		want   string
+	}{
+		"Nothing": {
+			reason: "An encoding that looks different is no change.",
+			object: `{"spec": {"toppings": null, "color": "red"}}`, f: func(*pizza) {},
+		},
+		"SpecNull": {
+			reason: "What is above is made in one step.",
+			object: `{"metadata":{"name":"a"},"spec":null}`, f: toppings("tomato", "salami"),
+			want: `[{"op":"replace","path":"/spec","value":{"toppings":["tomato","salami"]}}]`,
+		},
+		"SpecMissing": {
+			reason: "The same.",
+			object: `{"metadata":{"name":"a"}}`, f: toppings("tomato"),
+			want: `[{"op":"add","path":"/spec","value":{"toppings":["tomato"]}}]`,
+		},
+		"ToppingsMissing": {
+			reason: "A field beside stays, and nothing is said of the status.",
+			object: `{"spec":{"color":"red"}}`, f: toppings("tomato"),
+			want: `[{"op":"add","path":"/spec/toppings","value":["tomato"]}]`,
+		},
+		"ToppingsNull": {
+			reason: "Null is something that is there.",
+			object: `{"spec":{"toppings":null}}`, f: toppings("tomato"),
+			want: `[{"op":"replace","path":"/spec/toppings","value":["tomato"]}]`,
+		},
+		"ToppingsEmpty": {
+			reason: "An empty array is replaced at once.",
+			object: `{"spec":{"toppings":[]}}`, f: toppings("tomato", "salami"),
+			want: `[{"op":"replace","path":"/spec/toppings","value":["tomato","salami"]}]`,
+		},
+		"ToppingsNil": {
+			reason: "A nil slice is encoded as null, which means no more than its absence.",
+			object: `{"spec":{"toppings":["tomato"],"color":"red"}}`, f: toppings(),
+			want: `[{"op":"remove","path":"/spec/toppings"}]`,
+		},
+		"ToppingsOther": {
+			reason: "If no element stays, the array is replaced.",
+			object: `{"spec":{"toppings":["a","b"]}}`, f: toppings("c", "d", "e"),
+			want: `[{"op":"replace","path":"/spec/toppings","value":["c","d","e"]}]`,
+		},
+		"ToppingAdded": {
+			reason: "Elements that stay are not said again.",
+			object: `{"spec":{"toppings":["a","b"]}}`, f: toppings("a", "x", "b", "y"),
+			want: `[{"op":"add","path":"/spec/toppings/1","value":"x"},{"op":"add","path":"/spec/toppings/3","value":"y"}]`,
+		},
+		"ToppingsRemoved": {
+			reason: "Removals are from the end, so that the places are still right.",
+			object: `{"spec":{"toppings":["a","b","c","d"]}}`, f: toppings("b", "d"),
+			want: `[{"op":"remove","path":"/spec/toppings/2"},{"op":"remove","path":"/spec/toppings/0"}]`,
+		},
+		"ToppingChanged": {
+			reason: "One of many.",
+			object: `{"spec":{"toppings":["a","b","c"]}}`, f: toppings("a", "B", "c"),
+			want: `[{"op":"replace","path":"/spec/toppings/1","value":"B"}]`,
+		},
+		"ElementKeepsUnknown": {
+			reason: "A field in an element that the type does not know stays.",
+			object: `{"spec":{"layers":[{"name":"a","quantity":1,"future":9007199254740993},{"name":"b","quantity":1}]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Layers[0].Quantity = 2 }),
+			want:   `[{"op":"replace","path":"/spec/layers/0/quantity","value":2}]`,
+		},
+		"ElementRemovedAndChanged": {
+			reason: "Elements are known by their names.",
+			object: `{"spec":{"layers":[{"name":"a","future":1},{"name":"b","quantity":1,"future":2}]}}`,
+			f: spec(func(s *pizzaSpec) {
+				s.Layers = append(s.Layers[1:], layer{Name: "c", Quantity: 3})
+				s.Layers[0].Quantity = 5
+			}),
+			want: `[{"op":"remove","path":"/spec/layers/0"},{"op":"replace","path":"/spec/layers/0/quantity","value":5},` +
+				`{"op":"add","path":"/spec/layers/1","value":{"name":"c","quantity":3}}]`,
+		},
+		"ElementRenamed": {
+			reason: "What has another name is another one, and has nothing that is not known of the one before.",
+			object: `{"spec":{"layers":[{"name":"Tomato","future":1}]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Layers[0].Name = "tomato" }),
+			want:   `[{"op":"replace","path":"/spec/layers/0","value":{"name":"tomato","quantity":0}}]`,
+		},
+		"ElementReplaced": {
+			reason: "One is removed, one is added: the secret of the first is not the second's.",
+			object: `{"spec":{"layers":[{"name":"kept","quantity":1},{"name":"A","secretRef":"topsecret"}]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Layers = append(s.Layers[:1], layer{Name: "B", Quantity: 2}) }),
+			want:   `[{"op":"replace","path":"/spec/layers/1","value":{"name":"B","quantity":2}}]`,
+		},
+		"ElementNamed": {
+			reason: "An element that had no name and gets one is the same.",
+			object: `{"spec":{"layers":[{"quantity":1,"future":1},{"name":"","quantity":2,"future":2}]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Layers[0].Name, s.Layers[1].Name = "a", "b" }),
+			want:   `[{"op":"add","path":"/spec/layers/0/name","value":"a"},{"op":"replace","path":"/spec/layers/1/name","value":"b"}]`,
+		},
+		"ElementUnnamed": {
+			reason: "One that had a name and has none is another one.",
+			object: `{"spec":{"layers":[{"name":"a","quantity":1,"future":1}]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Layers[0].Name = "" }),
+			want:   `[{"op":"replace","path":"/spec/layers/0","value":{"name":"","quantity":1}}]`,
+		},
+		"ElementsSorted": {
+			reason: "An element that moves takes along what the type does not know, and its changes.",
+			object: `{"spec":{"layers":[{"name":"b","quantity":7,"future":1.0},{"name":"a","quantity":1,"future":2}]}}`,
+			f: spec(func(s *pizzaSpec) {
+				s.Layers[0], s.Layers[1] = s.Layers[1], s.Layers[0]
+				s.Layers[1].Quantity = 8
+			}),
+			want: `[{"op":"remove","path":"/spec/layers/0"},{"op":"add","path":"/spec/layers/1","value":{"name":"b","quantity":8,"future":1.0}}]`,
+		},
+		"ElementNull": {
+			reason: "A null element that gets a value is there already.",
+			object: `{"spec":{"layers":[null,{"name":"b"}]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Layers[0].Name = "a" }),
+			want:   `[{"op":"replace","path":"/spec/layers/0","value":{"name":"a"}}]`,
+		},
+		"ArrayInArray": {
+			reason: "As in objects.",
+			object: `{"spec":{"grid":[[1,2],[3,9007199254740993]]}}`,
+			f:      spec(func(s *pizzaSpec) { s.Grid[1][0] = 4 }),
+			want:   `[{"op":"replace","path":"/spec/grid/1/0","value":4}]`,
+		},
+		"PointerSet": {
+			reason: "An object that says something by being there is kept, one that says nothing is not.",
+			object: `{"spec":{"layers":[{"name":"a"}]}}`,
+			f: spec(func(s *pizzaSpec) {
+				s.Oven = &oven{Wood: &wood{}}
+				s.Extras = map[string]extra{"e": {Box: box{Size: "L"}}}
+				s.Layers = append(s.Layers, layer{Name: "b"})
+			}),
+			want: `[{"op":"add","path":"/spec/layers/1","value":{"name":"b","quantity":0}},{"op":"add","path":"/spec/oven","value":{"wood":{}}},` +
+				`{"op":"add","path":"/spec/extras","value":{"e":{"box":{"size":"L"}}}}]`,
+		},
+		"EntryOfNothing": {
+			reason: "An entry that says nothing but that it is there is kept as it is encoded.",
+			object: `{"spec":{}}`,
+			f:      spec(func(s *pizzaSpec) { s.Extras = map[string]extra{"e": {}} }),
+			want:   `[{"op":"add","path":"/spec/extras","value":{"e":{"box":{}}}}]`,
+		},
+		"PointerCleared": {
+			reason: "What is removed as a whole goes as a whole.",
+			object: `{"spec":{"oven":{"degrees":3,"future":1}}}`,
+			f:      spec(func(s *pizzaSpec) { s.Oven = nil }),
+			want:   `[{"op":"remove","path":"/spec/oven"}]`,
+		},
+		"ZeroCleared": {
+			reason: "What is not there is not removed, and what is encoded as nothing is.",
+			object: `{"spec":{"box":{"size":"L","future":1}},"status":{"cost":0}}`,
+			f:      func(p *pizza) { p.Spec.Box.Size, p.Status.Cost = "", 0 },
+			want:   `[{"op":"remove","path":"/spec/box/size"}]`,
+		},
+		"ZeroSet": {
+			reason: "A zero that stands there is replaced.",
+			object: `{"status":{"cost":0}}`, f: func(p *pizza) { p.Status.Cost = 8.5 },
+			want: `[{"op":"replace","path":"/status/cost","value":8.5}]`,
+		},
+		"Annotation": {
+			reason: "Keys are escaped.",
+			object: `{"metadata":{"name":"a"}}`,
+			f:      func(p *pizza) { p.Annotations = map[string]string{"x.io/a~b": "1"} },
+			want:   `[{"op":"add","path":"/metadata/annotations","value":{"x.io/a~b":"1"}}]`,
+		},
+		"AnnotationMore": {
+			reason: "The same in a pointer.",
+			object: `{"metadata":{"annotations":{"x.io/a":"0","keep":"1"}}}`,
+			f: func(p *pizza) {
+				p.Annotations["x.io/a~b"] = "<1>"
+				delete(p.Annotations, "x.io/a")
+			},
+			want: `[{"op":"remove","path":"/metadata/annotations/x.io~1a"},{"op":"add","path":"/metadata/annotations/x.io~1a~0b","value":"\u003c1\u003e"}]`,
+		},
+		"FreeForm": {
+			reason: "In what is a map of anything, null means something, and numbers beside keep their digits.",
+			object: `{"spec":{"custom":{"big":123456789012345678901234567890,"x":{"y":1.0}}}}`,
+			f: spec(func(s *pizzaSpec) {
+				s.Custom["n"] = nil
+				s.Custom["e"] = map[string]any{}
+				s.Custom["x"].(map[string]any)["z"] = nil
+			}),
+			want: `[{"op":"add","path":"/spec/custom/x/z","value":null},{"op":"add","path":"/spec/custom/e","value":{}},{"op":"add","path":"/spec/custom/n","value":null}]`,
+		},
+		"CaseMatters": {
+			reason: "A field that differs in case is another one.",
+			object: `{"Spec":{"toppings":["x"]}}`, f: toppings("a"),
+			want: `[{"op":"add","path":"/spec","value":{"toppings":["a"]}}]`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			patch := patched(t, tc.object, tc.f)
+			if diff := cmp.Diff(tc.want, patch); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			want := &pizza{}
+			if err := json.Unmarshal([]byte(strings.Replace(tc.object, `"Spec"`, `"other"`, 1)), want); err != nil {
+				t.Fatal(err)
+			}
+			tc.f(want)
+			got, err := decode[pizza]([]byte(apply(t, tc.object, patch)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := encodedText(t, want), encodedText(t, got); a != b {
+				t.Errorf("%s\nThe patch gives another object: %s", tc.reason, cmp.Diff(a, b))
+			}
+		})
+	}
+}
+
+func encodedText(tb testing.TB, v any) string {
+	tb.Helper()
+	out, err := json.Marshal(v)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestPatchOfManyElements covers arrays that are too long for the comparison of all pairs of elements.
+func TestPatchOfManyElements(t *testing.T) {
+	var object strings.Builder
+	object.WriteString(`{"spec":{"layers":[`)
+	const n = 1000
+	for i := range n {
+		fmt.Fprintf(&object, `{"name":"l%d","quantity":1,"future":%d},`, i, 9007199254740993+i)
+	}
+	object.WriteString(`{"name":"last","quantity":1}]}}`)
+	reverse := func(p *pizza) {
+		for i, j := 0, n-1; i < j; i, j = i+1, j-1 {
+			p.Spec.Layers[i], p.Spec.Layers[j] = p.Spec.Layers[j], p.Spec.Layers[i]
+		}
+		p.Spec.Layers[0].Quantity = 5
+	}
+	patch := patched(t, object.String(), reverse)
+	if ops := strings.Count(patch, `"op"`); ops != 1 {
+		t.Errorf("One operation says it: got %d", ops)
+	}
+	got := apply(t, object.String(), patch)
+	if !strings.HasPrefix(got, `{"spec":{"layers":[{"name":"l999","quantity":5,"future":9007199254741992},{"name":"l998","quantity":1,"future":9007199254741991}`) {
+		t.Errorf("Each element takes along what the type does not know: got %.300s", got)
+	}
+}
+
+// TestPatchOfManyNames changes the identity of all elements.
+func TestPatchOfManyNames(t *testing.T) {
+	const n = 200
+	object := `{"spec":{"layers":[` + strings.Repeat(`{"name":"x","future":1},`, n-1) + `{"name":"x","future":2}]}}`
+	patch := patched(t, object, func(p *pizza) {
+		for i := range p.Spec.Layers {
+			p.Spec.Layers[i].Name = fmt.Sprint("y", i)
+		}
+	})
+	if got := strings.Count(apply(t, object, patch), `"future"`); got != 0 {
+		t.Errorf("All are others: got %d unknown fields", got)
+	}
+}
+
+// TestPatchOfFarElements changes the first and the last of many elements with names.
+func TestPatchOfFarElements(t *testing.T) {
+	var object strings.Builder
+	object.WriteString(`{"spec":{"layers":[`)
+	for i := range 1000 {
+		fmt.Fprintf(&object, `{"name":"l%d","quantity":1,"future":%d},`, i, i)
+	}
+	object.WriteString(`{"name":"last","quantity":1}]}}`)
+	patch := patched(t, object.String(), func(p *pizza) {
+		p.Spec.Layers[0].Quantity, p.Spec.Layers[1000].Quantity = 2, 3
+		p.Spec.Layers = slices.Delete(p.Spec.Layers, 500, 501)
+	})
+	want := `[{"op":"remove","path":"/spec/layers/500"},{"op":"replace","path":"/spec/layers/0/quantity","value":2},{"op":"replace","path":"/spec/layers/999/quantity","value":3}]`
+	if diff := cmp.Diff(want, patch); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// TestPatchOfNamesakes has elements that differ only in their content. An unchanged element must not match another
+// element after a change.
+func TestPatchOfNamesakes(t *testing.T) {
+	const n = 12
+	var text strings.Builder
+	text.WriteString(`{"spec":{"layers":[{"name":"x","quantity":1000,"future":1000}`)
+	for i := range n {
+		fmt.Fprintf(&text, `,{"name":"x","quantity":%d,"future":%d}`, i+1, i+1)
+	}
+	text.WriteString("]}}")
+	object := text.String()
+	result := apply(t, object, patched(t, object, func(p *pizza) {
+		p.Spec.Layers = append(p.Spec.Layers[1:], p.Spec.Layers[0])
+		for i := range n {
+			p.Spec.Layers[i].Quantity += 100
+		}
+	}))
+	if !strings.HasPrefix(result, `{"spec":{"layers":[{"name":"x","quantity":101,"future":1},`) ||
+		!strings.HasSuffix(result, `{"name":"x","quantity":1000,"future":1000}]}}`) {
+		t.Errorf("Each keeps what is unknown of it: got %s", result)
+	}
+}
+
+// changes are possible changes by functions of users, each selected by a byte.
+var changes = []func(*pizza, int){
+	func(p *pizza, _ int) { p.Spec.Toppings = nil },
+	func(p *pizza, i int) { p.Spec.Toppings = append(p.Spec.Toppings, fmt.Sprint("t", i)) },
+	func(p *pizza, _ int) { p.Spec.Toppings = []string{} },
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Toppings); n > 0 {
+			p.Spec.Toppings = append(p.Spec.Toppings[:i%n:i%n], p.Spec.Toppings[i%n+1:]...)
+		}
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Toppings); n > 0 {
+			p.Spec.Toppings[i%n] = fmt.Sprint("t", i/n)
+		}
+	},
+	func(p *pizza, i int) {
+		p.Spec.Layers = append(p.Spec.Layers, layer{Name: fmt.Sprint("l", i%4)})
+	},
+	func(p *pizza, i int) {
+		p.Spec.Layers = append([]layer{{Name: fmt.Sprint("l", i%4), Sub: []layer{{}}}}, p.Spec.Layers...)
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Layers); n > 0 {
+			p.Spec.Layers = append(p.Spec.Layers[:i%n:i%n], p.Spec.Layers[i%n+1:]...)
+		}
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Layers); n > 0 {
+			p.Spec.Layers[i%n].Quantity = i
+		}
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Layers); n > 0 {
+			p.Spec.Layers[i%n].Name = fmt.Sprint("l", i%4)
+		}
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Layers); n > 0 {
+			p.Spec.Layers[0], p.Spec.Layers[i%n] = p.Spec.Layers[i%n], p.Spec.Layers[0]
+		}
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Layers); n > 0 {
+			l := &p.Spec.Layers[i%n]
+			l.Oven, l.Inner.Size = &oven{Degrees: int64(i), Wood: &wood{}}, "L"
+		}
+	},
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Layers); n > 0 {
+			l := &p.Spec.Layers[i%n]
+			l.Sub = append(l.Sub, layer{Name: "s"}, layer{Quantity: i})
+		}
+	},
+	func(p *pizza, _ int) { p.Spec.Oven = nil },
+	func(p *pizza, i int) { p.Spec.Oven = &oven{Degrees: int64(i)} },
+	func(p *pizza, i int) { p.Spec.Box.Size = strings.Repeat("x", i%3) },
+	func(p *pizza, i int) { p.Spec.Extras = map[string]extra{fmt.Sprint(i % 3): {}} },
+	func(p *pizza, i int) { p.Spec.Notes = map[string]string{"a/b~c": fmt.Sprint(i)} },
+	func(p *pizza, i int) { p.Spec.Custom = map[string]any{"n": nil, "e": map[string]any{}, "i": int64(i)} },
+	func(p *pizza, i int) { p.Spec.Grid = append(p.Spec.Grid, []int64{int64(i)}, nil) },
+	func(p *pizza, i int) {
+		if n := len(p.Spec.Grid); n > 0 {
+			p.Spec.Grid[i%n] = append(p.Spec.Grid[i%n], 7)
+		}
+	},
+	func(p *pizza, i int) { p.Status.Cost = float64(i) / 2 },
+	func(p *pizza, _ int) { p.Labels = nil },
+	func(p *pizza, i int) { p.Labels = map[string]string{"l": fmt.Sprint(i)} },
+}
+
+// FuzzPatch proves three properties for every object and change: the patched object decodes to the function's result,
+// the unknown fields stay, and a second run changes nothing.
+func FuzzPatch(f *testing.F) {
+	f.Add(`{"metadata":{"name":"a"},"spec":null}`, []byte{1, 2})
+	f.Add(`{"spec":{"toppings":["a","b","a"],"color":1.0},"unknown":[1e3,-0.0]}`, []byte{3, 0, 4, 5})
+	f.Add(`{"spec":{"layers":[{"name":"l1","x":9007199254740993},{"name":"l2","x":1},null,{"name":"l1"}],"oven":{"f":1}}}`, []byte{10, 1, 8, 2, 9, 3, 5, 1})
+	f.Add(`{"spec":{"layers":[{"name":"l0","sub":[{"name":"s","x":1}],"inner":null}],"grid":[[1],null],"extras":{"0":null}},"status":{"y":1}}`,
+		[]byte{12, 0, 20, 1, 16, 0, 11, 0, 21, 5, 18, 1})
+	f.Fuzz(func(t *testing.T, object string, script []byte) {
+		start, err := decode[pizza]([]byte(object))
+		if err != nil || !plain(object) || len(script) > 16 {
+			return
+		}
+		change := func(p *pizza) {
+			for i := 0; i+1 < len(script); i += 2 {
+				changes[int(script[i])%len(changes)](p, int(script[i+1]))
+			}
+		}
+		patch := patched(t, object, change)
+		result := apply(t, object, patch)
+		change(start)
+		got, err := decode[pizza]([]byte(result))
+		if err != nil {
+			t.Fatalf("%s: %v", result, err)
+		}
+		if want, got := encodedText(t, start), encodedText(t, got); want != got {
+			t.Fatalf("The patch %s gives another object:\n%s", patch, cmp.Diff(want, got))
+		}
+		if again := patched(t, result, func(p *pizza) { *p = *start }); again != "" {
+			t.Fatalf("Done again there is nothing to do: got %s after %s", again, patch)
+		}
+		if once := patched(t, object, change); once != patch {
+			t.Fatalf("The same question has the same answer: got %s and %s", patch, once)
+		}
+		wantAtRoot(t, object, result)
+	})
+}
+
+// plain reports whether an object has no duplicate keys, like all objects of API servers.
+func plain(object string) bool {
+	decoder := json.NewDecoder(strings.NewReader(object))
+	var tokens func() bool
+	tokens = func() bool {
+		token, err := decoder.Token()
+		if err != nil {
+			return false
+		}
+		open, ok := token.(json.Delim)
+		if !ok {
+			return true
+		}
+		seen := map[string]bool{}
+		for decoder.More() {
+			if open == '{' {
+				key, err := decoder.Token()
+				if err != nil {
+					return false
+				}
+				name, _ := key.(string)
+				if seen[name] || strings.ContainsRune(name, '\ufffd') {
+					return false
+				}
+				seen[name] = true
+			}
+			if !tokens() {
+				return false
+			}
+		}
+		_, err = decoder.Token()
+		return err == nil
+	}
+	return tokens() && !strings.ContainsRune(object, '\ufffd')
+}
+
+// wantAtRoot fails if an unknown member of the object or of its spec has changed, digit by digit.
+func wantAtRoot(t *testing.T, before, after string) {
+	t.Helper()
+	was, is := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if json.Unmarshal([]byte(before), &was) != nil || json.Unmarshal([]byte(after), &is) != nil {
+		t.Fatal("Objects are objects.")
+	}
+	known := fieldsOf(reflect.TypeFor[pizza]())
+	for key, v := range was {
+		if !known[key] && compacted(t, v) != compacted(t, is[key]) {
+			t.Fatalf("Unknown field %q: want %s, got %s", key, v, is[key])
+		}
+	}
+	var specWas, specIs map[string]json.RawMessage
+	if json.Unmarshal(was["spec"], &specWas) != nil || len(specWas) == 0 || json.Unmarshal(is["spec"], &specIs) != nil {
+		return
+	}
+	known = fieldsOf(reflect.TypeFor[pizzaSpec]())
+	for key, v := range specWas {
+		if !known[key] && compacted(t, v) != compacted(t, specIs[key]) {
+			t.Fatalf("Unknown field spec.%q: want %s, got %s", key, v, specIs[key])
+		}
+	}
+}
+
+func fieldsOf(of reflect.Type) map[string]bool {
+	out := map[string]bool{"kind": true, "apiVersion": true}
+	for field := range of.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		out[name] = true
+	}
+	return out
+}
+
+func compacted(t *testing.T, v json.RawMessage) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := json.Compact(&out, v); err != nil {
+		t.Fatalf("%q: %v", v, err)
+	}
+	return out.String()
+}
+
+// TestPatchOfManyMembers covers objects that are too wide for a search member by member.
+func TestPatchOfManyMembers(t *testing.T) {
+	notes := map[string]string{}
+	for i := range 100 {
+		notes[fmt.Sprintf("n%02d", i)] = "1"
+	}
+	object := `{"spec":{"notes":` + encodedText(t, notes) + `}}`
+	patch := patched(t, object, func(p *pizza) {
+		p.Spec.Notes["n15"], p.Spec.Notes["n99"], p.Spec.Notes["x"] = "2", "3", "4"
+		delete(p.Spec.Notes, "n50")
+	})
+	want := `[{"op":"replace","path":"/spec/notes/n15","value":"2"},{"op":"remove","path":"/spec/notes/n50"},` +
+		`{"op":"replace","path":"/spec/notes/n99","value":"3"},{"op":"add","path":"/spec/notes/x","value":"4"}]`
+	if diff := cmp.Diff(want, patch); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	twice := `{"spec":{"box":{"size":"S"},"box":{"size":"M"}}}`
+	if got := patched(t, twice, func(p *pizza) { p.Spec.Box.Size = "L" }); got != `[{"op":"replace","path":"/spec/box/size","value":"L"}]` {
+		t.Errorf("Of a key that stands there twice the last one counts: got %s", got)
+	}
+}
+
+// TestPatchOfPointers covers elements that may be null, which differs from missing elements.
+func TestPatchOfPointers(t *testing.T) {
+	type holder struct {
+		Ovens []*oven `json:"ovens"`
+	}
+	const object = `{"ovens":[{"name":"a","future":1},{"name":"b","future":2},null]}`
+	got := patched(t, object, func(h *holder) { h.Ovens[0], h.Ovens[2] = nil, &oven{} })
+	want := `[{"op":"replace","path":"/ovens/0","value":null},{"op":"replace","path":"/ovens/2","value":{}}]`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// picky has values that cannot be encoded, and cannot be decoded without its name.
+type picky struct {
+	Name string
+	oven *oven
+}
+
+func (p *picky) MarshalJSON() ([]byte, error) {
+	if p.Name == "secret" {
+		return nil, errors.New("it is a secret")
+	}
+	return fmt.Appendf(nil, `{"name":%q,"nothing":null,"oven":%s}`, p.Name, encodedOven(p.oven)), nil
+}
+
+func encodedOven(o *oven) string {
+	if o == nil {
+		return "{}"
+	}
+	return `{"wood":{}}`
+}
+
+func (p *picky) UnmarshalJSON(text []byte) error {
+	var read struct {
+		Name *string `json:"name"`
+	}
+	if err := json.Unmarshal(text, &read); err != nil || read.Name == nil {
+		return errors.New("it has no name")
+	}
+	p.Name = *read.Name
+	return nil
+}
+
+func TestPatchOfPickyTypes(t *testing.T) {
+	rule := Default("v1", "Picky", func(_ context.Context, r *Request, p *picky) error {
+		p.Name, p.oven = r.Name, &oven{}
+		return nil
+	})
+	cases := map[string]struct{ object, name, patch, denied, err string }{
+		"Changed": {
+			object: `{"name":"a","future":1}`, name: "b",
+			patch: `[{"op":"replace","path":"/name","value":"b"},{"op":"add","path":"/oven","value":{"wood":{}}}]`,
+		},
+		"NoName":         {object: `{}`, denied: "reading the object: it has no name"},
+		"NotEncoded":     {object: `{"name":"secret"}`, err: "encoding the object: json: error calling MarshalJSON for type *admission.picky: it is a secret"},
+		"NotEncodedThen": {object: `{"name":"a"}`, name: "secret", err: "encoding the changed object: json: error calling MarshalJSON for type *admission.picky: it is a secret"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			response, err := rule.answer(t.Context(), &Request{Operation: Create, Name: tc.name, Object: []byte(tc.object)})
+			if err != nil {
+				response = &Response{}
+			}
+			if diff := cmp.Diff([]string{tc.patch, tc.denied, tc.err}, []string{string(response.Patch), textOf(response.Err), textOf(err)}); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

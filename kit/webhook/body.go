@@ -1,0 +1,159 @@
+package webhook
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// slowGrace and slowest bound the time that a body may take to arrive while other requests wait for its room:
+	// slowGrace, plus one second for each slowest bytes received.
+	slowGrace = 250 * time.Millisecond
+	slowest   = 256 << 10
+	// looks is the interval between two checks of the speed of a body.
+	looks = 50 * time.Millisecond
+)
+
+// body is the body of a request. It remembers whether it was too large, and stops reading if it arrives too slowly
+// while other requests wait for its room.
+type body struct {
+	io.ReadCloser
+
+	path    string
+	grace   time.Duration
+	begun   time.Time
+	control *http.ResponseController
+	first   bytes.Buffer // Received, but not yet read by the handler.
+	failed  error        // The error of the next read from the connection; io.EOF if the whole body has arrived.
+	refusal *refusal     // Nil if the handler may answer.
+
+	mu     sync.Mutex
+	grant  *grant // Nil unless a part of the body is still to arrive.
+	timer  *time.Timer
+	cut    bool
+	came   int64         // Bytes received since the body has room.
+	waited time.Duration // Time spent waiting for these bytes. Time that the handler spends between reads does not count.
+	since  time.Time     // Start of the current read; zero between reads.
+}
+
+// refusal is an answer of the server that replaces the handler's.
+type refusal struct {
+	code int
+	err  error
+}
+
+// begin receives the first piece. It returns the size that the body takes room for: the received size if all has
+// arrived, otherwise the announced size, or the limit if the request announces none.
+func (b *body) begin(announced, limit int64) (size int64) {
+	n, err := b.first.ReadFrom(io.LimitReader(b.ReadCloser, firstPiece))
+	switch {
+	case err != nil:
+		b.failed = b.explain(err)
+		return n
+	case n < firstPiece || n == announced:
+		b.failed = io.EOF
+		return n
+	case announced < 0:
+		return limit
+	}
+	return announced
+}
+
+// received reports whether the whole body has arrived, or reading has failed.
+func (b *body) received() bool { return b.failed != nil }
+
+// expect starts the supervision of the rest of the body, which has this room.
+func (b *body) expect(g *grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.grant = g
+	b.timer = time.AfterFunc(looks, b.look)
+}
+
+// look cuts off a body that is too slow while other requests wait.
+func (b *body) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.grant == nil {
+		return
+	}
+	waited := b.waited
+	if !b.since.IsZero() {
+		waited += time.Since(b.since)
+	}
+	if allowed := b.grace + time.Duration(b.came)*time.Second/slowest; waited > allowed && b.grant.wanted() {
+		b.cut, b.grant = true, nil
+		_ = b.control.SetReadDeadline(b.begun) // Ends the current read.
+		return
+	}
+	b.timer.Reset(looks)
+}
+
+// end stops the supervision, once the whole body has arrived or the handler no longer reads.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.grant = nil
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// Read reads a part of the body. If the body is too large or too slow, the error says so.
+func (b *body) Read(into []byte) (int, error) {
+	if b.first.Len() > 0 {
+		return b.first.Read(into)
+	}
+	if b.failed != nil {
+		return 0, b.failed
+	}
+	b.mu.Lock()
+	b.since = time.Now()
+	b.mu.Unlock()
+	n, err := b.ReadCloser.Read(into)
+	b.mu.Lock()
+	b.came += int64(n)
+	b.waited += time.Since(b.since)
+	b.since = time.Time{}
+	b.mu.Unlock()
+	if err != nil {
+		b.end()
+		b.failed = b.explain(err)
+		if b.failed == io.EOF { //nolint:errorlint // A reader returns it as it is.
+			b.patient()
+		}
+		err = b.failed
+	}
+	return n, err
+}
+
+// patient extends the deadline of the connection to that of the request, once the whole body has arrived.
+func (b *body) patient() { _ = b.control.SetReadDeadline(b.begun.Add(requestTimeout)) }
+
+// explain returns the error for the handler, and records the refusal that replaces the handler's answer.
+func (b *body) explain(err error) error {
+	if limit, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		err = fmt.Errorf("the body of the request exceeds the %d bytes that %s accepts: %w", limit.Limit, b.path, err)
+		b.refusal = &refusal{http.StatusRequestEntityTooLarge, err}
+		return err
+	}
+	b.mu.Lock()
+	cut := b.cut
+	b.mu.Unlock()
+	if cut {
+		err = fmt.Errorf("the body of the request arrives too slowly, and other requests wait: try again: %w", err)
+		b.refusal = &refusal{http.StatusServiceUnavailable, err}
+		return err
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the body of the request did not arrive in time: %w", err)
+		b.refusal = &refusal{http.StatusRequestTimeout, err}
+	}
+	return err
+}

@@ -1,0 +1,526 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/sharding"
+)
+
+// culprit is the process that the writes of these tests come from.
+const culprit = "refract-a.1"
+
+// bench is a world without processes. Tests write there what a process must not write.
+type bench struct {
+	*World
+	c *Cluster
+}
+
+// onBench runs a test in a world without processes.
+func onBench(t *testing.T, do func(b *bench)) *Broken {
+	t.Helper()
+	var found *Broken
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(7, nil)
+		p := &Process{Name: culprit, Replica: "refract-a", cut: map[*Target]bool{}, done: make(chan struct{}), cancel: func() {}}
+		w.Processes = append(w.Processes, p)
+		b := &bench{w, w.Clusters[0]}
+		for _, name := range []string{"shop", "team"} {
+			if b.member("admin").get(kindNamespace, "", name) == nil {
+				b.must(b.member("admin").create(object(kindNamespace, "", name, nil)))
+			}
+		}
+		b.ready()
+		do(b)
+		found = w.failed
+		close(p.done)
+		w.end()
+	})
+	return found
+}
+
+// ready makes all clusters ready members.
+func (b *bench) ready() {
+	at := time.Now().UTC().Format(time.RFC3339)
+	for _, name := range clusterNames {
+		var all []any
+		for _, is := range []corev1alpha1.ClusterConditionType{corev1alpha1.ClusterJoined, corev1alpha1.ClusterReady} {
+			all = append(all, map[string]any{"type": string(is), "status": "True", "reason": "Yes", "message": "yes", "lastProbeTime": at, "lastTransitionTime": at})
+		}
+		b.must(b.hub(culprit).editStatus(kindCluster, "", name, func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"conditions": all} }))
+	}
+}
+
+func (*bench) must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (b *bench) member(user string) hand { return b.hand(&b.c.Target, user) }
+
+func (b *bench) hub(user string) hand { return b.hand(b.Hub, user) }
+
+// has creates an object on the hub that is placed on all clusters, and returns it.
+func (b *bench) has(k kind, name string, fields map[string]any, labels ...string) *unstructured.Unstructured {
+	h := b.hub("alice")
+	if h.get(k, "shop", name) != nil {
+		b.must(h.delete(k, "shop", name, metav1.DeleteOptions{}))
+		b.must(dropAll(h, k, name))
+	}
+	o := object(k, "shop", name, fields)
+	label(o, corev1alpha1.PropagationPolicyLabel, "all")
+	for i := 0; i+1 < len(labels); i += 2 {
+		label(o, labels[i], labels[i+1])
+	}
+	b.must(h.create(o))
+	time.Sleep(10 * outdated) // Earlier states are forgotten.
+	return h.get(k, "shop", name)
+}
+
+// dropAll removes the finalizers of an object that is being deleted.
+func dropAll(h hand, k kind, name string) error {
+	if h.get(k, "shop", name) == nil {
+		return nil
+	}
+	return h.edit(k, "shop", name, func(o *unstructured.Unstructured) { o.SetFinalizers(nil) })
+}
+
+// copied writes a copy of an object as the culprit, with a hash of its content.
+func (b *bench) copied(k kind, from *unstructured.Unstructured, hash string) {
+	h := b.member(culprit)
+	o := object(k, from.GetNamespace(), from.GetName(), map[string]any{})
+	for _, field := range []string{"data", "spec"} {
+		if v := from.Object[field]; v != nil {
+			o.Object[field] = anything(v)
+		}
+	}
+	o.SetLabels(from.GetLabels())
+	label(o, corev1alpha1.ManagedLabel, "true")
+	annotate(o, refractv1alpha1.SourceAnnotation, fmt.Sprintf("hub/%s/%s/%s/%s", from.GetUID(), k.GroupVersionResource.GroupResource(), from.GetNamespace(), from.GetName()))
+	annotate(o, refractv1alpha1.AppliedAnnotation, hash)
+	_, err := h.client.Apply(o, true)
+	b.must(err)
+}
+
+// records sets the replica of the cluster in the hub's assignment; "" is the replica of the culprit.
+func (b *bench) records(replica string) {
+	b.Processes[0].shards = sharding.Alone()
+	h, name := b.hub(culprit), "refract-leader"
+	if h.get(kindLease, systemNamespace, name) == nil {
+		b.must(h.create(object(kindLease, systemNamespace, name, nil)))
+	}
+	b.must(h.edit(kindLease, systemNamespace, name, func(o *unstructured.Unstructured) {
+		annotate(o, "refract.dev/assignment", string(encoded(map[string]any{"owned": map[string]any{replica: []string{b.c.Name}}})))
+	}))
+}
+
+func (b *bench) drop(k kind, name string) {
+	b.must(b.member(culprit).delete(k, "shop", name, metav1.DeleteOptions{}))
+}
+
+func level(of string) map[string]any {
+	return map[string]any{"data": map[string]any{"level": of}}
+}
+
+// TestInvariants breaks each promise, and performs a similar action that keeps it.
+func TestInvariants(t *testing.T) {
+	claim := func(b *bench) map[string]any { return claimFields(b.World) }
+	report := func(b *bench, of *unstructured.Unstructured, status map[string]any) {
+		o := object(kindReport, "shop", of.GetName()+"-test", map[string]any{"spec": map[string]any{"source": map[string]any{
+			"apiVersion": of.GetAPIVersion(), "kind": of.GetKind(), "resource": resourceOf[of.GroupVersionKind().GroupKind()].Resource, "name": of.GetName(),
+		}}})
+		b.must(b.hub(culprit).create(o))
+		b.must(b.hub(culprit).editStatus(kindReport, "shop", o.GetName(), func(o *unstructured.Unstructured) { o.Object["status"] = status }))
+	}
+	governed := func(b *bench, labels ...string) *unstructured.Unstructured {
+		h := b.hub("alice")
+		b.must(b.hub(operator).edit(kindNamespace, "", "shop", func(o *unstructured.Unstructured) { label(o, refractv1alpha1.ClusterRolloutPolicyLabel, "") }))
+		_ = h.delete(kindRollout, "shop", "careful", metav1.DeleteOptions{}) // It may not exist.
+		b.must(h.create(object(kindRollout, "shop", "careful", map[string]any{"spec": rolloutSpecs[1].spec()})))
+		of := b.has(kindConfigMap, "page-1", level("1"), append(labels, refractv1alpha1.RolloutPolicyLabel, "careful")...)
+		b.copied(kindConfigMap, of, "one")
+		b.must(h.edit(kindConfigMap, "shop", "page-1", func(o *unstructured.Unstructured) { o.Object["data"] = level("2")["data"] }))
+		time.Sleep(10 * time.Second)
+		return h.get(kindConfigMap, "shop", "page-1")
+	}
+	rollout := func(phase string, current ...any) map[string]any {
+		revision := map[string]any{"name": "two", "object": "two"}
+		r := map[string]any{"phase": phase, "target": revision, "lastGood": map[string]any{"name": "one", "object": "one"}, "current": current}
+		return map[string]any{"placed": int64(1), "synced": int64(0), "variantCount": int64(1), "ready": int64(0), "rollout": r}
+	}
+	blocked := func(cluster string) map[string]any { // It has no policy, and is still on a cluster.
+		return map[string]any{
+			"placed": int64(0), "synced": int64(1), "variantCount": int64(0), "ready": int64(1), "clusters": []any{map[string]any{"name": cluster, "state": "Synced"}},
+			"conditions": []any{map[string]any{"type": "Synced", "status": "False", "reason": "PolicyNotFound", "message": "", "lastTransitionTime": "2000-01-01T00:00:00Z"}},
+		}
+	}
+	mounts := func(which int) map[string]any {
+		return anything(map[string]any{"spec": map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}, "template": template("web", "web:1", references(which)),
+		}})
+	}
+	// released removes the reference to a claim from a Deployment. The copies of both are on the cluster; the copy of
+	// the claim belongs to an older content of the Deployment.
+	released := func(b *bench, status map[string]any, follows ...any) {
+		of := b.has(kindDeployment, "web", mounts(4), refractv1alpha1.RolloutPolicyLabel, "careful")
+		b.copied(kindDeployment, of, "one")
+		h := b.hub("alice")
+		b.must(h.edit(kindDeployment, "shop", "web", func(o *unstructured.Unstructured) { o.Object["spec"] = mounts(0)["spec"] }))
+		report(b, of, status)
+		_ = h.delete(kindDeployment, "shop", "api", metav1.DeleteOptions{}) // It may not exist, or may also refer to the claim.
+		_ = h.delete(kindClaim, "shop", "data", metav1.DeleteOptions{})     // It may not exist.
+		b.must(dropAll(h, kindClaim, "data"))
+		b.must(h.create(object(kindClaim, "shop", "data", claim(b))))
+		data := h.get(kindClaim, "shop", "data")
+		b.copied(kindClaim, data, "one")
+		report(b, data, map[string]any{
+			"placed": int64(1), "synced": int64(1), "variantCount": int64(1), "ready": int64(1), "clusters": []any{map[string]any{"name": b.c.Name, "state": "Synced"}},
+			"follows": follows,
+		})
+		b.oracle.leftOver(b.World, b.c)
+	}
+	// overridden writes new content to a copy after the record of its rollout is complete and an override policy has
+	// been edited.
+	overridden := func(b *bench, space string) {
+		nothing := map[string]any{"spec": map[string]any{}}
+		for _, in := range []string{"shop", "team"} {
+			_ = b.hub("alice").delete(kindOverride, in, "local", metav1.DeleteOptions{}) // It may not exist.
+			b.must(b.hub("alice").create(object(kindOverride, in, "local", nothing)))
+		}
+		of := governed(b, corev1alpha1.OverridePolicyLabel, "local")
+		report(b, of, rollout("Complete"))
+		time.Sleep(2 * outdated)
+		b.must(b.hub("alice").edit(kindOverride, space, "local", func(o *unstructured.Unstructured) {
+			o.Object["spec"] = anything(rules(rule(fields{"clusters": []any{"no-1"}}, "labels", fields{"value": fields{"zone": "no"}})))
+		}))
+		time.Sleep(time.Second)
+		b.copied(kindConfigMap, of, "two")
+	}
+	// waits has a Deployment that waits for an override policy, and changes a ConfigMap that is released with it.
+	waits := func(b *bench, says string) {
+		of := b.has(kindDeployment, "web", mounts(1), refractv1alpha1.RolloutPolicyLabel, "careful", corev1alpha1.OverridePolicyLabel, "gone")
+		condition := func(reason, message string) []any {
+			return []any{map[string]any{
+				"type": refractv1alpha1.ConditionSynced, "status": "False", "reason": reason, "message": message,
+				"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+			}}
+		}
+		status := rollout("Complete")
+		status["conditions"] = condition("PolicyNotFound", "OverridePolicy shop/gone does not exist")
+		report(b, of, status)
+		h := b.hub("alice")
+		_ = h.delete(kindConfigMap, "shop", "settings", metav1.DeleteOptions{}) // It may not exist.
+		b.must(dropAll(h, kindConfigMap, "settings"))
+		b.must(h.create(object(kindConfigMap, "shop", "settings", level("1"))))
+		settings := h.get(kindConfigMap, "shop", "settings")
+		_ = b.member("carol").delete(kindConfigMap, "shop", "settings", metav1.DeleteOptions{}) // The cluster may have its own object.
+		b.copied(kindConfigMap, settings, "one")
+		report(b, settings, map[string]any{
+			"placed": int64(1), "synced": int64(1), "variantCount": int64(1), "ready": int64(1), "conditions": condition("AlreadyExists", says),
+			"follows":  []any{map[string]any{"resource": "deployments.apps", "name": "web"}},
+			"clusters": []any{map[string]any{"name": b.c.Name, "state": "Synced"}},
+		})
+		b.must(h.edit(kindConfigMap, "shop", "settings", func(o *unstructured.Unstructured) { o.Object["data"] = level("2")["data"] }))
+		key := copyKey{kindConfigMap.GroupVersionResource.GroupResource(), "shop", "settings"}
+		out, at := b.oracle.now().at(key, []string{b.c.Name})
+		b.oracle.place(b.World, key, out, at, b.oracle.report(key))
+	}
+	// leaves lets the cluster leave, and wait for a finalizer of another owner on a copy.
+	leaves := func(b *bench, says string) {
+		b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+		b.must(b.member("carol").edit(kindConfigMap, "shop", "page-1", func(o *unstructured.Unstructured) { o.SetFinalizers([]string{holdFinalizer}) }))
+		b.must(b.hub(operator).delete(kindCluster, "", "eu-1", metav1.DeleteOptions{}))
+		b.drop(kindConfigMap, "page-1")
+		at := time.Now().UTC().Format(time.RFC3339)
+		b.must(b.hub(culprit).editStatus(kindCluster, "", "eu-1", func(o *unstructured.Unstructured) {
+			o.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+				"type": string(corev1alpha1.ClusterJoined), "status": "False", "reason": "Leaving", "message": says, "lastProbeTime": at, "lastTransitionTime": at,
+			}}}
+		}))
+	}
+	// bakes marks a cluster as done 310 seconds after it got content whose wave needs 300 seconds, and 110 seconds
+	// after the record has renamed the target. If anew is set, the copy is written at that time.
+	bakes := func(b *bench, object, nonce string, anew bool) {
+		of := governed(b)
+		policy := b.hub("alice").get(kindRollout, "shop", "careful")
+		b.must(b.hub("alice").edit(kindRollout, "shop", "careful", func(o *unstructured.Unstructured) {
+			o.Object["spec"] = map[string]any{"waves": []any{map[string]any{"name": "all", "minReadySeconds": int64(300)}}}
+		}))
+		by := []any{map[string]any{"kind": kindRollout.name, "namespace": "shop", "name": "careful", "generation": policy.GetGeneration() + 1}}
+		status := func(name, object, nonce string, more map[string]any) map[string]any {
+			all := rollout("Progressing")
+			is := all["rollout"].(map[string]any)
+			is["policies"], is["nonce"], is["target"] = by, nonce, map[string]any{"name": name, "object": object}
+			maps.Copy(is, more)
+			return all
+		}
+		current := map[string]any{"current": []any{map[string]any{"name": b.c.Name, "since": time.Now().UTC().Format(metav1.RFC3339Micro)}}}
+		report(b, of, status("none", "refract-none", "m", nil))
+		say := func(status map[string]any) {
+			b.must(b.hub(culprit).editStatus(kindReport, "shop", of.GetName()+"-test", func(o *unstructured.Unstructured) { o.Object["status"] = status }))
+		}
+		say(status("first", "refract-sealed-1-a", "n", current))
+		time.Sleep(200 * time.Second)
+		say(status("second", object, nonce, current))
+		if anew {
+			b.copied(kindConfigMap, of, "two")
+		}
+		time.Sleep(110 * time.Second)
+		say(status("second", object, nonce, map[string]any{"current": nil, "done": []any{b.c.Name}}))
+	}
+	// tried sets the annotation dry-run on a claim with an existing copy.
+	tried := func(b *bench, then func(of *unstructured.Unstructured)) {
+		b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
+		b.must(b.hub("alice").edit(kindClaim, "shop", "data", func(o *unstructured.Unstructured) { annotate(o, corev1alpha1.DryRunAnnotation, "true") }))
+		time.Sleep(10 * outdated) // All processes know of it then.
+		then(b.hub("alice").get(kindClaim, "shop", "data"))
+	}
+	// lets removes the marks from the copy of the claim as the culprit.
+	lets := func(b *bench) {
+		b.must(b.member(culprit).edit(kindClaim, "shop", "data", func(o *unstructured.Unstructured) {
+			label(o, corev1alpha1.ManagedLabel, "")
+			for _, mark := range []string{refractv1alpha1.SourceAnnotation, refractv1alpha1.AppliedAnnotation} {
+				annotate(o, mark, "")
+			}
+		}))
+	}
+	front := map[string]any{"spec": map[string]any{
+		"selector": map[string]any{"matchLabels": map[string]any{"app": "front"}},
+		"template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"app": "front"}},
+			"spec": map[string]any{"containers": []any{map[string]any{
+				"name": "front", "image": "front", "envFrom": []any{map[string]any{"secretRef": map[string]any{"name": "passwords"}}},
+			}}},
+		},
+	}}
+	// travels deletes a Deployment with a Secret as its follower, and deletes the copy of the Secret on eu-1 some
+	// seconds later.
+	travels := func(b *bench, state string, then func(h hand)) {
+		h := b.hub("alice")
+		if h.get(kindSecret, "shop", "passwords") == nil {
+			b.must(h.create(object(kindSecret, "shop", "passwords", nil)))
+		}
+		of := b.has(kindDeployment, "front", front)
+		b.copied(kindSecret, h.get(kindSecret, "shop", "passwords"), "one")
+		b.must(b.hub(culprit).create(object(kindReport, "shop", "front-test", map[string]any{"spec": map[string]any{"source": map[string]any{
+			"apiVersion": of.GetAPIVersion(), "kind": of.GetKind(), "resource": kindDeployment.Resource, "name": of.GetName(), "uid": string(of.GetUID()),
+		}}})))
+		b.must(b.hub(culprit).editStatus(kindReport, "shop", "front-test", func(o *unstructured.Unstructured) {
+			o.Object["status"] = map[string]any{"placed": int64(1), "synced": int64(1), "variantCount": int64(1), "clusters": []any{map[string]any{"name": "eu-1", "state": state}}}
+		}))
+		b.must(h.delete(kindDeployment, "shop", "front", metav1.DeleteOptions{}))
+		time.Sleep(10 * time.Second)
+		then(h)
+		b.drop(kindSecret, "passwords")
+	}
+	for _, tc := range []struct {
+		name, want string // Empty if no violation is expected.
+		do         func(b *bench)
+	}{
+		{"an object is on the hub, and its copy is deleted", withoutCause, func(b *bench) {
+			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+			b.drop(kindConfigMap, "page-1")
+		}},
+		{"a user deletes an object, and its copy is deleted", "", func(b *bench) {
+			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+			b.must(b.hub("alice").delete(kindConfigMap, "shop", "page-1", metav1.DeleteOptions{}))
+			b.drop(kindConfigMap, "page-1")
+		}},
+		{"an object loses its label, and its copy is deleted", "", func(b *bench) {
+			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+			b.must(b.hub("alice").edit(kindConfigMap, "shop", "page-1", func(o *unstructured.Unstructured) { label(o, corev1alpha1.PropagationPolicyLabel, "") }))
+			b.drop(kindConfigMap, "page-1")
+		}},
+		{"an object that is no copy is deleted", withoutCause, func(b *bench) {
+			b.must(b.member("carol").create(object(kindConfigMap, "shop", "page-9", level("1"))))
+			b.drop(kindConfigMap, "page-9")
+		}},
+		{"an object that is no copy is overwritten", withoutCause, func(b *bench) {
+			of := b.has(kindConfigMap, "page-9", level("1"))
+			b.must(b.member("carol").create(object(kindConfigMap, "shop", "page-9", level("2"))))
+			b.copied(kindConfigMap, of, "one")
+		}},
+		{"an object that is no copy is adopted", "", func(b *bench) {
+			of := b.has(kindConfigMap, "page-9", level("1"))
+			b.must(b.hub("alice").edit(kindConfigMap, "shop", "page-9", func(o *unstructured.Unstructured) { annotate(o, corev1alpha1.ConflictResolutionAnnotation, "adopt") }))
+			b.must(b.member("carol").create(object(kindConfigMap, "shop", "page-9", level("2"))))
+			b.copied(kindConfigMap, of, "one")
+		}},
+		{"a claim loses its label, and its copy is deleted", volumeDeleted, func(b *bench) {
+			b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
+			b.must(b.hub("alice").edit(kindClaim, "shop", "data", func(o *unstructured.Unstructured) { label(o, corev1alpha1.PropagationPolicyLabel, "") }))
+			b.drop(kindClaim, "data")
+		}},
+		{"a user deletes a claim, and its copy is deleted", "", func(b *bench) {
+			b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
+			b.must(b.hub("alice").delete(kindClaim, "shop", "data", metav1.DeleteOptions{}))
+			b.drop(kindClaim, "data")
+		}},
+		{"the garbage collector deletes a claim, and its copy is deleted", volumeDeleted, func(b *bench) {
+			b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
+			b.must(b.hub("garbage-collector").delete(kindClaim, "shop", "data", metav1.DeleteOptions{}))
+			b.drop(kindClaim, "data")
+		}},
+		{"a namespace is deleted, with a claim, and its copy is deleted", volumeDeleted, func(b *bench) {
+			b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
+			b.must(b.hub(operator).delete(kindNamespace, "", "shop", metav1.DeleteOptions{}))
+			b.Hub.Server.FinishNamespace("shop")
+			b.drop(kindClaim, "data")
+		}},
+		{"a claim is only tried out, and its copy is changed", unreleased, func(b *bench) { tried(b, func(of *unstructured.Unstructured) { b.copied(kindClaim, of, "two") }) }},
+		{"a claim is only tried out, and its copy is left to the cluster", unreleased, func(b *bench) {
+			tried(b, func(*unstructured.Unstructured) { lets(b) })
+		}},
+		{"a claim is only tried out, and its copy is left to a cluster that leaves", "", func(b *bench) {
+			tried(b, func(*unstructured.Unstructured) {
+				b.must(b.hub(operator).delete(kindCluster, "", b.c.Name, metav1.DeleteOptions{}))
+				lets(b)
+			})
+		}},
+		{"a claim is only tried out, and its copy is changed on a cluster that leaves", unreleased, func(b *bench) {
+			tried(b, func(of *unstructured.Unstructured) {
+				b.must(b.hub(operator).delete(kindCluster, "", b.c.Name, metav1.DeleteOptions{}))
+				b.copied(kindClaim, of, "two")
+			})
+		}},
+		{"a Deployment is deleted, and what travelled with it goes at once", withoutCause, func(b *bench) { travels(b, "Synced", func(hand) {}) }},
+		{"a Deployment is deleted, and what travelled with it goes a minute later", "", func(b *bench) {
+			travels(b, "Synced", func(hand) { time.Sleep(time.Minute) })
+		}},
+		{"a Deployment is deleted that was about to leave the cluster, and so was what travels with it", "", func(b *bench) {
+			travels(b, "Deleting", func(hand) {})
+		}},
+		{"a Deployment is deleted and created again elsewhere, and what travels with it leaves the cluster", "", func(b *bench) {
+			travels(b, "Synced", func(h hand) { b.must(h.create(object(kindDeployment, "shop", "front", front))) })
+		}},
+		{"a copy gets new content before its rollout is recorded", unreleased, func(b *bench) {
+			b.copied(kindConfigMap, governed(b), "two")
+		}},
+		{"a copy gets new content that the record releases to others", unreleased, func(b *bench) {
+			of := governed(b)
+			report(b, of, rollout("Progressing", map[string]any{"name": "us-1"}))
+			b.copied(kindConfigMap, of, "two")
+		}},
+		{"a copy gets new content that the record releases to it", "", func(b *bench) {
+			of := governed(b)
+			report(b, of, rollout("Progressing", map[string]any{"name": "eu-1"}))
+			b.copied(kindConfigMap, of, "two")
+		}},
+		{"a copy gets new content after its rollout was halted", haltedOrReverted, func(b *bench) {
+			of := governed(b)
+			report(b, of, rollout("Halted", map[string]any{"name": "us-1"}))
+			b.copied(kindConfigMap, of, "two")
+		}},
+		{"a copy gets new content after its rollout, and a policy of its name in another namespace has changed since", "", func(b *bench) { overridden(b, "team") }},
+		{"a copy gets new content after its rollout, and its policy has changed since", unreleased, func(b *bench) { overridden(b, "shop") }},
+		{"a cluster is done long after its revision has got another name by another key", "", func(b *bench) { bakes(b, "refract-sealed-2-b", "n", true) }},
+		{"a cluster is done soon after another target with the content that it has", "", func(b *bench) { bakes(b, "refract-sealed-1-b", "n", false) }},
+		{"a cluster is done too soon after another content", unreleased, func(b *bench) { bakes(b, "refract-sealed-1-b", "n", true) }},
+		{"a cluster is done too soon after another content, named with another key", unreleased, func(b *bench) { bakes(b, "refract-sealed-2-b", "o", true) }},
+		{"a process writes that was killed", twoWriters, func(b *bench) {
+			of := b.has(kindConfigMap, "page-1", level("1"))
+			b.Processes[0].killed = true
+			b.copied(kindConfigMap, of, "one")
+		}},
+		{"a process writes to a cluster that another has by the record", twoWriters, func(b *bench) {
+			b.records("")
+			b.records("another")
+			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+		}},
+		{"a process writes to a cluster that another had before the hub was restored, whose record is as it should be", "", func(b *bench) {
+			b.records("")
+			backup := b.Hub.Server.Snapshot()
+			b.records("another")
+			b.Hub.Server.Restore(backup)
+			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+		}},
+		{"a copy goes back to a content that it had", oldDecision, func(b *bench) {
+			b.hub("alice").delete(kindConfigMap, "shop", "page-2", metav1.DeleteOptions{}) // It may not exist.
+			b.must(b.hub(operator).edit(kindNamespace, "", "shop", func(o *unstructured.Unstructured) { label(o, refractv1alpha1.ClusterRolloutPolicyLabel, "") }))
+			of := b.has(kindConfigMap, "page-1", level("1"))
+			for _, hash := range []string{"one", "two", "one"} {
+				b.copied(kindConfigMap, of, hash)
+				time.Sleep(10 * outdated)
+			}
+		}},
+		{"a copy has content that its report denies", wrongStatus, func(b *bench) {
+			b.has(kindConfigMap, "page-1", level("1"))
+			b.oracle.reports(b.World)
+			b.oracle.places(b.World)
+			report(b, b.hub("alice").get(kindConfigMap, "shop", "page-1"), map[string]any{"placed": int64(1), "synced": int64(1), "variantCount": int64(1)})
+			b.oracle.reports(b.World)
+		}},
+		{"a copy is on a cluster that has no business with it", differsFromRender, func(b *bench) {
+			b.must(b.hub("alice").create(object(kindConfigMap, "shop", "unplaced", level("1"))))
+			b.copied(kindConfigMap, b.hub("alice").get(kindConfigMap, "shop", "unplaced"), "one")
+			b.oracle.leftOver(b.World, b.c)
+		}},
+		{"a claim stays for the older content of a Deployment, to which the rollout has not come", "", func(b *bench) {
+			released(b, rollout("Waiting", map[string]any{"name": "us-1"}))
+		}},
+		{"a claim stays, and the Deployment is to have the newest content", differsFromRender, func(b *bench) {
+			released(b, rollout("Waiting", map[string]any{"name": b.c.Name}))
+		}},
+		{"a claim stays, and the rollout of the Deployment is complete", differsFromRender, func(b *bench) {
+			released(b, rollout("Complete"))
+		}},
+		{"a claim stays with a Deployment that waits for its policy", "", func(b *bench) {
+			released(b, blocked(b.c.Name), map[string]any{"resource": "deployments.apps", "name": "web"})
+		}},
+		{"a claim stays, and is not said to follow the Deployment that waits", differsFromRender, func(b *bench) { released(b, blocked(b.c.Name)) }},
+		{"a claim stays where the Deployment that waits is not", differsFromRender, func(b *bench) {
+			released(b, blocked("us-1"), map[string]any{"resource": "deployments.apps", "name": "web"})
+		}},
+		{"a ConfigMap waits with a Deployment, and says so", "", func(b *bench) { waits(b, "it is another; it changes with deployments.apps/web, wave by wave") }},
+		{"a ConfigMap waits with a Deployment, and does not say so", differsFromRender, func(b *bench) { waits(b, "it is another") }},
+		{"a FederatedCluster does not go", stuck, func(b *bench) {
+			b.must(b.hub(operator).delete(kindCluster, "", "eu-1", metav1.DeleteOptions{}))
+			b.oracle.ends(b.World)
+		}},
+		{"a FederatedCluster waits for the finalizer of somebody else, and says so", "", func(b *bench) {
+			leaves(b, "configmaps shop/page-1")
+			b.oracle.ends(b.World)
+		}},
+		{"a FederatedCluster waits for the finalizer of somebody else, and does not say so", stuck, func(b *bench) {
+			leaves(b, "one copy")
+			b.oracle.ends(b.World)
+		}},
+		{"a FederatedCluster waits for the finalizer of somebody else, and for a copy", stuck, func(b *bench) {
+			leaves(b, "configmaps shop/page-1")
+			b.copied(kindConfigMap, b.has(kindConfigMap, "page-2", level("1")), "one")
+			b.oracle.ends(b.World)
+		}},
+		{"the processes write all the time", tooManyRequests, func(b *bench) {
+			time.Sleep(time.Hour)
+			b.changed = b.Elapsed()
+			b.oracle.rests(b.World)
+		}},
+		{"there are more requests than there may be", tooManyRequests, func(b *bench) {
+			time.Sleep(2 * time.Minute)
+			b.stats.requests += 10 * mostRequests
+			b.oracle.count(b.World)
+		}},
+	} {
+		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
+			got := onBench(t, tc.do)
+			switch {
+			case tc.want == "" && got != nil:
+				t.Errorf("want nothing, got %v", got)
+			case tc.want != "" && got == nil:
+				t.Errorf("want %s, got nothing", tc.want)
+			case tc.want != "" && got.Invariant != tc.want:
+				t.Errorf("want %s, got %v", tc.want, got)
+			}
+		})
+	}
+}

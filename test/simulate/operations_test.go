@@ -1,0 +1,90 @@
+package simulate
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// needRefract are operations that are rarely or never possible without running controllers.
+var needRefract = []string{ //nolint:gochecknoglobals // It is a constant.
+	"approve placement", "approve rollout", "resume rollout", "pause rollout", "approve again", "approve deletions", "rename", "finish rename",
+	"finish unjoin", "fight over copy", "take copy", "edit copy", "delete copy", "hold copy", "delete copies' namespace", "delete report", "delete revision", "kill", "stop", "restart", "cut", "heal",
+}
+
+// TestOperations: without Refract, each other operation is possible at some time, and the models of controllers come to rest.
+func TestOperations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := map[string]int{}
+		for seed := range uint64(10) {
+			w := newWorld(seed, nil)
+			w.calm = false
+			for step := range uint64(250) {
+				w.Rand = rand.New(rand.NewPCG(seed, step))
+				o := pick(w, operations()) // All operations are equally likely, so that rare ones appear, too.
+				if actor, text := o.do(w); text != "" {
+					w.stats.operations[o.name]++
+					w.Journal.add(w, actor, text)
+				}
+				time.Sleep(time.Second)
+			}
+			for _, target := range w.everyTarget() {
+				target.Down = false
+			}
+			w.mend()
+			w.controllersRun()
+			for name, n := range w.stats.operations {
+				counts[name] += n
+			}
+			w.end()
+		}
+		for _, o := range operations() {
+			if counts[o.name] == 0 && !slices.Contains(needRefract, o.name) {
+				t.Errorf("operation %q was never done", o.name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(counts)) {
+			t.Logf("%-20s %d", name, counts[name])
+		}
+	})
+}
+
+// TestRebuiltClusterIsWell: a rebuilt cluster no longer rejects writes of the accounts that each cluster has.
+func TestRebuiltClusterIsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(7, nil)
+		at := slices.IndexFunc(maladies, func(m malady) bool { return m.name == "validation" })
+		for _, c := range w.Clusters {
+			c.Lab.Ailments = []ailment{{kindAccount, &maladies[at]}}
+		}
+		_, text := w.rebuildCluster()
+		if well := slices.ContainsFunc(w.Clusters, func(c *Cluster) bool { return c.Lab.Ailments == nil }); !well || text == "" {
+			t.Errorf("want a cluster that refuses nothing, got %q", text)
+		}
+		w.end()
+	})
+}
+
+// TestOperationsAreRepeated: the same seed gives the same history.
+func TestOperationsAreRepeated(t *testing.T) {
+	once := func() (hash string) {
+		synctest.Test(t, func(*testing.T) {
+			w := newWorld(7, nil)
+			w.calm = false
+			for step := range uint64(200) {
+				w.Rand = rand.New(rand.NewPCG(7, step))
+				w.operate()
+				time.Sleep(time.Second)
+			}
+			hash = w.Journal.Hash()
+			w.end()
+		})
+		return hash
+	}
+	if one, other := once(), once(); one != other {
+		t.Errorf("the same seed gave two histories: %s and %s", one, other)
+	}
+}

@@ -1,0 +1,37 @@
+package simulate
+
+import (
+	"fmt"
+	"testing"
+)
+
+// regressions are plans that once found a fault.
+var regressions = []struct {
+	// fault is the fault as a user would have seen it.
+	fault string
+	// seed and steps give the plan if plan is nil.
+	seed  uint64
+	steps int
+	plan  *Plan
+}{
+	{"a Secret that a workload begins to refer to while another replica takes the lead never travels", 4, 50, nil},
+	{"a replica that does not lead deletes the copies of an object whose policy is missing and whose record was deleted", 39, 50, nil},
+	{"the status of a policy that was edited while no replica led stays behind", 59, 50, nil},
+}
+
+// TestRegressions runs the histories that once found a fault.
+func TestRegressions(t *testing.T) {
+	for i, r := range regressions {
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+			p := NewPlan(r.seed, r.steps)
+			p.Even = true // These plans are older than the habits of worlds.
+			if r.plan != nil {
+				p = *r.plan
+			}
+			if got := inBubble(t, r.seed, p, nil); got.Violation != nil {
+				Story(t.Output(), r.seed, got, got)
+				t.Errorf("%s: %v", r.fault, got.Violation)
+			}
+		})
+	}
+}

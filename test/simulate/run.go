@@ -1,0 +1,241 @@
+package simulate
+
+import (
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Plan determines a run completely.
+type Plan struct {
+	// Seed is the seed of the initial world.
+	Seed uint64
+	// Steps are the seeds of the steps, in order.
+	Steps []uint64
+	// Even gives all operations their original weights, as in plans from before worlds had habits.
+	Even bool
+}
+
+// NewPlan returns the plan of a seed.
+func NewPlan(seed uint64, steps int) Plan {
+	r := rand.New(rand.NewPCG(seed, 37))
+	p := Plan{Seed: r.Uint64(), Steps: make([]uint64, steps)}
+	for i := range p.Steps {
+		p.Steps[i] = r.Uint64()
+	}
+	return p
+}
+
+// Result is the result of a run.
+type Result struct {
+	Violation *Broken
+	// Steps is the number of steps in the plan. Processes are those of Refract in the order of their starts.
+	Steps      int
+	Processes  []string
+	Hash       string
+	Entries    []Entry
+	Requests   int
+	Events     int
+	Operations map[string]int
+}
+
+// operation is a possible action of a step.
+type operation struct {
+	name string
+	// weight is the relative frequency of the operation.
+	weight int
+	// do performs the operation, and returns the actor and a sentence for the story; "" if the operation is impossible now.
+	do func(w *World) (actor, text string)
+}
+
+// Run runs a plan. It must be called in a bubble of testing/synctest. If to is not nil, every request is printed there.
+func Run(p Plan, to io.Writer) *Result {
+	w := newWorld(p.Seed, to)
+	defer w.end()
+	if p.Even {
+		w.operations = slices.Concat(operations(), w.injectionOperations())
+	}
+	w.begin()
+	for i, seed := range p.Steps {
+		if w.failed != nil {
+			break
+		}
+		w.step = i + 1
+		w.Rand = rand.New(rand.NewPCG(seed, 1))
+		w.operate()
+		w.proceed()
+		w.oracle.after(w)
+	}
+	if w.failed == nil {
+		w.step = len(p.Steps) + 1
+		w.Rand = rand.New(rand.NewPCG(p.Seed, 2))
+		w.finish()
+	}
+	return w.result(len(p.Steps))
+}
+
+// result returns the result of a run.
+func (w *World) result(steps int) *Result {
+	r := &Result{
+		Violation: w.failed, Steps: steps, Hash: w.Journal.Hash(), Entries: w.Journal.Entries,
+		Requests: w.stats.requests, Events: w.stats.events, Operations: w.stats.operations,
+	}
+	for _, p := range w.Processes {
+		r.Processes = append(r.Processes, p.Name)
+	}
+	return r
+}
+
+// operate performs one operation.
+func (w *World) operate() {
+	sum := 0
+	for i := range w.operations {
+		sum += w.operations[i].weight
+	}
+	for range mostChoices {
+		o, began := chosen(w.operations, w.Rand.IntN(sum)), w.Journal.mark(w)
+		if actor, text := o.do(w); text != "" {
+			w.stats.operations[o.name]++
+			w.Journal.addAt(w, began, actor, text)
+			return
+		}
+	}
+}
+
+// ownOperations returns the operations of a world. Every second world lacks some operations, and performs others four
+// times as often: some faults need many operations of one kind in sequence, or none of another kind between them.
+// Others need operations of many kinds.
+func ownOperations(seed uint64, all []operation) []operation {
+	r, own := rand.New(rand.NewPCG(seed, 4)), slices.Clone(all)
+	if r.IntN(2) == 0 {
+		return own
+	}
+	for i := range own {
+		times := []int{0, 1, 1, 4}[r.IntN(4)]
+		if mending[own[i].name] {
+			times = max(times, 1)
+		}
+		own[i].weight *= times
+	}
+	return own
+}
+
+// mending are the operations that each world has: without them a fault would last to the end, or other operations would
+// be impossible.
+var mending = map[string]bool{
+	"seconds pass": true, "clear weather": true, "api server up": true, "heal": true, "restart": true, "no front": true, "create": true,
+	"controller": true, "injection: controllers move": true, "injection: injector is started": true,
+}
+
+// mostChoices is the maximum number of choices until an operation is possible.
+const mostChoices = 5
+
+// chosen returns the operation at a place, when each operation takes as many places as its weight.
+func chosen(all []operation, place int) *operation {
+	for i := range all {
+		if place -= all[i].weight; place < 0 {
+			return &all[i]
+		}
+	}
+	panic("the place is beyond the sum of all weights")
+}
+
+// proceed performs pending events. In every second step it performs all of them and lets some time pass, because
+// clusters work well most of the time.
+func (w *World) proceed() {
+	switch w.Rand.IntN(6) {
+	case 0, 1, 2:
+		w.drain(time.Duration(1+w.Rand.IntN(8)) * time.Second)
+	case 3:
+		w.drain(time.Duration(w.Rand.IntN(2000)) * time.Millisecond)
+	default:
+		for range w.Rand.IntN(40) {
+			if !w.deliver() {
+				w.pass(time.Duration(50+w.Rand.IntN(500)) * time.Millisecond)
+			}
+		}
+	}
+}
+
+// finish ends all faults, waits until the world is at rest, and checks the final state.
+func (w *World) finish() {
+	w.Journal.add(w, passing, "the steps are over: all faults end, each replica runs, and people finish what they left half done; "+
+		"then nobody acts until nothing changes any more")
+	w.heal()
+	const round = 20 * time.Second
+	w.changed = w.Elapsed()
+	for end := w.Elapsed() + longestRest; w.Elapsed() < min(end, w.restsAt()) && w.failed == nil; {
+		w.mend()
+		w.controllersRun()
+		w.drain(round)
+	}
+	w.oracle.after(w)
+	if w.failed == nil {
+		w.Journal.add(w, atEnd, "the history is over: what the hub and the clusters have is compared with the promises")
+	}
+	w.oracle.atEnd(w)
+}
+
+// restsAt returns the time when the world is at rest unless something changes before. A type without the right to list
+// is tried again after ten minutes, give or take two, and the resulting work takes more time.
+func (w *World) restsAt() time.Duration {
+	if w.listable == 0 {
+		return w.changed + w.calmAfter()
+	}
+	const again = 12 * time.Minute
+	return max(w.changed, w.listable+again) + w.calmAfter()
+}
+
+// calmAfter is the time without a change after which the world is at rest. It is longer than all pauses of Refract,
+// except those of policies. The objects that injection policies refer to are checked every five minutes.
+func (w *World) calmAfter() time.Duration {
+	if w.injection != nil {
+		return 6 * time.Minute
+	}
+	return 3 * time.Minute
+}
+
+// heal ends all faults, and starts each replica that is not running.
+func (w *World) heal() {
+	for _, t := range w.everyTarget() {
+		t.Weather, t.Down = Weather{}, false
+	}
+	w.mendInjection()
+	for _, replica := range append([]string{"refract-a", "refract-b"}, w.injectors()...) {
+		w.revive(replica)
+	}
+	for _, p := range w.Processes {
+		clear(p.cut)
+	}
+}
+
+// revive starts a replica that is not running.
+func (w *World) revive(replica string) bool {
+	for _, p := range w.Processes {
+		if p.Replica == replica && p.Running() {
+			return false
+		}
+	}
+	w.begun(replica)
+	return true
+}
+
+func (w *World) everyTarget() []*Target {
+	all := []*Target{w.Hub}
+	for _, c := range w.Clusters {
+		all = append(all, &c.Target)
+	}
+	return all
+}
+
+// end kills all processes and waits for their end.
+func (w *World) end() {
+	for _, p := range w.Processes {
+		w.kill(p)
+	}
+	for _, p := range w.Processes {
+		<-p.done
+	}
+	w.gates.open() // This also removes the streams.
+}
