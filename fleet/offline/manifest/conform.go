@@ -32,7 +32,7 @@ const mostMismatches = 100
 // omitempty. Null counts as absent. Only the first mostMismatches places are returned.
 func conform(value any, t reflect.Type, at *field.Path, strict bool) []mismatch {
 	c := &conformity{strict: strict}
-	c.value(value, t, place{path: at})
+	c.value(value, t, &place{path: at})
 	return c.found
 }
 
@@ -45,11 +45,12 @@ type conformity struct {
 // enough reports whether the maximum number of mismatches is reached.
 func (c *conformity) enough() bool { return len(c.found) >= mostMismatches }
 
-func (c *conformity) add(at place, fact, hint string) {
+func (c *conformity) add(at *place, fact, hint string) {
 	c.found = append(c.found, mismatch{path: at.field(), fact: fact, hint: hint})
 }
 
-// place is the place of a value. Its path is built only for a mismatch, because most values have none.
+// place is the place of a value. Its path is built only for a mismatch, because most values have none. The values of one
+// object or list share one place, which changes from value to value: an admission review may contain 100,000 of them.
 type place struct {
 	path   *field.Path
 	parent *place
@@ -82,7 +83,7 @@ func (p *place) field() *field.Path {
 }
 
 // value checks a value.
-func (c *conformity) value(value any, t reflect.Type, at place) {
+func (c *conformity) value(value any, t reflect.Type, at *place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -103,16 +104,20 @@ func (c *conformity) value(value any, t reflect.Type, at place) {
 		want = "an object"
 	case reflect.Map:
 		if m, ok := value.(map[string]any); ok {
-			for _, key := range slices.Sorted(maps.Keys(m)) {
-				c.value(m[key], t.Elem(), place{parent: &at, key: key, kind: toKey})
+			in := &place{parent: at, kind: toKey}
+			for _, key := range sortedKeys(m) {
+				in.key = key
+				c.value(m[key], t.Elem(), in)
 			}
 			return
 		}
 		want = "an object"
 	case reflect.Slice:
 		if list, ok := value.([]any); ok {
+			in := &place{parent: at, kind: toElement}
 			for i, item := range list {
-				c.value(item, t.Elem(), place{parent: &at, index: i, kind: toElement})
+				in.index = i
+				c.value(item, t.Elem(), in)
 			}
 			return
 		}
@@ -162,13 +167,14 @@ func show(value any) string {
 	}
 }
 
-func (c *conformity) structure(value map[string]any, t reflect.Type, at place) {
+func (c *conformity) structure(value map[string]any, t reflect.Type, at *place) {
 	fields := fieldsOf(t)
-	for _, key := range slices.Sorted(maps.Keys(value)) {
+	in := &place{parent: at, kind: toField}
+	for _, key := range sortedKeys(value) {
 		if c.enough() {
 			return
 		}
-		in := place{parent: &at, key: key, kind: toField}
+		in.key = key
 		if f, ok := fields.of[key]; ok {
 			c.value(value[key], f.Type, in)
 			continue
@@ -184,9 +190,21 @@ func (c *conformity) structure(value map[string]any, t reflect.Type, at place) {
 	}
 	for _, key := range fields.names {
 		if fields.of[key].required && value[key] == nil && !c.enough() {
-			c.add(place{parent: &at, key: key, kind: toField}, "is missing", "")
+			in.key = key
+			c.add(in, "is missing", "")
 		}
 	}
+}
+
+// sortedKeys returns the sorted keys of an object. It allocates only the slice: most objects of a review are small, and
+// there may be 100,000.
+func sortedKeys(object map[string]any) []string {
+	keys := make([]string, 0, len(object))
+	for key := range object {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 func child(at *field.Path, key string) *field.Path {
@@ -239,7 +257,7 @@ func addFields(t reflect.Type, to map[string]jsonField) {
 }
 
 // itself checks a value of a type that decodes itself.
-func (c *conformity) itself(value any, t reflect.Type, at place) {
+func (c *conformity) itself(value any, t reflect.Type, at *place) {
 	data, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(data, reflect.New(t).Interface())
