@@ -26,6 +26,8 @@ type releases struct {
 	// changed is the time of the last change of the governed objects or their rollout policies, by namespace; "" stands
 	// for all namespaces.
 	changed map[string]time.Time
+	// stored are the ControllerRevisions that were created without a change by a policy engine of the hub.
+	stored map[string]bool
 }
 
 // record is a stored state of a rollout.
@@ -38,7 +40,7 @@ type record struct {
 type received struct{ target, hash string }
 
 func newReleases() releases {
-	return releases{records: map[copyKey][]record{}, approved: map[string]bool{}, got: map[placeKey]received{}, changed: map[string]time.Time{}}
+	return releases{records: map[copyKey][]record{}, approved: map[string]bool{}, got: map[placeKey]received{}, changed: map[string]time.Time{}, stored: map[string]bool{}}
 }
 
 // recorded records a write of a report, and checks its rollout.
@@ -73,6 +75,40 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 	r.records[key] = all
 	if was != nil && !o.wasReset(o.w.Hub) {
 		r.judgeRecord(o, p, key, was, is, w.After)
+	}
+}
+
+// onRevision records the creation of a ControllerRevision, and checks its deletion: Refract keeps each revision that the
+// record of a rollout names (docs/design/rollouts.md#stored-revisions).
+func (r *releases) onRevision(o *oracle, p *Process, w apiserver.Write) {
+	if w.Before == nil {
+		r.stored[w.Name] = o.w.people.strict == allows
+		return
+	}
+	if p == nil || w.Verb != "delete" || !r.stored[w.Name] || o.wasReset(o.w.Hub) {
+		return
+	}
+	for key, records := range r.records {
+		if on := o.onHubNow(key); on == nil || on.GetDeletionTimestamp() != nil || key.namespace != w.Namespace && w.Namespace != systemNamespace {
+			continue
+		}
+		if !slices.ContainsFunc(records, func(e record) bool { return !names(e.is, w.Name) }) {
+			o.w.Failf(haltedOrReverted, "%s deletes the ControllerRevision %s/%s, which the rollout of %s names", p.Name, w.Namespace, w.Name, key)
+			return
+		}
+	}
+}
+
+// names reports whether a rollout needs a ControllerRevision of its object.
+func names(is *refractv1alpha1.RolloutStatus, revision string) bool {
+	return is.Target.Object == revision || is.LastGood.Object == revision || is.Superseded != nil && is.Superseded.Object == revision
+}
+
+// judgeStored checks that the new content of an object was stored on the hub before a cluster gets it. Otherwise no
+// later rollout could return to it.
+func (r *releases) judgeStored(o *oracle, p *Process, c *Cluster, key copyKey, is *refractv1alpha1.RolloutStatus) {
+	if !r.stored[is.Target.Object] {
+		o.w.Failf(unreleased, "%s writes the newest content of %s to cluster %s, and no ControllerRevision of the hub has it: %s", p.Name, key, c.Name, is.Target.Object)
 	}
 }
 
@@ -378,6 +414,7 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 		}
 		if is.Phase == refractv1alpha1.RolloutComplete || slices.ContainsFunc(names, func(name string) bool { return hasTarget(is, name) }) {
 			o.releases.got[placeKey{c, key}] = received{is.Target.Name, hash}
+			o.releases.judgeStored(o, p, c, key, is)
 			return
 		}
 	}

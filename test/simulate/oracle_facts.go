@@ -34,6 +34,8 @@ func (o *oracle) onHub(w apiserver.Write) {
 	switch w.GVR.Resource {
 	case kindReport.Resource, kindReportGlobe.Resource:
 		o.releases.recorded(o, p, w)
+	case kindRevision.Resource:
+		o.releases.onRevision(o, p, w)
 	case kindCluster.Resource:
 		o.onFederatedCluster(p, w)
 	}
