@@ -103,11 +103,13 @@ func (w *World) serve(c *call) {
 		return
 	}
 	if a := w.atFront(c); a != nil {
+		w.oracle.repeats(c, 0)
 		w.note(what, "is answered by something else")
 		c.answer <- *a
 		return
 	}
 	if status := w.refused(t, r); status != nil {
+		w.oracle.repeats(c, int(status.Code))
 		w.note(what, "fails: "+string(status.Reason))
 		c.answer <- answer{response: w.failure(c, status)}
 		return
@@ -126,6 +128,7 @@ func (w *World) serve(c *call) {
 			w.wrote(c)
 		}
 	}
+	w.oracle.repeats(c, got.Code)
 	if w.chance(weather.Lose) {
 		w.note(what, "is done, and the answer is lost")
 		c.answer <- answer{err: errCut}
@@ -139,6 +142,7 @@ func (w *World) serve(c *call) {
 func (w *World) wrote(c *call) {
 	if !w.renews(c) {
 		w.changed = w.Elapsed()
+		clear(w.oracle.repeated)
 	}
 	w.oracle.wrote(c)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -145,7 +146,37 @@ func (o *oracle) rests(w *World) {
 		w.Failf(tooManyRequests, "%s after the last fault and the last change by a person the processes write still; written most often: %s",
 			longestRest, o.again(longestRest))
 	}
+	minutes := (w.Elapsed() - w.changed).Minutes()
+	for _, what := range slices.Sorted(maps.Keys(o.repeated)) {
+		if n := o.repeated[what]; float64(n) > mostRepeated*max(minutes, 1) {
+			w.Failf(tooManyRequests, "%d requests in %.1f minutes while nothing changes: %s", n, minutes, what)
+			return
+		}
+	}
 }
+
+// mostRepeated is the maximum number of requests per minute for objects of one type in one namespace while nothing
+// changes: if the type cannot be written, one copy is tried every five seconds.
+const mostRepeated = 15
+
+// repeats counts a request for an object of a cluster, or a failed write of an object of the hub, at the end of a
+// history. Leases and checks of servers are periodic.
+func (o *oracle) repeats(c *call, code int) {
+	m := pathOf.FindStringSubmatch(c.request.URL.Path)
+	if o.repeated == nil || m == nil || m[2] == "" || m[3] == "leases" {
+		return
+	}
+	who := fmt.Sprintf("%s sends %s for %s in Namespace %s to %s", c.process.Name, c.request.Method, m[3], m[2], c.target.Name)
+	switch {
+	case c.target != o.w.Hub:
+		o.repeated[who]++
+	case writes(c.request.Method) && code >= http.StatusBadRequest:
+		o.repeated[fmt.Sprintf("%s, and gets %d", who, code)] += failsOnHub
+	}
+}
+
+// failsOnHub is the weight of a failed write on the hub: it must not happen at all.
+const failsOnHub = 1000
 
 // longestRest is the maximum duration of the end of a run.
 const longestRest = 20 * time.Minute

@@ -60,6 +60,10 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 		}
 		return
 	}
+	if slices.Contains(w.After.GetFinalizers(), refractv1alpha1.Finalizer) && (w.Before == nil || !slices.Contains(w.Before.GetFinalizers(), refractv1alpha1.Finalizer)) {
+		o.w.Failf(stuck, "%s gives the Propagation of %s a finalizer: its namespace cannot be deleted while Refract does not run", p.Name, key)
+		return
+	}
 	if is == nil {
 		delete(r.records, key)
 		return
@@ -160,6 +164,7 @@ func (r *releases) judgeRecord(o *oracle, p *Process, key copyKey, was, is *refr
 		}
 	}
 	o.tooManyFailed(p, key, was, is, specs)
+	o.endsReverted(p, key, was, is)
 	o.bakes(p, key, was, is, specs, report)
 }
 
@@ -207,6 +212,20 @@ func (o *oracle) tooManyFailed(p *Process, key copyKey, was, is *refractv1alpha1
 	for _, c := range is.Current {
 		if !slices.ContainsFunc(o.aliases(c.Name), func(name string) bool { return hasTarget(was, name) || slices.Contains(was.Offline, name) }) {
 			o.w.Failf(haltedOrReverted, "%s releases %s to cluster %s, though %d clusters have failed, and the policy allows %d", p.Name, key, c.Name, len(was.Failed), most)
+			return
+		}
+	}
+}
+
+// endsReverted checks that no cluster has the new content any more when a rollout ends as Reverted.
+func (o *oracle) endsReverted(p *Process, key copyKey, was, is *refractv1alpha1.RolloutStatus) {
+	if is.Phase != refractv1alpha1.RolloutReverted || was.Phase == refractv1alpha1.RolloutReverted {
+		return
+	}
+	for _, c := range o.w.Clusters {
+		have, got := o.copyOf(c, key), o.releases.got[placeKey{c, key}]
+		if have != nil && got.target == is.Target.Name && have.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash && !o.wasReset(&c.Target) && !c.Down {
+			o.w.Failf(haltedOrReverted, "%s says that the rollout of %s is Reverted, and cluster %s has the new content", p.Name, key, c.Name)
 			return
 		}
 	}
@@ -263,6 +282,12 @@ func (o *oracle) bakes(p *Process, key copyKey, was, is *refractv1alpha1.Rollout
 		least := time.Duration(wave.MinReadySeconds) * time.Second
 		if took := time.Since(first); !first.IsZero() && first != o.releases.records[key][0].at && took+skewed < least {
 			o.w.Failf(unreleased, "%s says that cluster %s is done with the new content of %s %s after that was released to it, and its wave has minReadySeconds: %d",
+				p.Name, c.Name, key, took.Round(time.Second), wave.MinReadySeconds)
+			return
+		}
+		since, ready := o.ready[placeKey{o.clusterNamed(c.Name), key}]
+		if took := time.Since(since); ready && took+skewed < least {
+			o.w.Failf(unreleased, "%s says that cluster %s is done with the new content of %s, which has been ready there for %s, and its wave has minReadySeconds: %d",
 				p.Name, c.Name, key, took.Round(time.Second), wave.MinReadySeconds)
 			return
 		}
@@ -349,6 +374,9 @@ func (o *oracle) floorOf(namespace string) string {
 // outdated.
 func (r *releases) governs(o *oracle, key copyKey, on *unstructured.Unstructured) bool {
 	for _, e := range o.editsSince(outdated) {
+		if e.kind == kindNamespace.GroupVersionResource.GroupResource() && e.at.Before(o.lastEdit(key, on)) {
+			continue // "A floor applies to every later edit", docs/design/rollouts.md#content-found-on-clusters.
+		}
 		switch e.kind {
 		case kindRollout.GroupVersionResource.GroupResource(), kindRollouts.GroupVersionResource.GroupResource(), kindCluster.GroupVersionResource.GroupResource(),
 			kindNamespace.GroupVersionResource.GroupResource(), kindReport.GroupVersionResource.GroupResource():

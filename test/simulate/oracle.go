@@ -76,6 +76,11 @@ type oracle struct {
 	// active are the processes that have written to the hub. These have started.
 	active map[*Process]bool
 	writes []written
+	// repeated are the numbers of requests since the last change of the world, by process and request. It is nil before
+	// the end of a history.
+	repeated map[string]int
+	// ready is since when copies of Deployments are ready.
+	ready map[placeKey]time.Time
 }
 
 // copyKey identifies an object of the hub, and its copies.
@@ -139,7 +144,7 @@ func newOracle(w *World) *oracle {
 		w: w, versions: map[*Target]uint64{}, resets: map[*Target]time.Time{}, deletions: map[types.UID]deletion{},
 		issued: map[string]map[types.UID]bool{}, approved: map[types.UID]bool{}, copies: map[types.UID]*copyFacts{},
 		writers: map[*Cluster]*writer{}, contents: map[placeKey]*contentFacts{}, ended: map[*Process]bool{}, active: map[*Process]bool{}, minute: time.Now(),
-		releases: newReleases(),
+		releases: newReleases(), ready: map[placeKey]time.Time{},
 	}
 	w.Hub.Server.OnWrite(func(write apiserver.Write) {
 		o.age(w.Hub)

@@ -62,6 +62,28 @@ func (o *oracle) onHub(w apiserver.Write) {
 	}
 }
 
+// readies records since when the copy of a Deployment is ready: all replicas of its newest generation are available.
+func (o *oracle) readies(place placeKey, is *unstructured.Unstructured) {
+	if place.GroupResource != kindDeployment.GroupVersionResource.GroupResource() {
+		return
+	}
+	ready := false
+	if is != nil {
+		number := func(fields ...string) int64 {
+			n, _, _ := unstructured.NestedInt64(is.Object, fields...) // Absent counts as 0.
+			return n
+		}
+		want := number("spec", "replicas")
+		ready = number("status", "observedGeneration") == is.GetGeneration() &&
+			number("status", "updatedReplicas") >= want && number("status", "availableReplicas") >= want
+	}
+	if _, was := o.ready[place]; !ready {
+		delete(o.ready, place)
+	} else if !was {
+		o.ready[place] = time.Now()
+	}
+}
+
 // editsSince returns the changes by people within a duration.
 func (o *oracle) editsSince(within time.Duration) (edits []hubEdit) {
 	for _, e := range slices.Backward(o.edits) {
@@ -214,10 +236,14 @@ func (o *oracle) namesNow(c *Cluster) (names []string, leaving bool) {
 // onMember checks a write to a cluster.
 func (o *oracle) onMember(c *Cluster, w apiserver.Write) {
 	p := o.process(w.User)
-	if p == nil || w.Namespace == bakery {
+	if w.Namespace == bakery {
 		return
 	}
 	key := keyOfWrite(w)
+	o.readies(placeKey{c, key}, w.After)
+	if p == nil {
+		return
+	}
 	o.tellMember(p, c, w)
 	if p.killed {
 		o.w.Failf(twoWriters, "%s writes %s on cluster %s, though it was killed before", p.Name, key, c.Name)

@@ -165,6 +165,7 @@ func (w *World) finish() {
 	w.heal()
 	const round = 20 * time.Second
 	w.changed = w.Elapsed()
+	w.oracle.repeated = map[string]int{}
 	for end := w.Elapsed() + longestRest; w.Elapsed() < min(end, w.restsAt()) && w.failed == nil; {
 		w.mend()
 		w.controllersRun()
@@ -175,6 +176,9 @@ func (w *World) finish() {
 		w.Journal.add(w, atEnd, "the history is over: what the hub and the clusters have is compared with the promises")
 	}
 	w.oracle.atEnd(w)
+	if w.failed == nil {
+		w.try()
+	}
 }
 
 // restsAt returns the time when the world is at rest unless something changes before. A type without the right to list

@@ -1,0 +1,128 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	// failsBefore is how long the writes of a trial fail before another object is edited.
+	failsBefore = time.Minute
+	// promptly is the maximum time from an edit to the write of its copy in a world at rest.
+	promptly = 15 * time.Second
+	// trialAnnotation is an annotation without a meaning.
+	trialAnnotation = "example.com/trial"
+)
+
+// ailing is a reason why a cluster does not accept the copies of one type, or of one object.
+type ailing struct {
+	tells    string
+	ofType   bool
+	response func(w *World, c *call) *http.Response
+}
+
+//nolint:gochecknoglobals // It is a constant.
+var trials = []ailing{
+	{"answers writes of this type with status 500", true, func(w *World, c *call) *http.Response {
+		return w.failure(c, &apierrors.NewInternalError(errors.New("encryption of this type does not work")).ErrStatus)
+	}},
+	{"refuses the object because of its size", false, func(w *World, c *call) *http.Response {
+		return w.failure(c, &apierrors.NewRequestEntityTooLargeError("limit is 3145728").ErrStatus)
+	}},
+	{"cannot call the webhook for the object", false, func(w *World, c *call) *http.Response {
+		return w.failure(c, &apierrors.NewInternalError(errors.New(`failed calling webhook "check.sim": no endpoints available for service "check"`)).ErrStatus)
+	}},
+}
+
+// copied is an object of the hub with a correct copy on a cluster, which obeys no rollout policy.
+type copied struct {
+	kind kind
+	key  copyKey
+}
+
+// copiedTo returns the objects of these kinds with a correct copy on a cluster.
+func (o *oracle) copiedTo(c *Cluster, kinds ...kind) (all []copied) {
+	names, _ := o.namesNow(c)
+	for _, k := range kinds {
+		for _, on := range o.w.Hub.Server.All(k.GroupVersionResource) {
+			at := copied{k, copyKey{k.GroupVersionResource.GroupResource(), on.GetNamespace(), on.GetName()}}
+			if on.GetDeletionTimestamp() == nil && !o.releases.obeys(o, at.key) && !o.releases.leads(at.key) && o.isCorrect(c, at.key, names) {
+				all = append(all, at)
+			}
+		}
+	}
+	return all
+}
+
+// leads reports whether an object changes with another object, wave by wave.
+func (r *releases) leads(follower copyKey) bool {
+	for key, records := range r.records {
+		for _, f := range records[len(records)-1].is.Target.Followers {
+			if key.namespace == follower.namespace && f.Name == follower.name && f.Resource == follower.GroupResource.String() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isCorrect reports whether a cluster has a copy of an object with the newest content.
+func (o *oracle) isCorrect(c *Cluster, key copyKey, names []string) bool {
+	out, at := o.now().at(key, names)
+	have := o.copyOf(c, key)
+	if out == nil || at < 0 || have == nil {
+		return false
+	}
+	want := variantFor(out, at)
+	return want != nil && isCopy(have) && differs(want, have, o.onHubNow(key)) == ""
+}
+
+// try checks at the end of a history that a failure of one type or one object does not affect other objects
+// (docs/design/load-and-memory.md#recovery-from-overload): a cluster rejects copies, and another object is edited.
+func (w *World) try() {
+	c, ails := pick(w, w.Clusters), &trials[w.Rand.IntN(len(trials))]
+	failing, others := w.oracle.copiedTo(c, kindConfigMap), w.oracle.copiedTo(c, kindDeployment, kindService, kindSecret)
+	names, leaving := w.oracle.namesNow(c)
+	if len(failing) == 0 || len(others) == 0 || leaving || len(names) != 1 || w.Hub.Down {
+		return
+	}
+	if !ails.ofType {
+		failing, others = failing[:1], append(failing[1:], others...)
+	}
+	other := pick(w, others)
+	c.Lab.front = &front{answer: func(w *World, sent *call) *answer {
+		for _, f := range failing {
+			at := "/namespaces/" + f.key.namespace + "/" + f.key.Resource
+			if !ails.ofType {
+				at += "/" + f.key.name
+			}
+			if writes(sent.request.Method) && strings.HasPrefix(sent.request.URL.Path, "/api/v1"+at) {
+				return &answer{response: ails.response(w, sent)}
+			}
+		}
+		return nil
+	}}
+	w.Journal.add(w, fault, fmt.Sprintf("cluster %s %s: %s", c.Name, ails.tells, failing[0].key))
+	for _, f := range failing {
+		w.editFor(f)
+	}
+	w.drain(failsBefore)
+	w.editFor(other)
+	w.drain(promptly)
+	if on := w.oracle.onHubNow(other.key); on != nil && w.failed == nil && !w.oracle.isCorrect(c, other.key, names) {
+		w.Failf(stuck, "%s after an edit of %s cluster %s does not have it, because %s fails", promptly, other.key, c.Name, failing[0].key)
+	}
+	c.Lab.front = nil
+}
+
+// editFor sets an annotation of an object.
+func (w *World) editFor(at copied) {
+	h := w.hand(w.Hub, "alice")
+	h.must(h.edit(at.kind, at.key.namespace, at.key.name, func(on *unstructured.Unstructured) { annotate(on, trialAnnotation, "true") }))
+}
