@@ -58,8 +58,8 @@ func TestFaultsApply(t *testing.T) {
 var violation = regexp.MustCompile(`violation: (\S+) seed=(\d+) step=(\d+): (.*)`)
 
 // TestFaults: TestSimulate finds each fault. It runs only with REFRACT_FAULTS=all, or with the numbers of faults, such as
-// REFRACT_FAULTS=3,14. REFRACT_SEEDS is the highest seed of the search (2000), REFRACT_STEPS the length of a history. It
-// needs -timeout 0.
+// REFRACT_FAULTS=3,14. REFRACT_FIRST and REFRACT_SEEDS are the lowest and the highest seed of the search (1, 2000),
+// REFRACT_STEPS the length of a history. It needs -timeout 0.
 //
 // A program has several faults at once, because a compilation and a history take seconds. When a seed breaks a promise,
 // the programs with one fault each show the cause. The seed counts only if it breaks no promise without a fault. A
@@ -72,7 +72,7 @@ func TestFaults(t *testing.T) {
 	s := &search{dir: t.TempDir(), highest: numberFrom(t, "REFRACT_SEEDS", 2000)}
 	for i := range faults {
 		if list == "all" || slices.Contains(strings.Split(list, ","), strconv.Itoa(i)) {
-			s.queue = append(s.queue, &sought{Fault: &faults[i], number: i, next: 1})
+			s.queue = append(s.queue, &sought{Fault: &faults[i], number: i, next: numberFrom(t, "REFRACT_FIRST", 1)})
 		}
 	}
 	if want := len(strings.Split(list, ",")); list != "all" && len(s.queue) != want {

@@ -159,8 +159,7 @@ func (o *oracle) rests(w *World) {
 // changes: if the type cannot be written, one copy is tried every five seconds.
 const mostRepeated = 15
 
-// repeats counts a request for an object of a cluster, or a failed write of an object of the hub, at the end of a
-// history. Leases and checks of servers are periodic.
+// repeats counts a request for an object of a cluster, or a failed write of a Propagation, at the end of a history. Leases and checks of servers are periodic.
 func (o *oracle) repeats(c *call, code int) {
 	m := pathOf.FindStringSubmatch(c.request.URL.Path)
 	if o.repeated == nil || m == nil || m[2] == "" || m[3] == "leases" {
@@ -170,12 +169,12 @@ func (o *oracle) repeats(c *call, code int) {
 	switch {
 	case c.target != o.w.Hub:
 		o.repeated[who]++
-	case writes(c.request.Method) && code >= http.StatusBadRequest:
+	case m[3] == kindReport.Resource && writes(c.request.Method) && code >= http.StatusBadRequest:
 		o.repeated[fmt.Sprintf("%s, and gets %d", who, code)] += failsOnHub
 	}
 }
 
-// failsOnHub is the weight of a failed write on the hub: it must not happen at all.
+// failsOnHub is the weight of a failed write of a Propagation: it must not happen at all.
 const failsOnHub = 1000
 
 // longestRest is the maximum duration of the end of a run.

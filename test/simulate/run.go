@@ -15,7 +15,12 @@ type Plan struct {
 	Steps []uint64
 	// Even gives all operations their original weights, as in plans from before worlds had habits.
 	Even bool
+	// Focus is the number of the focus of the world in [focuses], from 1; 0 means none.
+	Focus int
 }
+
+// firstFocused is the first seed whose world has a focus.
+const firstFocused = 1001
 
 // NewPlan returns the plan of a seed.
 func NewPlan(seed uint64, steps int) Plan {
@@ -24,6 +29,15 @@ func NewPlan(seed uint64, steps int) Plan {
 	for i := range p.Steps {
 		p.Steps[i] = r.Uint64()
 	}
+	if seed >= firstFocused {
+		p.Focus = 1 + int(seed%uint64(len(focuses)))
+	}
+	return p
+}
+
+// with returns the plan with other steps.
+func (p Plan) with(steps []uint64) Plan {
+	p.Steps = steps
 	return p
 }
 
@@ -55,6 +69,9 @@ func Run(p Plan, to io.Writer) *Result {
 	defer w.end()
 	if p.Even {
 		w.operations = slices.Concat(operations(), w.injectionOperations())
+	}
+	if p.Focus > 0 {
+		w.operations = focusedOn(w.operations, focuses[p.Focus-1])
 	}
 	w.begin()
 	for i, seed := range p.Steps {
@@ -119,6 +136,42 @@ func ownOperations(seed uint64, all []operation) []operation {
 		own[i].weight *= times
 	}
 	return own
+}
+
+// focuses are sets of operations that belong together. A world with a focus performs these most of the time, because
+// some faults need several of them within a minute.
+//
+//nolint:gochecknoglobals // It is a constant.
+var focuses = [][]string{
+	{ // A rollout and its end.
+		"edit", "approve rollout", "resume rollout", "edit rollout policy", "change lab", "controller", "kill", "restart", "minutes pass",
+	},
+	{ // The stored content of a rollout.
+		"edit", "approve rollout", "refuse revisions", "delete revision", "change lab", "controller", "kill", "restart", "backup", "restore hub",
+	},
+	{ // Objects and policies that come and go.
+		"create", "edit", "label", "edit namespace", "delete", "replace --force", "edit placement", "delete report", "kill", "restart",
+	},
+	{ // Types and namespaces that come and go.
+		"create", "edit", "member type", "hub type", "right on the hub", "delete namespace", "create namespace", "delete copies' namespace", "stop", "restart",
+	},
+	{ // Clusters and replicas that come and go.
+		"edit", "rename", "finish rename", "second name", "unjoin", "finish unjoin", "join", "cut", "heal", "kill", "restart", "restore cluster", "backup",
+	},
+}
+
+// focusTimes is how much more often a world performs the operations of its focus.
+const focusTimes = 6
+
+// focusedOn returns the operations with other weights: those with these names are more frequent.
+func focusedOn(all []operation, names []string) []operation {
+	all = slices.Clone(all)
+	for i := range all {
+		if slices.Contains(names, all[i].name) {
+			all[i].weight = max(all[i].weight, 1) * focusTimes
+		}
+	}
+	return all
 }
 
 // mending are the operations that each world has: without them a fault would last to the end, or other operations would

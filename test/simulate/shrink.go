@@ -13,7 +13,7 @@ func Shrink(p Plan, fails func(Plan) *Broken) Plan {
 	}
 	s.invariant = found.Invariant
 	if found.Step < len(p.Steps) { // Later steps do not affect the violation.
-		if shorter := (Plan{p.Seed, p.Steps[:found.Step], p.Even}); s.still(shorter) {
+		if shorter := p.with(p.Steps[:found.Step]); s.still(shorter) {
 			p = shorter
 		}
 	}
@@ -59,7 +59,7 @@ func (s *shrinking) without(p Plan, parts int) (smaller Plan, found bool) {
 	parts = min(parts, len(p.Steps))
 	for i := parts - 1; i >= 0 && s.left > 0; i-- { // Late steps are needed less often.
 		from, to := i*len(p.Steps)/parts, (i+1)*len(p.Steps)/parts
-		if smaller := (Plan{p.Seed, slices.Concat(p.Steps[:from], p.Steps[to:]), p.Even}); s.still(smaller) {
+		if smaller := p.with(slices.Concat(p.Steps[:from], p.Steps[to:])); s.still(smaller) {
 			return smaller, true
 		}
 	}
