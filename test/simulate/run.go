@@ -215,11 +215,11 @@ func (w *World) proceed() {
 func (w *World) finish() {
 	w.Journal.add(w, passing, "the steps are over: all faults end, each replica runs, and people finish what they left half done; "+
 		"then nobody acts until nothing changes any more")
-	w.heal()
 	const round = 20 * time.Second
 	w.changed = w.Elapsed()
 	w.oracle.repeated = map[string]int{}
 	for end := w.Elapsed() + longestRest; w.Elapsed() < min(end, w.restsAt()) && w.failed == nil; {
+		w.heal() // A process may end even now, because the hub was restored from a backup without its Lease.
 		w.mend()
 		w.controllersRun()
 		w.drain(round)
