@@ -26,23 +26,18 @@ type Rule struct {
 }
 
 // Default returns a rule for [Mutating]. On CREATE and UPDATE f may change obj, which it owns. The answer is a JSON
-// patch. The patched object decodes to obj as f left it, and the patch is minimal:
-//   - Fields that T does not know keep their bytes, also in elements of arrays that f changes or moves. They are lost
+// patch with the changes. The patched object decodes to obj as f left it:
+//   - Fields that T does not know keep their values, also in elements of arrays that f changes or moves. They are lost
 //     only if f removes their parent: an element, an entry of a map, an object behind a pointer.
-//   - It adds no empty objects and nulls that mean nothing to T.
+//   - An array with a change is replaced as a whole.
 //   - If f changes nothing, there is no patch.
-//   - It replaces a whole array if more than 128 of its elements are added, removed or moved. It replaces whole members
-//     of the object if the patch would otherwise be longer than twice the object and its new encoding together.
 //
 // Two elements of an array are the same element if they are equal, or else if they have the same "name" (or key, id, or
 // similar). If f changes the name of an element, the result is a new element, without the unknown fields of the old
-// one. If a position has as many remaining elements without a name as before, they are the old ones, changed by f.
+// one. If as many elements without a name remain as before, they are the old ones, changed by f.
 //
 // An error of f denies the request, as in [Validate]. An object that cannot be decoded into a T is denied, with the
 // same exception as in [Validate].
-//
-// The time for the patch grows with the size of the object and does not depend on its content. It ends with the
-// context, with HTTP 500.
 //
 // T is a type with JSON tags; names of fields are case-sensitive. apiVersion is GROUP/VERSION, or VERSION for the core
 // group. Default panics for any other apiVersion.
@@ -69,7 +64,7 @@ func DefaultWarning[T any](apiVersion, kind string, f func(ctx context.Context, 
 		if err != nil {
 			return nil, fmt.Errorf("encoding the changed object: %w", err)
 		}
-		patch, err := difference(r.Object, before, after, again[T], ctx.Err)
+		patch, err := difference(r.Object, before, after, again[T])
 		if err != nil {
 			return nil, fmt.Errorf("making a patch: %w", err)
 		}

@@ -442,11 +442,11 @@ func TestLegible(t *testing.T) {
 	}
 	for object, want := range cases {
 		_, err := decode[all]([]byte(object))
-		if diff := cmp.Diff(want, textOf(err)); diff != "" {
+		if diff := cmp.Diff(want, said(err)); diff != "" {
 			t.Errorf("%s\n-want, +got:\n%s", object, diff)
 		}
 	}
-	if got := textOf(legible(&json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[int]()})); got != "want an integer of 64 bits, got a string" {
+	if got := said(legible(&json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[int]()})); got != "want an integer of 64 bits, got a string" {
 		t.Errorf("There is no place: got %s", got)
 	}
 }
