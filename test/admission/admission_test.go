@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,13 +18,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/kit/webhook/admission"
-	"refract.dev/kit/webhook/lookup"
 	"refract.dev/test/harness"
 )
 
@@ -237,46 +233,5 @@ func TestLife(t *testing.T) {
 				t.Errorf("A deletion has no object: got %v", err)
 			}
 		})
-	}
-}
-
-// TestFinder looks up what is cluster-scoped, in a cache of its own.
-func TestFinder(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	informers, err := cache.New(shared.config, cache.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	finder := lookup.New[corev1.Namespace](informers, shared.client)
-	if _, err := finder.Get(ctx, "", "default"); !errors.Is(err, lookup.ErrNotSynced) {
-		t.Errorf("Before the cache has started nothing is known: got %v", err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := informers.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	defer running.Wait()
-	defer cancel()
-	harness.Eventually(t, "the finder is ready", func(context.Context) error {
-		err := finder.Ready()
-		if err != nil && !errors.Is(err, lookup.ErrNotSynced) {
-			t.Fatal(err)
-		}
-		return err
-	})
-	for range 20 {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: harness.NameOf(t)}}
-		if _, err := finder.Get(ctx, "", namespace.Name); !apierrors.IsNotFound(err) {
-			t.Errorf("It is not there: got %v", err)
-		}
-		if err := shared.client.Create(ctx, namespace); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := finder.Get(ctx, "", namespace.Name); err != nil || got.UID != namespace.UID {
-			t.Errorf("It was created a moment ago: got %v", err)
-		}
 	}
 }

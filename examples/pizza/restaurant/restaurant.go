@@ -18,7 +18,6 @@ import (
 	"refract.dev/kit/webhook"
 	"refract.dev/kit/webhook/admission"
 	"refract.dev/kit/webhook/conversion"
-	"refract.dev/kit/webhook/lookup"
 )
 
 // Paths of the endpoints. Each answers reviews of the versions v1 and v1beta1, although the path names only v1beta1:
@@ -67,7 +66,7 @@ func New(o Options) (*Restaurant, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := lookup.New[v1alpha1.Topping](toppings, live)
+	known := board{cache: toppings, live: live}
 	endpoints := map[string]http.Handler{
 		ConvertPath:  conversion.Handler(engine, conversion.Options{Metrics: o.Metrics, Log: o.Log}),
 		AdmitPath:    admission.Mutating(Defaults()...),
@@ -76,7 +75,7 @@ func New(o Options) (*Restaurant, error) {
 	for path, handler := range endpoints {
 		o.Server.Handle(path, logged(handler, o.Log.V(requests)))
 	}
-	o.Server.AddReadiness("toppings", patient(known.Ready, patience, o.Log))
+	o.Server.AddReadiness("toppings", patient(known.ready, patience, o.Log))
 	return &Restaurant{cache: toppings}, nil
 }
 
