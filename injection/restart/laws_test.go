@@ -340,9 +340,9 @@ func (w *world) disturb() {
 	}
 }
 
-// TestLaws causes random events in a namespace and checks the laws at every step. At the end, when no obstacle is left,
+// TestRandomWorlds causes random events in a namespace and checks the laws at every step. At the end, when no obstacle is left,
 // every rollout completes.
-func TestLaws(t *testing.T) {
+func TestRandomWorlds(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 10

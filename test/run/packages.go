@@ -33,7 +33,16 @@ const (
 // serial are packages with goroutines that are tested without the race detector: their tests process hundreds of
 // fleets, or start the command hundreds of times, one after the other, for minutes. Other tests cover the called code
 // with the detector.
-var serial = []string{module + "test/generate", module + "test/offline", module + "test/simulate", module + "internal/cli"}
+var serial = []string{module + "test/generate", module + "test/offline", module + "test/simulate", module + "test/ui", module + "internal/cli"}
+
+// sequential are tests without goroutines, in packages that have goroutines elsewhere. The race detector would find
+// nothing in them, and would take minutes for it: they run without it.
+var sequential = map[string]string{
+	module + "conversion/policy": "TestRandomPolicies",
+	module + "fleet/member":      "TestHostileAnswers",
+	module + "fleet/propagation": "TestRenderSaysWhatIsDecided|TestPendingRemovals",
+	module + "injection/restart": "TestRandomWorlds",
+}
 
 // onNode has the tests on a Node, inBrowser those in a browser. elsewhere are the packages with a target of their own:
 // these two and the benchmarks.

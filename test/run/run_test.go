@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -289,6 +290,34 @@ func TestKinds(t *testing.T) {
 	}
 	if run != tested-len(elsewhere) {
 		t.Errorf("Of %d packages with tests %d are run, and %q are not: the others are forgotten.", tested, run, elsewhere)
+	}
+}
+
+// TestSequential: each sequential test exists in its package, and no other package has a test of the name, because the
+// race detector skips the name in all packages.
+func TestSequential(t *testing.T) {
+	all, err := list(t.Context(), "refract.dev/...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, names := range sequential {
+		for name := range strings.SplitSeq(names, "|") {
+			var has []string
+			for i := range all {
+				for _, file := range slices.Concat(all[i].TestGoFiles, all[i].XTestGoFiles) {
+					text, err := os.ReadFile(filepath.Join(all[i].Dir, file))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if strings.Contains(string(text), "\nfunc "+name+"(") {
+						has = append(has, all[i].ImportPath)
+					}
+				}
+			}
+			if diff := cmp.Diff([]string{path}, has); diff != "" {
+				t.Errorf("packages with %s: -want, +got:\n%s", name, diff)
+			}
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 const atOnce = 2
 
 // unit runs the tests that need no control plane. Packages with goroutines run with the race detector if a C compiler
-// is available, which the detector needs.
+// is available, which the detector needs, but for their [sequential] tests.
 func unit(ctx context.Context, args []string) error {
 	flags, patterns := split(args)
 	all, err := list(ctx, patterns...)
@@ -33,18 +33,22 @@ func unit(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, of := range []struct {
-		kind       kind
-		flags, env []string
-	}{{plain, nil, nil}, {race, detector, []string{"CGO_ENABLED=1"}}} {
-		paths, err := ofKind(all, of.kind)
-		if err != nil {
-			return err
-		}
-		errs = append(errs, test(ctx, slices.Concat([]string{"-timeout=30m"}, of.flags, flags), paths, of.env))
+	alone, err := ofKind(all, plain)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	detected, err := ofKind(all, race)
+	if err != nil {
+		return err
+	}
+	slow := slices.DeleteFunc(slices.Sorted(maps.Keys(sequential)), func(path string) bool { return !slices.Contains(detected, path) })
+	names := fmt.Sprintf("^(%s)$", strings.Join(slices.Sorted(maps.Values(sequential)), "|"))
+	timeout := []string{"-timeout=30m"}
+	return errors.Join(
+		test(ctx, slices.Concat(timeout, flags), alone, nil),
+		test(ctx, slices.Concat(timeout, []string{"-run=" + names}, flags), slow, nil),
+		test(ctx, slices.Concat(timeout, detector, []string{"-skip=" + names}, flags), detected, []string{"CGO_ENABLED=1"}),
+	)
 }
 
 // quick is [unit] without the race detector.
