@@ -48,62 +48,71 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		joined.Status, joined.Reason, joined.Message = metav1.ConditionFalse, "Leaving", h.leaving
 	}
 	all := []corev1alpha1.ClusterCondition{joined, ready, offline}
-	switch {
-	case h.lacking != "":
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterAuthorized, Status: metav1.ConditionFalse, Reason: "PermissionMissing", Message: h.lacking,
-		})
-	case h.ready:
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterAuthorized, Status: metav1.ConditionTrue, Reason: "Authorized",
-			Message: "the credentials had all needed permissions",
-		})
-	}
-	switch {
-	case h.excess != "":
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterReadable, Status: metav1.ConditionFalse, Reason: "AnswerTooLarge", Message: h.excess,
-		})
-	case h.ready && !isTrue(status, corev1alpha1.ClusterReadable) && has(status, corev1alpha1.ClusterReadable):
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterReadable, Status: metav1.ConditionTrue, Reason: "Readable", Message: "no recent answer was too large",
-		})
-	}
-	switch {
-	case h.expiring != "":
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterCredentialsExpiring, Status: metav1.ConditionTrue, Reason: "NotRenewed", Message: h.expiring,
-		})
-	case h.ready && isTrue(status, corev1alpha1.ClusterCredentialsExpiring):
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterCredentialsExpiring, Status: metav1.ConditionFalse, Reason: "Renewed",
-			Message: "the credentials do not expire soon, or are renewed",
-		})
-	}
-	switch {
-	case h.held != nil:
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.pending,
-		})
-	case isTrue(status, corev1alpha1.ClusterDeletionsHeld):
-		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionFalse, Reason: "NothingHeld", Message: "no deletions wait for approval",
-		})
+	for i := range problems {
+		p := &problems[i]
+		switch message := p.message(h); {
+		case message != "":
+			all = append(all, corev1alpha1.ClusterCondition{Type: p.kind, Status: p.status, Reason: p.reason, Message: message})
+		case (h.ready || p.unready) && (p.always || conditionIs(status, p.kind, p.status)):
+			all = append(all, corev1alpha1.ClusterCondition{Type: p.kind, Status: opposite[p.status], Reason: p.overReason, Message: p.over})
+		}
 	}
 	return all
 }
 
-func has(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {
-	return slices.ContainsFunc(status.Conditions, func(c corev1alpha1.ClusterCondition) bool { return c.Type == kind })
+// problem is a condition for one kind of problem. It appears with the first problem, and says then that the problem is
+// over.
+type problem struct {
+	kind corev1alpha1.ClusterConditionType
+	// message returns the message of a present problem, or "" without one.
+	message func(h health) string
+	// status and reason are those of a present problem.
+	status metav1.ConditionStatus
+	reason string
+	// overReason and over are the reason and the message after it.
+	overReason, over string
+	// always is whether the condition exists on a ready cluster without an earlier problem, too.
+	always bool
+	// unready is whether the problem may be over while the cluster is not ready.
+	unready bool
+}
+
+// problems are the conditions besides Joined, Ready and Offline. The command get reads the same types, see
+// [refract.dev/fleet/status].
+var problems = []problem{
+	{
+		kind: corev1alpha1.ClusterAuthorized, message: func(h health) string { return h.lacking },
+		status: metav1.ConditionFalse, reason: "PermissionMissing",
+		overReason: "Authorized", over: "the credentials had all needed permissions", always: true,
+	},
+	{
+		kind: corev1alpha1.ClusterReadable, message: func(h health) string { return h.excess },
+		status: metav1.ConditionFalse, reason: "AnswerTooLarge",
+		overReason: "Readable", over: "no recent answer was too large",
+	},
+	{
+		kind: corev1alpha1.ClusterCredentialsExpiring, message: func(h health) string { return h.expiring },
+		status: metav1.ConditionTrue, reason: "NotRenewed",
+		overReason: "Renewed", over: "the credentials do not expire soon, or are renewed",
+	},
+	{
+		kind: corev1alpha1.ClusterDeletionsHeld, message: func(h health) string { return h.pending },
+		status: metav1.ConditionTrue, reason: "AwaitingApproval",
+		overReason: "NothingHeld", over: "no deletions wait for approval", unready: true,
+	},
+}
+
+var opposite = map[metav1.ConditionStatus]metav1.ConditionStatus{
+	metav1.ConditionTrue: metav1.ConditionFalse, metav1.ConditionFalse: metav1.ConditionTrue,
+}
+
+// conditionIs reports whether a condition has this status.
+func conditionIs(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType, want metav1.ConditionStatus) bool {
+	return slices.ContainsFunc(status.Conditions, func(c corev1alpha1.ClusterCondition) bool { return c.Type == kind && c.Status == want })
 }
 
 func isTrue(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {
-	for i := range status.Conditions {
-		if status.Conditions[i].Type == kind {
-			return status.Conditions[i].Status == metav1.ConditionTrue
-		}
-	}
-	return false
+	return conditionIs(status, kind, metav1.ConditionTrue)
 }
 
 // SetCondition writes a condition into a status, and reports whether anything but times has changed.

@@ -20,6 +20,14 @@ var recipes = map[string]struct {
 		5, []string{"-run", "TestGolden|TestEveryOverriderCounts", "./fleet/policy/override"},
 		[]string{"api", "fleet/policy", "tree", "injection/inject", "conversion/expression", "internal/golden", "internal/fuzzed", "docs/guide"},
 	},
+	"condition": {
+		6, []string{"-run", "TestSetConditions|TestClusters", "./fleet/member", "./fleet/status"},
+		[]string{"api", "fleet", "tree", "injection", "conversion", "internal", "kit", "docs/guide"},
+	},
+	"command": {
+		3, []string{"-run", "TestScript/namespaces", "./internal/cli"},
+		[]string{"api", "config", "fleet", "tree", "injection", "conversion", "internal", "kit", "examples", "test/harness"},
+	},
 }
 
 // TestRecipes applies the patch of each recipe to a copy of the repository, and tests the result.
