@@ -57,7 +57,7 @@ func TestRecipes(t *testing.T) {
 				}
 			}
 			run(t, dir, string(patch), "git", "apply")
-			run(t, dir, "", "go", append([]string{"test", "-vet=off", "-trimpath"}, r.test...)...)
+			run(t, dir, "", "go", append([]string{"test", "-vet=off"}, r.test...)...)
 		})
 	}
 }
