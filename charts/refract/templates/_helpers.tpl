@@ -1,17 +1,18 @@
 {{/*
-What the templates have in common. The three parts of Refract (propagation, injection, conversion) are the same program with
-other arguments, so that their ServiceAccount, Deployment, Service and PodDisruptionBudget are said once. These take a dict:
-root, the top of the values and the release; part, as the values call it; name, that of the objects.
+Common templates. The three parts of Refract (propagation, injection, conversion) are the same program with other arguments.
+So this file defines their ServiceAccount, Deployment, Service and PodDisruptionBudget once. These templates take a dict with
+three keys: root is the top-level context with the values and the release; part is the key of the part in the values; name is
+the name of the objects.
 */}}
 
-{{/* Not empty if this release runs anything. */}}
+{{/* The result is not empty if this release runs any part. */}}
 {{- define "refract.runs" -}}
 {{- if or .Values.propagation.enabled .Values.injection.enabled .Values.conversion.enabled }}yes{{ end -}}
 {{- end -}}
 
 {{/*
-The values of a part, as JSON: those for all, and over them those of the part. Lists take the place of lists; of extraArgs both
-are given, those of the part last.
+The values of a part, as JSON. The values of the part override the values for all parts. Lists replace lists. Only extraArgs
+has the arguments of both levels, those of the part last.
 */}}
 {{- define "refract.values" -}}
 {{- $own := index .root.Values .part -}}
@@ -21,7 +22,7 @@ are given, those of the part last.
 {{- toJson $merged -}}
 {{- end -}}
 
-{{/* One table over another, as JSON. What is empty or false counts, too, as it does not in Sprig's own merge. */}}
+{{/* A merge of two tables, as JSON: `over` overrides `under`, also with empty and false values, unlike Sprig's own merge. */}}
 {{- define "refract.over" -}}
 {{- $merged := deepCopy .under -}}
 {{- range $key, $value := .over -}}
@@ -35,8 +36,8 @@ are given, those of the part last.
 {{- end -}}
 
 {{/*
-The name of an image, of values and the chart's appVersion: a digest says more than a tag. A name without a host would be pulled
-from a registry that is nobody's of Refract.
+The name of an image, from the values and the chart's appVersion. A digest has priority over a tag. An image name without a host
+is an error: the image would come from a registry that does not belong to Refract.
 */}}
 {{- define "refract.image" -}}
 {{- $name := list .image.registry .image.repository | compact | join "/" -}}
@@ -50,7 +51,7 @@ from a registry that is nobody's of Refract.
 {{- end -}}
 {{- end -}}
 
-{{/* Nine tenths of a limit of memory, as Go's runtime reads it. */}}
+{{/* Nine tenths of a memory limit, in the format of Go's runtime. */}}
 {{- define "refract.nineTenths" -}}
 {{- $unit := regexFind "[MG]i?$" . -}}
 {{- $bytes := get (dict "M" 1000000 "Mi" 1048576 "G" 1000000000 "Gi" 1073741824) $unit -}}
@@ -75,7 +76,7 @@ automountServiceAccountToken: false
 {{- end -}}
 
 {{/*
-A part's Deployment. What differs, and the reasons of it, are templates of the part's file: refract.PART.replicas, .strategy,
+A part's Deployment. Templates in the part's file contain the differences and their reasons: refract.PART.replicas, .strategy,
 .priority, .args, .memory, .lifecycle and .resources.
 */}}
 {{- define "refract.deployment" -}}
@@ -216,7 +217,7 @@ spec:
   - {name: metrics, port: 8080, targetPort: metrics}
 {{- end -}}
 
-{{/* With the line that parts it from what stands before, as it may not be wanted. */}}
+{{/* The text includes the separator line before the document, because the PodDisruptionBudget is optional. */}}
 {{- define "refract.podDisruptionBudget" -}}
 {{- $values := include "refract.values" . | fromJson -}}
 {{- if $values.podDisruptionBudget.enabled -}}
