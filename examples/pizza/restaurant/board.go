@@ -21,7 +21,7 @@ type board struct {
 
 // Get returns a topping. Only a NotFound error of the API server means that the topping does not exist.
 func (b board) Get(ctx context.Context, namespace, name string) (*v1alpha1.Topping, error) {
-	if err := b.ready(ctx); err != nil {
+	if err := b.ready(); err != nil { //nolint:contextcheck // It does not wait.
 		return nil, admission.Unavailable(err)
 	}
 	topping, key := &v1alpha1.Topping{}, client.ObjectKey{Namespace: namespace, Name: name}
@@ -40,8 +40,8 @@ func (b board) Get(ctx context.Context, namespace, name string) (*v1alpha1.Toppi
 }
 
 // ready returns nil once the cache has all toppings. It does not wait.
-func (b board) ready(ctx context.Context) error {
-	informer, err := b.cache.GetInformer(ctx, &v1alpha1.Topping{}, cache.BlockUntilSynced(false))
+func (b board) ready() error {
+	informer, err := b.cache.GetInformer(context.Background(), &v1alpha1.Topping{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching toppings: %w", err)
 	}

@@ -75,7 +75,7 @@ func New(o Options) (*Restaurant, error) {
 	for path, handler := range endpoints {
 		o.Server.Handle(path, logged(handler, o.Log.V(requests)))
 	}
-	o.Server.AddReadiness("toppings", patient(func() error { return known.ready(context.Background()) }, patience, o.Log))
+	o.Server.AddReadiness("toppings", patient(known.ready, patience, o.Log))
 	return &Restaurant{cache: toppings}, nil
 }
 
