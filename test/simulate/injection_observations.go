@@ -93,7 +93,8 @@ func (r *restartRules) observeFlock(now *flock, set *inject.Set) {
 	}
 	f.holds, f.lastReady = now.holds, now.lastReady()
 	f.recovered = f.recovered || f.serving.is
-	if now.isFailing() || (!f.serving.is && time.Since(f.serving.since) > 9*time.Minute) {
+	late := func(f fact) bool { return !f.is && time.Since(f.since) > 9*time.Minute }
+	if now.isFailing() || late(f.serving) || late(f.complete) {
 		r.failed[f.ref] = true
 	}
 	for uid, q := range r.policies {

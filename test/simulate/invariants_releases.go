@@ -89,7 +89,8 @@ func (r *releases) onRevision(o *oracle, p *Process, w apiserver.Write) {
 		r.stored[w.Name] = o.w.people.strict == allows
 		return
 	}
-	if p == nil || w.Verb != "delete" || !r.stored[w.Name] || o.wasReset(o.w.Hub) {
+	deleted := w.Before.GetDeletionTimestamp() == nil && (w.Verb == "delete" || w.Verb == "removed")
+	if p == nil || !deleted || !r.stored[w.Name] || o.wasReset(o.w.Hub) {
 		return
 	}
 	for key, records := range r.records {

@@ -135,7 +135,16 @@ func level(of string) map[string]any {
 // TestInvariants breaks each promise, and performs a similar action that keeps it.
 func TestInvariants(t *testing.T) {
 	claim := func(b *bench) map[string]any { return claimFields(b.World) }
+	// stored creates the ControllerRevision of the target of a rollout.
+	stored := func(b *bench, status map[string]any) {
+		name, _, err := unstructured.NestedString(status, "rollout", "target", "object")
+		b.must(err)
+		if name != "" && b.hub(culprit).get(kindRevision, "shop", name) == nil {
+			b.must(b.hub(culprit).create(object(kindRevision, "shop", name, map[string]any{"revision": int64(1)})))
+		}
+	}
 	report := func(b *bench, of *unstructured.Unstructured, status map[string]any) {
+		stored(b, status)
 		o := object(kindReport, "shop", of.GetName()+"-test", map[string]any{"spec": map[string]any{"source": map[string]any{
 			"apiVersion": of.GetAPIVersion(), "kind": of.GetKind(), "resource": resourceOf[of.GroupVersionKind().GroupKind()].Resource, "name": of.GetName(),
 		}}})
@@ -267,6 +276,7 @@ func TestInvariants(t *testing.T) {
 		current := map[string]any{"current": []any{map[string]any{"name": b.c.Name, "since": time.Now().UTC().Format(metav1.RFC3339Micro)}}}
 		report(b, of, status("none", "refract-none", "m", nil))
 		say := func(status map[string]any) {
+			stored(b, status)
 			b.must(b.hub(culprit).editStatus(kindReport, "shop", of.GetName()+"-test", func(o *unstructured.Unstructured) { o.Object["status"] = status }))
 		}
 		say(status("first", "refract-sealed-1-a", "n", current))
@@ -277,6 +287,44 @@ func TestInvariants(t *testing.T) {
 		}
 		time.Sleep(110 * time.Second)
 		say(status("second", object, nonce, map[string]any{"current": nil, "done": []any{b.c.Name}}))
+	}
+	// reverts lets a cluster get new content, and ends the rollout as Reverted. If restored is set, the copy has its
+	// former content then.
+	reverts := func(b *bench, restored bool) {
+		of := governed(b)
+		policy := b.hub("alice").get(kindRollout, "shop", "careful")
+		status := func(phase string) map[string]any {
+			all := rollout(phase, map[string]any{"name": b.c.Name})
+			all["rollout"].(map[string]any)["policies"] = []any{map[string]any{
+				"kind": kindRollout.name, "namespace": "shop", "name": "careful", "generation": policy.GetGeneration(),
+			}}
+			return all
+		}
+		report(b, of, status("Progressing"))
+		b.copied(kindConfigMap, of, "two")
+		if restored {
+			b.copied(kindConfigMap, object(kindConfigMap, "shop", "page-1", level("1")), "one")
+		}
+		b.must(b.hub(culprit).editStatus(kindReport, "shop", of.GetName()+"-test", func(o *unstructured.Unstructured) { o.Object["status"] = status("Reverted") }))
+	}
+	// floored sets a floor on the namespace of an object, and edits the object, in this order or the other.
+	floored := func(b *bench, first, second func(b *bench)) {
+		if b.hub(operator).get(kindRollouts, "", "floor") == nil {
+			b.must(b.hub(operator).create(object(kindRollouts, "", "floor", map[string]any{"spec": rolloutSpecs[1].spec()})))
+		}
+		b.must(b.hub(operator).edit(kindNamespace, "", "shop", func(o *unstructured.Unstructured) { label(o, refractv1alpha1.ClusterRolloutPolicyLabel, "") }))
+		b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
+		first(b)
+		time.Sleep(time.Second)
+		second(b)
+		time.Sleep(time.Second)
+		b.copied(kindConfigMap, b.hub("alice").get(kindConfigMap, "shop", "page-1"), "two")
+	}
+	floor := func(b *bench) {
+		b.must(b.hub(operator).edit(kindNamespace, "", "shop", func(o *unstructured.Unstructured) { label(o, refractv1alpha1.ClusterRolloutPolicyLabel, "floor") }))
+	}
+	edit := func(b *bench) {
+		b.must(b.hub("alice").edit(kindConfigMap, "shop", "page-1", func(o *unstructured.Unstructured) { o.Object["data"] = level("2")["data"] }))
 	}
 	// tried sets the annotation dry-run on a claim with an existing copy.
 	tried := func(b *bench, then func(of *unstructured.Unstructured)) {
@@ -416,6 +464,29 @@ func TestInvariants(t *testing.T) {
 			report(b, of, rollout("Progressing", map[string]any{"name": "eu-1"}))
 			b.copied(kindConfigMap, of, "two")
 		}},
+		{"a copy gets new content that the record releases to it, and that is not stored", unreleased, func(b *bench) {
+			of := governed(b)
+			report(b, of, rollout("Progressing", map[string]any{"name": "eu-1"}))
+			clear(b.oracle.releases.stored)
+			b.copied(kindConfigMap, of, "two")
+		}},
+		{"stored content is deleted that a rollout names", haltedOrReverted, func(b *bench) {
+			report(b, governed(b), rollout("Progressing", map[string]any{"name": "eu-1"}))
+			b.must(b.hub(culprit).delete(kindRevision, "shop", "two", metav1.DeleteOptions{}))
+		}},
+		{"stored content is deleted that no rollout names", "", func(b *bench) {
+			report(b, governed(b), rollout("Progressing", map[string]any{"name": "eu-1"}))
+			stored(b, map[string]any{"rollout": map[string]any{"target": map[string]any{"object": "three"}}})
+			b.must(b.hub(culprit).delete(kindRevision, "shop", "three", metav1.DeleteOptions{}))
+		}},
+		{"a rollout is Reverted, and a copy has the new content", haltedOrReverted, func(b *bench) { reverts(b, false) }},
+		{"a floor is set on a namespace, and a later edit reaches a cluster", unreleased, func(b *bench) { floored(b, floor, edit) }},
+		{"an edit reaches a cluster, and a floor was set on the namespace after it", "", func(b *bench) { floored(b, edit, floor) }},
+		{"a Propagation gets a finalizer", stuck, func(b *bench) {
+			of := governed(b)
+			report(b, of, rollout("Complete"))
+			b.must(b.hub(culprit).edit(kindReport, "shop", of.GetName()+"-test", func(o *unstructured.Unstructured) { o.SetFinalizers([]string{refractv1alpha1.Finalizer}) }))
+		}},
 		{"a copy gets new content after its rollout was halted", haltedOrReverted, func(b *bench) {
 			of := governed(b)
 			report(b, of, rollout("Halted", map[string]any{"name": "us-1"}))
@@ -503,6 +574,18 @@ func TestInvariants(t *testing.T) {
 		{"the processes write all the time", tooManyRequests, func(b *bench) {
 			time.Sleep(time.Hour)
 			b.changed = b.Elapsed()
+			b.oracle.rests(b.World)
+		}},
+		{"a request is repeated while nothing changes", tooManyRequests, func(b *bench) {
+			b.changed = b.Elapsed()
+			time.Sleep(10 * time.Minute)
+			b.oracle.repeated = map[string]int{"a request for Secrets": 10*mostRepeated + 1}
+			b.oracle.rests(b.World)
+		}},
+		{"a request is repeated every five seconds", "", func(b *bench) {
+			b.changed = b.Elapsed()
+			time.Sleep(10 * time.Minute)
+			b.oracle.repeated = map[string]int{"a request for Secrets": 120}
 			b.oracle.rests(b.World)
 		}},
 		{"there are more requests than there may be", tooManyRequests, func(b *bench) {
