@@ -35,7 +35,7 @@ var trials = []ailing{
 	{"refuses the object because of its size", false, func(w *World, c *call) *http.Response {
 		return w.failure(c, &apierrors.NewRequestEntityTooLargeError("limit is 3145728").ErrStatus)
 	}},
-	{"cannot call the webhook for the object", false, func(w *World, c *call) *http.Response {
+	{"cannot call the webhook for this type", true, func(w *World, c *call) *http.Response {
 		return w.failure(c, &apierrors.NewInternalError(errors.New(`failed calling webhook "check.sim": no endpoints available for service "check"`)).ErrStatus)
 	}},
 }
