@@ -132,6 +132,7 @@ faults: ## Ask whether the model checker of rollouts finds each of a list of fau
 
 # Histories that make simulate goes through: so many SEEDS from FIRST on, of so many STEPS. SEED=N tells that one as a story; KEEP=1
 # goes on after a violation.
+HISTORIES ?= 200
 SEEDS ?= 1000
 STEPS ?= 300
 FIRST ?= 1
@@ -145,8 +146,8 @@ simulate: bin/test-simulate ## Run the real controllers through histories full o
 	@exec env GO=$(GO) bin/test-simulate -seeds=$(SEEDS) -steps=$(STEPS) -first=$(FIRST) $(if $(SEED),-seed=$(SEED)) $(if $(KEEP),-keep)
 
 .PHONY: histories
-histories: ## Run the histories that make test runs.
-	@$(MAKE) simulate SEEDS=200 STEPS=25 FIRST=116 SEED= KEEP=
+histories: ## Run the histories that make test runs: HISTORIES=200 of 25 steps.
+	@$(MAKE) simulate SEEDS=$(HISTORIES) STEPS=25 FIRST=116 SEED= KEEP=
 
 .PHONY: e2e
 e2e: build controlplane bin/test-run bin/test-clusters ## Run the tests against real control planes. ARGS goes to go test.
