@@ -131,7 +131,7 @@ faults: ## Ask whether the model checker of rollouts finds each of a list of fau
 	@REFRACT_FAULTS=1 $(GO) test -count=1 -vet=off -run 'TestFaults$$' -v ./fleet/policy/rollout
 
 # Histories that make simulate goes through: so many SEEDS from FIRST on, of so many STEPS. SEED=N tells that one as a story; KEEP=1
-# goes on after a violation.
+# goes on after a violation. HISTORIES is the number of those that make test runs.
 HISTORIES ?= 200
 SEEDS ?= 1000
 STEPS ?= 300
