@@ -26,7 +26,7 @@ type releases struct {
 	// changed is the time of the last change of the governed objects or their rollout policies, by namespace; "" stands
 	// for all namespaces.
 	changed map[string]time.Time
-	// stored are the ControllerRevisions that were created without a change by a policy engine of the hub.
+	// stored are the ControllerRevisions that were created.
 	stored map[string]bool
 }
 
@@ -86,11 +86,11 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 // record of a rollout names (docs/design/rollouts.md#stored-revisions).
 func (r *releases) onRevision(o *oracle, p *Process, w apiserver.Write) {
 	if w.Before == nil {
-		r.stored[w.Name] = o.w.people.strict == allows
+		r.stored[w.Name] = true
 		return
 	}
 	deleted := w.Before.GetDeletionTimestamp() == nil && (w.Verb == "delete" || w.Verb == "removed")
-	if p == nil || !deleted || !r.stored[w.Name] || o.wasReset(o.w.Hub) {
+	if p == nil || !deleted || o.wasReset(o.w.Hub) || revision.IsSealed(w.Name) { // After a new key, sealed content has another name.
 		return
 	}
 	for key, records := range r.records {
