@@ -18,9 +18,11 @@ var faults = []struct {
 	file     string
 	old, new string
 }{
-	{"a wave is opened before the one before it is over", "waves.go", "if r.Opened > 0 && !r.over(int(r.Opened)-1) {", "if r.Opened > 1 && !r.over(int(r.Opened)-2) {"},
+	{"a wave is opened before the one before it is over", "waves.go", "k > 0 && k == int(r.Opened) && !r.over(k-1)", "k > 1 && k == int(r.Opened) && !r.over(k-2)"},
 	{"a wave is over when nobody has tried it", "waves.go", "return tried || !changed", "return true"},
-	{"a cluster gets the change before its wave is open", "waves.go", "wave < int(r.Opened) && !c.Offline", "wave <= int(r.Opened) && !c.Offline"},
+	{"a cluster gets the change before its wave is open", "waves.go", "r.began[wave] && !c.Offline", "wave <= int(r.Opened) && !c.Offline"},
+	{"a cluster that joins an empty wave gets the change without an approval", "waves.go", "r.began[wave] && !c.Offline", "wave < int(r.Opened) && !c.Offline"},
+	{"an empty wave begins", "waves.go", "r.began[k] = len(r.byWave[k]) > 0 && r.sinceOf(r.in.Policy.nameOf(k)) != nil", "r.began[k] = true"},
 	{"a manual wave waits for nobody", "waves.go", "needs := parts[0].manual && !manual\n", "needs := manual && !manual\n"},
 	{"an approval holds for every wave", "waves.go", `what := fmt.Sprint(wave)`, `what := "0"`},
 	{"a pause does not keep a wave from being opened", "waves.go", "if r.in.Paused {\n\t\treturn \"it is paused\"\n\t}\n\tfirst", "first"},

@@ -77,7 +77,6 @@ type member struct {
 	match.Cluster
 
 	there, offline, refuses bool
-	joined                  bool   // It has no copy yet.
 	content                 string // The content of the copy.
 	wrote                   time.Time
 	ready                   bool
@@ -237,15 +236,7 @@ func (w *world) step() error {
 		w.changed = true
 		w.notef("edit: rev%d, bad %v", w.target, slices.Sorted(maps.Keys(w.bad)))
 	case 1:
-		if m.there = !m.there; m.there {
-			m.content, m.ready, m.joined = "", false, true
-		} else {
-			m.content, m.ready = "", false
-		}
-		if m.account = (account{back: true}); m.there && w.status != nil && w.status.LastGood.Name != Found {
-			m.good = contentOf(&w.status.LastGood, m)
-		}
-		w.notef("%s there %t", m.Name, m.there)
+		w.moves(m)
 	case 2, 14:
 		m.offline = !m.offline
 		m.since, m.reached = w.now, w.now // The state in between is unknown.
@@ -315,6 +306,16 @@ func (w *world) step() error {
 	return w.live(w.IntN(3))
 }
 
+// moves lets a member without a copy join, or a member leave with its copy.
+func (w *world) moves(m *member) {
+	m.there = !m.there
+	m.content, m.ready = "", false
+	if m.account = (account{back: true}); m.there && w.status != nil && w.status.LastGood.Name != Found {
+		m.good = contentOf(&w.status.LastGood, m)
+	}
+	w.notef("%s there %t", m.Name, m.there)
+}
+
 // live lets some members apply their assigned content, and calls Next.
 func (w *world) live(most int) error {
 	for _, m := range w.members {
@@ -342,7 +343,7 @@ func (w *world) write(m *member) error {
 	if err := w.receives(m, want); err != nil {
 		return err
 	}
-	m.content, m.joined, m.ready, m.wrote = want, false, false, w.now
+	m.content, m.ready, m.wrote = want, false, w.now
 	m.unknown = false // A replica reads the copy before it writes.
 	return nil
 }
@@ -398,7 +399,7 @@ func (w *world) check() error {
 	l := &laws{world: w, was: was, is: is, in: in}
 	for _, law := range []func() error{
 		l.agreed, l.turn, l.tried, l.crowd, l.budgets, l.health, l.failing, l.final, l.edited, l.reverted, l.complete, l.few, l.waits, l.approved,
-		l.asked, l.begins, l.taken, l.stalls,
+		l.asked, l.joins, l.begins, l.taken, l.stalls,
 	} {
 		if err := law(); err != nil {
 			return err
@@ -861,7 +862,7 @@ func (w *world) settle() error {
 		m.refuses = false
 	}
 	if !slices.ContainsFunc(w.members, func(m *member) bool { return m.there }) {
-		w.members[0].there, w.members[0].joined = true, true // An object that is placed on no cluster waits.
+		w.moves(w.members[0]) // An object that is placed on no cluster waits.
 	}
 	w.notef("all is well")
 	for range 400 {

@@ -26,7 +26,7 @@ func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []Plan
 	in := &Input{Policy: p, Clusters: make([]Cluster, len(clusters))}
 	r := &rollout{
 		RolloutStatus: &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutProgressing}, in: in,
-		waves: make(map[string]int, len(clusters)), byWave: make([][]*Cluster, p.waves()),
+		waves: make(map[string]int, len(clusters)), byWave: make([][]*Cluster, p.waves()), began: make([]bool, p.waves()),
 	}
 	for i := range clusters {
 		c := &in.Clusters[i]
@@ -41,7 +41,8 @@ func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []Plan
 		if r.changes(k) == 0 {
 			continue
 		}
-		w := PlannedWave{Name: p.nameOf(k), MinReadySeconds: int32(p.minReady(k).Seconds()), Approval: r.mayOpen(k)}
+		w := PlannedWave{Name: p.nameOf(k), MinReadySeconds: int32(p.minReady(k).Seconds()), Approval: r.mayBegin(k)}
+		r.began[k] = true
 		for _, c := range all {
 			if !c.Changes {
 				continue

@@ -16,9 +16,10 @@ type hub struct {
 	full bool            // No further revision can be stored.
 	said []string        // All tokens that a status has shown.
 	used map[string]bool // The used ones among said.
+	yes  map[string]bool // The approved waves, as TARGET/EDITS/WAVE.
 }
 
-func newHub() hub { return hub{lost: map[string]bool{}, used: map[string]bool{}} }
+func newHub() hub { return hub{lost: map[string]bool{}, used: map[string]bool{}, yes: map[string]bool{}} }
 
 // account has the contents that a member may hold, derived from the events of the member.
 type account struct {
@@ -261,6 +262,47 @@ func (l *laws) asked() error {
 		l.used[l.approve] = true
 	}
 	return nil
+}
+
+// joins: the copy of a cluster in a Manual wave changes only after an approval for the same target and policies: of the
+// wave, or for a Manual wave of the floor of any wave inside it. The time when the cluster came does not matter.
+func (l *laws) joins() error {
+	if l.approve != "" && l.approve == l.was.Awaits && l.is.Nonce != l.was.Nonce {
+		if part := strings.Split(l.approve, "/"); part[2] != retry {
+			l.yes[fmt.Sprintf("%s/%d/%s", part[0], l.edits, part[2])] = true
+		}
+	}
+	if l.in.Policy == nil || l.was.Attempt != l.is.Attempt {
+		return nil
+	}
+	yes := func(wave int) bool { return l.yes[fmt.Sprintf("%s/%d/%d", l.is.Target.Name, l.edits, wave)] }
+	for _, c := range l.released() {
+		if m := l.of(c.Name); c.Joining || contentOf(&l.is.Target, m) == contentOf(Assigned(l.was, c.Name), m) {
+			continue
+		}
+		wave := l.policy.waveOf(&c.Cluster)
+		outer, inner := wave, -1
+		specs := []*refractv1alpha1.RolloutPolicySpec{&l.spec}
+		if l.floor != nil {
+			specs = []*refractv1alpha1.RolloutPolicySpec{l.floor, &l.spec}
+			outer, inner = wave/(len(l.spec.Waves)+1), wave%(len(l.spec.Waves)+1)
+		}
+		approved := yes(wave)
+		if inner >= 0 && isManual(l.spec.Waves, inner) && !approved {
+			return fmt.Errorf("%s got the target in the Manual wave %d, which is not approved", c.Name, wave)
+		}
+		for k := range l.policy.waves() {
+			approved = approved || l.floor != nil && k/(len(l.spec.Waves)+1) == outer && yes(k)
+		}
+		if isManual(specs[0].Waves, outer) && !approved {
+			return fmt.Errorf("%s got the target in wave %d, and wave %d of the first policy is Manual and not approved", c.Name, wave, outer)
+		}
+	}
+	return nil
+}
+
+func isManual(waves []refractv1alpha1.RolloutWave, k int) bool {
+	return k < len(waves) && waves[k].Strategy == refractv1alpha1.WaveManual
 }
 
 // begins: no rollout is complete before the contents of the clusters are known, and a cluster with other content does

@@ -260,6 +260,7 @@ type rollout struct {
 	// a policy.
 	byWave [][]*Cluster
 	waves  map[string]int
+	began  []bool // By the index of the wave: it was opened while it had clusters to change.
 	until  time.Time
 	// begun is whether the rollout begins or is tried again in this call, so that the state of the clusters is older.
 	begun bool
@@ -336,6 +337,7 @@ func (r *rollout) goOn() {
 		r.wait(placedNowhere)
 		return
 	}
+	r.recall()
 	if !r.begun {
 		r.watch()
 	}

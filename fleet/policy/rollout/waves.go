@@ -45,25 +45,44 @@ func (r *rollout) over(wave int) bool {
 	return tried || !changed
 }
 
-// open opens the waves whose turn has come. It returns the reason why the next wave must wait.
+// recall determines from the record which waves have begun.
+func (r *rollout) recall() {
+	r.began = make([]bool, r.in.Policy.waves())
+	for k := range min(int(r.Opened), len(r.began)) {
+		r.began[k] = len(r.byWave[k]) > 0 && r.sinceOf(r.in.Policy.nameOf(k)) != nil
+	}
+}
+
+// open opens the waves whose turn has come. It returns the reason why the next wave must wait. A wave without clusters
+// to change is opened and does not begin: if a cluster joins it later, the wave begins then, with the same conditions.
 func (r *rollout) open() (why string) {
 	p := r.in.Policy
-	for int(r.Opened) <= p.waves() {
-		if r.Opened > 0 && !r.over(int(r.Opened)-1) {
-			return r.unreachable(int(r.Opened) - 1)
+	for k := range p.waves() {
+		if k > 0 && k == int(r.Opened) && !r.over(k-1) {
+			return r.unreachable(k - 1)
 		}
-		if int(r.Opened) == p.waves() {
-			return ""
-		}
-		next := int(r.Opened)
-		if r.changes(next) > 0 {
-			if why := r.mayOpen(next); why != "" {
+		if !r.began[k] && r.changes(k) > 0 {
+			if why := r.mayBegin(k); why != "" {
 				return why
 			}
+			r.began[k] = true
 		}
-		r.Opened++
+		r.Opened = max(r.Opened, int32(k+1))
+	}
+	if !r.over(p.waves() - 1) {
+		return r.unreachable(p.waves() - 1)
 	}
 	return ""
+}
+
+// sinceOf returns the time when a wave began; nil if it has not begun, or has no clusters to change.
+func (r *rollout) sinceOf(name string) *metav1.MicroTime {
+	for i := range r.Waves {
+		if r.Waves[i].Name == name {
+			return r.Waves[i].Since
+		}
+	}
+	return nil
 }
 
 // unreachable returns the message of a wave that waits only for offline clusters; empty if it does not.
@@ -86,15 +105,15 @@ func (r *rollout) changes(wave int) (n int) {
 	return n
 }
 
-// mayOpen returns the reason why a wave may not begin.
-func (r *rollout) mayOpen(wave int) string {
+// mayBegin returns the reason why a wave may not begin.
+func (r *rollout) mayBegin(wave int) string {
 	p := r.in.Policy
 	if r.in.Paused {
 		return "it is paused"
 	}
 	first, manual := true, false
-	for k := range wave {
-		if r.changes(k) > 0 {
+	for k, began := range r.began {
+		if began {
 			first = false
 			if p.outer(k) == p.outer(wave) {
 				manual = true // The start of this wave of the floor was approved, if it had to be.
@@ -140,7 +159,7 @@ func (r *rollout) releaseAll() (blocked string) {
 	var candidates []candidate
 	for i := range r.in.Clusters {
 		c := &r.in.Clusters[i]
-		if wave := r.waveOf(c); wave < int(r.Opened) && !c.Offline && c.Differs && !r.has(c.Name) {
+		if wave := r.waveOf(c); r.began[wave] && !c.Offline && c.Differs && !r.has(c.Name) {
 			candidates = append(candidates, candidate{c, wave})
 		}
 	}
@@ -275,11 +294,8 @@ func (r *rollout) countWaves() {
 		if line.Clusters == 0 {
 			continue
 		}
-		if k < int(r.Opened) {
-			line.Since = at(r.in.Now)
-			if i := slices.IndexFunc(r.Waves, func(w refractv1alpha1.WaveStatus) bool { return w.Name == line.Name }); i >= 0 && r.Waves[i].Since != nil {
-				line.Since = r.Waves[i].Since
-			}
+		if r.began[k] {
+			line.Since = cmp.Or(r.sinceOf(line.Name), at(r.in.Now))
 		}
 		waves = append(waves, *line)
 	}
