@@ -150,7 +150,7 @@ var faults = []Fault{
 	},
 	{
 		"a cluster gets the change when the wave before its own has begun", "rollouts", "unreleased-content",
-		[]Edit{{"fleet/policy/rollout/waves.go", "wave < int(r.Opened) && !c.Offline", "wave <= int(r.Opened) && !c.Offline"}},
+		[]Edit{{"fleet/policy/rollout/waves.go", "r.began[wave] && !c.Offline", "wave <= int(r.Opened) && !c.Offline"}},
 	},
 	{
 		"a wave begins while the copies of the one before it are not ready", "rollouts", "unreleased-content",
