@@ -19,8 +19,13 @@ type Plan struct {
 	Focus int
 }
 
-// firstFocused is the first seed whose world has a focus.
-const firstFocused = 1001
+const (
+	// firstFocused is the first seed whose world has a focus: one of the first five, so that these seeds keep their
+	// histories.
+	firstFocused = 1001
+	// firstOfAll is the first seed whose world has one of all focuses.
+	firstOfAll = 2001
+)
 
 // NewPlan returns the plan of a seed.
 func NewPlan(seed uint64, steps int) Plan {
@@ -29,8 +34,11 @@ func NewPlan(seed uint64, steps int) Plan {
 	for i := range p.Steps {
 		p.Steps[i] = r.Uint64()
 	}
-	if seed >= firstFocused {
+	switch {
+	case seed >= firstOfAll:
 		p.Focus = 1 + int(seed%uint64(len(focuses)))
+	case seed >= firstFocused:
+		p.Focus = 1 + int(seed%5)
 	}
 	return p
 }
@@ -157,6 +165,9 @@ var focuses = [][]string{
 	},
 	{ // Clusters and replicas that come and go.
 		"edit", "rename", "finish rename", "second name", "unjoin", "finish unjoin", "join", "cut", "heal", "kill", "restart", "restore cluster", "backup",
+	},
+	{ // Floors that come and go, and edits right after.
+		"set floor", "edit", "create", "minutes pass",
 	},
 }
 

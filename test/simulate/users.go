@@ -101,6 +101,7 @@ func userOperations() []operation {
 		{"delete policy", 6, (*World).deletePolicy},
 		{"edit override", 14, (*World).editOverride},
 		{"edit rollout policy", 14, (*World).editRolloutPolicy},
+		{"set floor", 0, (*World).setAnyFloor},
 		{"approve placement", 20, (*World).approvePlacement},
 		{"approve rollout", 25, (*World).approveRollout},
 		{"resume rollout", 12, (*World).resumeRollout},

@@ -117,6 +117,15 @@ func (w *World) editRolloutPolicy() (actor, text string) {
 	}
 }
 
+// setAnyFloor creates the floor, or adds or removes its label on a namespace. Only worlds with a focus do it.
+func (w *World) setAnyFloor() (actor, text string) {
+	if w.Hub.Server.Peek(kindRollouts.GroupVersionResource, "", "floor") == nil {
+		return w.write(operator, kindRollouts, "", "floor", floorSpecs)
+	}
+	_, space := w.tenant()
+	return w.setFloor(space)
+}
+
 // setFloor adds or removes the label of a floor on a namespace.
 func (w *World) setFloor(space string) (actor, text string) {
 	h, value := w.hand(w.Hub, operator), ""
