@@ -118,7 +118,7 @@ func (o *oracle) reverted(w *World, key copyKey, report *unstructured.Unstructur
 	for _, c := range w.Clusters {
 		got, there := o.releases.got[placeKey{c, key}], o.copyOf(c, key)
 		names, _ := o.namesNow(c)
-		if got.target != r.Target.Name || there == nil || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(r.Reverting, name) }) {
+		if got.target != r.Target.Name || there == nil || !o.isPlaced(c, key) || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(r.Reverting, name) }) {
 			continue
 		}
 		if there.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash {

@@ -224,16 +224,20 @@ func (o *oracle) endsReverted(p *Process, key copyKey, was, is *refractv1alpha1.
 		return
 	}
 	for _, c := range o.w.Clusters {
-		names, _ := o.namesNow(c)
-		if out, at := o.now().at(key, names); out == nil || at < 0 {
-			continue // "A copy that waits for its deletion keeps its content", docs/guide/release-safely.md.
-		}
 		have, got := o.copyOf(c, key), o.releases.got[placeKey{c, key}]
-		if have != nil && got.target == is.Target.Name && have.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash && !o.wasReset(&c.Target) && !c.Down {
+		if have != nil && o.isPlaced(c, key) && got.target == is.Target.Name && have.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash && !o.wasReset(&c.Target) && !c.Down {
 			o.w.Failf(haltedOrReverted, "%s says that the rollout of %s is Reverted, and cluster %s has the new content", p.Name, key, c.Name)
 			return
 		}
 	}
+}
+
+// isPlaced reports whether an object is placed on a cluster: "A copy that waits for its deletion keeps its content"
+// (docs/guide/release-safely.md).
+func (o *oracle) isPlaced(c *Cluster, key copyKey) bool {
+	names, _ := o.namesNow(c)
+	out, at := o.now().at(key, names)
+	return out != nil && at >= 0
 }
 
 // aliases returns all names that a cluster may have.
