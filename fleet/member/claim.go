@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // errUnsettled is returned while it is not known which name of a cluster is served.
@@ -199,7 +198,7 @@ func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluste
 		next := fc.DeepCopy()
 		switch written, settled := advance(next, uid, all, patience); {
 		case is.standing == waiting && fc.Status.ClusterUID == uid:
-			return "", r.align(ctx, fc, all)
+			return "", errUnsettled
 		case settled:
 			return is.other, nil
 		case !written:
@@ -230,22 +229,6 @@ func (r *Reconciler) followed(ctx context.Context, fc *corev1alpha1.FederatedClu
 		return decision{}, nil, err
 	}
 	return r.follow(ctx, fc.Name)
-}
-
-// align assigns a name to the replica of the name that it replaces. It returns [errUnsettled] when it succeeds.
-func (r *Reconciler) align(ctx context.Context, fc *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) error {
-	at := slices.IndexFunc(all, func(o corev1alpha1.FederatedCluster) bool { return o.Name == replaces(fc) })
-	if at < 0 || shardOf(&all[at]) == shardOf(fc) {
-		return errUnsettled
-	}
-	next := fc.DeepCopy()
-	if next.Annotations[refractv1alpha1.ShardAnnotation] = shardOf(&all[at]); shardOf(&all[at]) == fc.Name {
-		delete(next.Annotations, refractv1alpha1.ShardAnnotation)
-	}
-	if err := r.Client.Patch(ctx, next, client.MergeFromWithOptions(fc, client.MergeFromWithOptimisticLock{})); err != nil {
-		return err
-	}
-	return errUnsettled
 }
 
 // Behind reports whether a [Set] may lack known facts about a FederatedCluster: its name is served, or the hub has

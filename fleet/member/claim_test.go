@@ -120,7 +120,7 @@ func TestClusterGetsAnotherName(t *testing.T) {
 		said = append(said, from+" to "+to)
 	}
 	f.look()
-	f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m", refractv1alpha1.ShardAnnotation: "m"})
+	f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
 	f.deleteOf("m") // Too early, by an impatient user.
 	f.look()
 	if f.Set.Leaving("m") {
@@ -198,7 +198,7 @@ func TestNameIsServedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, newStub(t).URL)
 			f.look()
-			f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m", refractv1alpha1.ShardAnnotation: "m"})
+			f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
 			f.lookAt("new")
 			if f.look(); f.Set.Successor("m") != "new" {
 				t.Fatal("want the name given up")
@@ -376,7 +376,7 @@ func TestSlowRenameHoldsUpNoOtherCluster(t *testing.T) {
 		})
 	}()
 	<-begun
-	f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m", refractv1alpha1.ShardAnnotation: "m"})
+	f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
 	var looking sync.WaitGroup
 	looking.Go(func() { f.lookAt("new") })
 	eventually(t, "the rename has begun", func() bool { return f.Set.Successor("m") == "new" })

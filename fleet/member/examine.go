@@ -56,7 +56,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	if r.Identity != "" {
 		cfg.UserAgent += "/" + r.Identity
 	}
-	m, err := r.Set.connect(fc.Name, cfg, r.owns)
+	m, err := r.Set.connect(fc.Name, cfg, r.leads)
 	if errors.Is(err, errLeft) {
 		return health{}, err
 	}

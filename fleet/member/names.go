@@ -21,8 +21,7 @@ const (
 	unclaimed standing = iota
 	// choosing: the status records a cluster, and the name has no rank yet.
 	choosing
-	// waiting: another name of the cluster chooses its rank, which may be lower; or this name replaces another one and
-	// is not assigned to the same replica yet.
+	// waiting: another name of the cluster chooses its rank, which may be lower.
 	waiting
 	// inService: copies are written and deleted through this name.
 	inService
@@ -79,8 +78,6 @@ func stand(name string, all []corev1alpha1.FederatedCluster) decision {
 		return d
 	case position >= 0:
 		return decision{standing: renamed, other: last.Name}
-	case replaces(own) == last.Name && shardOf(own) != shardOf(last):
-		return decision{standing: waiting, other: last.Name}
 	default:
 		return decision{standing: duplicate, other: last.Name}
 	}
@@ -105,7 +102,7 @@ func namesOf(uid types.UID, all []corev1alpha1.FederatedCluster) []*corev1alpha1
 func succession(names []*corev1alpha1.FederatedCluster) []*corev1alpha1.FederatedCluster {
 	chain := names[:1:1]
 	for i := 1; i < len(names); i++ { // Each successor has a higher rank, so one pass finds all.
-		if last := chain[len(chain)-1]; replaces(names[i]) == last.Name && shardOf(names[i]) == shardOf(last) {
+		if last := chain[len(chain)-1]; replaces(names[i]) == last.Name {
 			chain = append(chain, names[i])
 		}
 	}
@@ -226,11 +223,6 @@ func contested(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedC
 // replaces returns the name that a FederatedCluster is to replace; "" if it replaces none.
 func replaces(fc *corev1alpha1.FederatedCluster) string {
 	return fc.Annotations[refractv1alpha1.ReplacesAnnotation]
-}
-
-// shardOf returns the name that determines the replica of a cluster.
-func shardOf(fc *corev1alpha1.FederatedCluster) string {
-	return cmp.Or(fc.Annotations[refractv1alpha1.ShardAnnotation], fc.Name)
 }
 
 // duplicateMessage describes a duplicate and its remedies.

@@ -26,14 +26,9 @@ func named(name, uid string, rank int64, more ...func(*corev1alpha1.FederatedClu
 	return fc
 }
 
-// inPlaceOf makes a name replace another one, on the same replica.
-func inPlaceOf(name, shard string) func(*corev1alpha1.FederatedCluster) {
-	return func(fc *corev1alpha1.FederatedCluster) {
-		fc.Annotations[refractv1alpha1.ReplacesAnnotation] = name
-		if shard != fc.Name {
-			fc.Annotations[refractv1alpha1.ShardAnnotation] = shard
-		}
-	}
+// inPlaceOf makes a name replace another one.
+func inPlaceOf(name string) func(*corev1alpha1.FederatedCluster) {
+	return func(fc *corev1alpha1.FederatedCluster) { fc.Annotations[refractv1alpha1.ReplacesAnnotation] = name }
 }
 
 func TestStand(t *testing.T) {
@@ -59,32 +54,27 @@ func TestStand(t *testing.T) {
 		},
 		"Renamed": {
 			reason: "A name takes the place of another one if it asks for that, whatever others there are.",
-			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2), named("c", "u", 3, inPlaceOf("a", "a"))},
+			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2), named("c", "u", 3, inPlaceOf("a"))},
 			want:   map[string]string{"a": "renamed to c", "b": "duplicate of c", "c": "inService for a"},
 		},
 		"RenamedTwice": {
 			reason: "The first name may still be there.",
-			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2, inPlaceOf("a", "a")), named("c", "u", 3, inPlaceOf("b", "a"))},
+			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2, inPlaceOf("a")), named("c", "u", 3, inPlaceOf("b"))},
 			want:   map[string]string{"a": "renamed to c", "b": "renamed to c", "c": "inService for a b"},
 		},
 		"RenamedBack": {
 			reason: "A name that is used again takes the place of the one that had taken its place.",
-			all:    []corev1alpha1.FederatedCluster{named("a", "u", 3, inPlaceOf("b", "a")), named("b", "u", 2, inPlaceOf("a", "a"))},
+			all:    []corev1alpha1.FederatedCluster{named("a", "u", 3, inPlaceOf("b")), named("b", "u", 2, inPlaceOf("a"))},
 			want:   map[string]string{"a": "inService for b", "b": "renamed to a"},
 		},
 		"Gone": {
 			reason: "What was known under a name that is gone is true of its successor.",
-			all:    []corev1alpha1.FederatedCluster{named("c", "u", 2, inPlaceOf("a", "a"))},
+			all:    []corev1alpha1.FederatedCluster{named("c", "u", 2, inPlaceOf("a"))},
 			want:   map[string]string{"c": "inService for a"},
-		},
-		"AnotherReplica": {
-			reason: "Two replicas must not write through the two names: the new one waits until one replica has both.",
-			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2, inPlaceOf("a", "b"))},
-			want:   map[string]string{"a": "inService", "b": "waiting for a"},
 		},
 		"AnotherCluster": {
 			reason: "A name takes no place of another cluster.",
-			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "v", 1, inPlaceOf("a", "a"))},
+			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "v", 1, inPlaceOf("a"))},
 			want:   map[string]string{"a": "inService", "b": "inService"},
 		},
 		"Liar": {
@@ -140,9 +130,9 @@ func TestContested(t *testing.T) {
 	}{
 		"SecondName":     {"The copies are those of the second name, too.", named("b", "u", 2), "b"},
 		"LeavesToo":      {"Nobody is left who wants the copies.", named("b", "u", 2, leaving), ""},
-		"Successor":      {"The events may come in any order: the successor is there, and not looked at yet.", named("b", "", 0, inPlaceOf("a", "a")), "b"},
+		"Successor":      {"The events may come in any order: the successor is there, and not looked at yet.", named("b", "", 0, inPlaceOf("a")), "b"},
 		"SameAddress":    {"It is not known yet, and can only be the same.", named("b", "", 0, at("https://a")), "b"},
-		"Another":        {"Another cluster has no say.", named("b", "v", 1, inPlaceOf("a", "a"), at("https://a")), ""},
+		"Another":        {"Another cluster has no say.", named("b", "v", 1, inPlaceOf("a"), at("https://a")), ""},
 		"UnknownAnother": {"Nor has one of which nothing is known.", named("b", "", 0, at("https://b")), ""},
 	}
 	for name, tc := range cases {
@@ -342,7 +332,7 @@ func TestReplicasServeOneName(t *testing.T) {
 		if v.serving["liar"] && stand("liar", v.hub()).standing == duplicate {
 			t.Fatalf("seed %d: the liar is served in the place of %s", seed, winner)
 		}
-		v.add(named("new", "", 0, inPlaceOf(winner, winner)))
+		v.add(named("new", "", 0, inPlaceOf(winner)))
 		replicas["new"], uids["new"] = replicas[winner], "u"
 		for range 80 {
 			step()

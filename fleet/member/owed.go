@@ -33,13 +33,13 @@ func (s *Set) OwedBy(name string) []corev1alpha1.PendingDeletion {
 	return nil
 }
 
-// AllOwed returns the copies with pending deletions on the clusters that this replica owns.
-func (s *Set) AllOwed(owns func(name string) bool) (keys []Key) {
+// AllOwed returns the copies with pending deletions on the clusters that this replica writes to.
+func (s *Set) AllOwed(writes func(name string) bool) (keys []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, owed := range s.owed {
 		for name := range owed {
-			if owns(name) {
+			if writes(name) {
 				keys = append(keys, key)
 				break
 			}

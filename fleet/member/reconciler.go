@@ -65,10 +65,10 @@ type Reconciler struct {
 	Hub types.UID
 	// Identity names this process in its user agent; may be empty.
 	Identity string
-	// Owns reports whether this process serves a cluster. The process does not connect to other clusters, and takes
-	// their readiness from the status that their owner has written. Nil means that it serves all clusters. When the
-	// result changes, [Set.Disown] or [Set.Recheck] must be called.
-	Owns func(name string) bool
+	// Leads reports whether this process leads. Another process does not connect to the clusters, and takes their
+	// readiness from the status that the leader has written. Nil means that this process always leads. When the result
+	// changes, [Set.Disown] or [Set.Recheck] must be called.
+	Leads func() bool
 	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false while
 	// this is not known, as after a start; then the reported state stays. Each reconciliation calls Pending. It may be
 	// nil.
@@ -89,7 +89,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&corev1alpha1.FederatedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.concerns})).
 		WatchesRawSource(source.Channel(r.Secrets.Changes(), handler.EnqueueRequestsFromMapFunc(r.clustersOf))).
 		WatchesRawSource(source.Channel(r.Set.rechecks(), &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes, NeedLeaderElection: new(false)}). // Owns tells which clusters are for others.
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes, NeedLeaderElection: new(false)}). // Each process knows all clusters, to be ready to lead.
 		Complete(r)
 }
 
@@ -104,13 +104,13 @@ func (r *Reconciler) concerns(e event.UpdateEvent) bool {
 	return before.Generation != after.Generation || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		!maps.Equal(before.Labels, after.Labels) || !slices.Equal(before.Finalizers, after.Finalizers) ||
 		before.Annotations[approval] != after.Annotations[approval] || before.Annotations[release] != after.Annotations[release] ||
-		replaces(before) != replaces(after) || shardOf(before) != shardOf(after) ||
+		replaces(before) != replaces(after) ||
 		before.Status.ClusterUID != after.Status.ClusterUID || before.Status.ClusterClaim != after.Status.ClusterClaim ||
-		(!r.owns(after.Name) && (isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady) ||
+		(!r.leads() && (isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady) ||
 			!slices.Equal(before.Status.APIResourceTypes, after.Status.APIResourceTypes)))
 }
 
-func (r *Reconciler) owns(name string) bool { return r.Owns == nil || r.Owns(name) }
+func (r *Reconciler) leads() bool { return r.Leads == nil || r.Leads() }
 
 // clustersOf returns the clusters that use a Secret.
 func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []reconcile.Request {
@@ -165,7 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !r.owns(fc.Name) {
+	if !r.leads() {
 		r.Set.Disown(fc.Name)
 		ready := is.standing != renamed && isTrue(&fc.Status, corev1alpha1.ClusterReady)
 		r.Set.observe(fc, outlook{ready: ready, hidden: is.hidden(fc), stays: is.contested != ""})
@@ -221,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // noteOwed writes the copies that must be deleted and are not recorded elsewhere into the status of a cluster.
 func (r *Reconciler) noteOwed(fc *corev1alpha1.FederatedCluster) {
-	if r.Owed != nil && r.owns(fc.Name) {
+	if r.Owed != nil && r.leads() {
 		fc.Status.PendingDeletions = r.Owed(fc.Name)
 	}
 }
@@ -230,7 +230,7 @@ func (r *Reconciler) noteOwed(fc *corev1alpha1.FederatedCluster) {
 // until these deletions are known, as after a start.
 func (r *Reconciler) pending(fc *corev1alpha1.FederatedCluster) (held *corev1alpha1.DeletionsHeld, message string) {
 	held = fc.Status.DeletionsHeld
-	if r.Pending != nil && r.owns(fc.Name) {
+	if r.Pending != nil && r.leads() {
 		if now, known := r.Pending(fc.Name); known {
 			held = now
 		}
@@ -244,7 +244,7 @@ func (r *Reconciler) pending(fc *corev1alpha1.FederatedCluster) (held *corev1alp
 // report writes the result of a reconciliation into the status of a cluster, if the status changes. Before is the
 // FederatedCluster before the reconciliation.
 func (r *Reconciler) report(ctx context.Context, before, fc *corev1alpha1.FederatedCluster, h health, next time.Duration) (reconcile.Result, error) {
-	if setConditions(&fc.Status, h, metav1.Now()); equality.Semantic.DeepEqual(before.Status, fc.Status) || !r.owns(fc.Name) {
+	if setConditions(&fc.Status, h, metav1.Now()); equality.Semantic.DeepEqual(before.Status, fc.Status) || !r.leads() {
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	// The conditions are one list, and other writers own some of them: a write must not undo their changes.
@@ -257,7 +257,7 @@ func (r *Reconciler) report(ctx context.Context, before, fc *corev1alpha1.Federa
 // isUsed reports whether the approval in the annotation of the cluster is used up.
 func (r *Reconciler) isUsed(fc *corev1alpha1.FederatedCluster) bool {
 	token := fc.Annotations[refractv1alpha1.ApproveAnnotation]
-	return token != "" && r.Used != nil && r.owns(fc.Name) && r.Used(fc.Name) == token
+	return token != "" && r.Used != nil && r.leads() && r.Used(fc.Name) == token
 }
 
 // takeBack removes a used approval, so that it approves nothing later.

@@ -309,7 +309,7 @@ func TestClustersOfOtherReplicas(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
 	mine := true
-	f.Owns = func(string) bool { return mine }
+	f.Leads = func() bool { return mine }
 	f.look()
 	m := f.Set.Get("m")
 	if m == nil || !m.Ready() {
@@ -320,7 +320,7 @@ func TestClustersOfOtherReplicas(t *testing.T) {
 	if m.api.lifetime.ctx.Err() == nil || f.Set.Get("m") != nil || !f.Set.Known("m") {
 		t.Error("Disown(): want the member closed and the cluster known")
 	}
-	if _, err := f.Set.connect("m", s.config(), f.owns); err == nil || f.Set.Get("m") != nil {
+	if _, err := f.Set.connect("m", s.config(), f.leads); err == nil || f.Set.Get("m") != nil {
 		t.Error("connect(): who looked at the cluster meanwhile must not bring the member back")
 	}
 	f.look()

@@ -117,7 +117,6 @@ func Replace(
 	}
 	maps.Copy(all, labels)
 	taints = slices.Concat(old.Spec.Taints, taints)
-	shard := shardOf(old)
 	fc, err := Find(ctx, hub, name)
 	if err == nil {
 		if fc.Status.ClusterUID != "" && fc.Status.ClusterUID != old.Status.ClusterUID {
@@ -132,7 +131,7 @@ func Replace(
 		if len(fc.Spec.Taints) == 0 {
 			fc.Spec.Taints = taints
 		}
-		annotateSuccessor(fc, old.Name, shard)
+		metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ReplacesAnnotation, old.Name)
 		if err := hub.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return nil, fmt.Errorf("changing cluster %q: %w", name, err)
 		}
@@ -147,7 +146,7 @@ func Replace(
 	fc = &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all, Finalizers: []string{refractv1alpha1.Finalizer}}}
 	old.Spec.DeepCopyInto(&fc.Spec)
 	fc.Spec.Taints = taints
-	annotateSuccessor(fc, old.Name, shard)
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ReplacesAnnotation, old.Name)
 	if fc.Spec.SecretRef.Name, err = copySecret(ctx, hub, namespace, name, old); err != nil {
 		return nil, err
 	}
@@ -158,13 +157,6 @@ func Replace(
 		return nil, fmt.Errorf("creating cluster %q: %w", name, err)
 	}
 	return fc, adopt(ctx, hub, namespace, fc)
-}
-
-func annotateSuccessor(fc *corev1alpha1.FederatedCluster, old, shard string) {
-	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ReplacesAnnotation, old)
-	if delete(fc.Annotations, refractv1alpha1.ShardAnnotation); shard != fc.Name {
-		fc.Annotations[refractv1alpha1.ShardAnnotation] = shard
-	}
 }
 
 // copySecret copies the Secret of a member for another name, and returns the name of the copy. If `refract join` has

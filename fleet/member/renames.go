@@ -8,17 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// names has the shards of clusters, which determine their replicas, and the names that were replaced. The zero value is
-// empty. Readers need no lock.
+// names has the names that were replaced. The zero value is empty. Readers need no lock.
 type names struct {
 	// renaming is held from the reading of the FederatedClusters until their names are recorded, so that an older list
 	// is never recorded after a newer one. It is not held during requests: a cluster that is slow to answer must not
 	// delay others.
 	renaming sync.Mutex
 
-	mu     sync.Mutex // Of the writers.
-	known  atomic.Pointer[knownNames]
-	ending []*handover // Oldest first.
+	mu     sync.Mutex                        // Of the writers.
+	known  atomic.Pointer[map[string]string] // The successors of replaced names; never modified.
+	ending []*handover                       // Oldest first.
 }
 
 // handover is a name that was replaced while work under it was still going on. Nothing is written under the new name
@@ -30,52 +29,26 @@ type handover struct {
 
 func (e *handover) concerns(name string) bool { return e.from == name || e.to == name }
 
-// knownNames are never modified.
-type knownNames struct {
-	shards     map[string]string // Of names that are assigned with another name.
-	successors map[string]string // Of names that were replaced.
-}
-
-func (n *names) load() *knownNames {
-	if k := n.known.Load(); k != nil {
-		return k
+// load returns the successors of replaced names.
+func (n *names) load() map[string]string {
+	if known := n.known.Load(); known != nil {
+		return *known
 	}
-	return &knownNames{}
+	return nil
 }
 
-func (n *names) change(with func(*knownNames)) {
+func (n *names) change(with func(successors map[string]string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := n.load()
-	now := &knownNames{shards: maps.Clone(was.shards), successors: maps.Clone(was.successors)}
-	if now.shards == nil {
-		now.shards, now.successors = map[string]string{}, map[string]string{}
+	now := maps.Clone(n.load())
+	if now == nil {
+		now = map[string]string{}
 	}
 	with(now)
-	n.known.Store(now)
+	n.known.Store(&now)
 }
 
-// assign records the shard of a cluster, and reports whether it has changed.
-func (n *names) assign(name, shard string) bool {
-	if n.shard(name) == shard {
-		return false
-	}
-	n.change(func(k *knownNames) {
-		if k.shards[name] = shard; shard == name {
-			delete(k.shards, name)
-		}
-	})
-	return true
-}
-
-func (n *names) shard(name string) string {
-	if shard, ok := n.load().shards[name]; ok {
-		return shard
-	}
-	return name
-}
-
-func (n *names) successor(name string) string { return n.load().successors[name] }
+func (n *names) successor(name string) string { return n.load()[name] }
 
 // succeed records that a name was replaced by another. It returns the handover, or nil if the replacement is not new.
 func (n *names) succeed(from, to string) *handover {
@@ -83,9 +56,9 @@ func (n *names) succeed(from, to string) *handover {
 		return nil
 	}
 	e := &handover{from, to, make(chan struct{})}
-	n.change(func(k *knownNames) {
-		k.successors[from] = to
-		delete(k.successors, to)
+	n.change(func(successors map[string]string) {
+		successors[from] = to
+		delete(successors, to)
 		n.ending = append(n.ending, e)
 	})
 	return e
@@ -129,17 +102,13 @@ func (n *names) ended(e *handover) {
 // is served again.
 func (n *names) appear(name string) {
 	if n.successor(name) != "" {
-		n.change(func(k *knownNames) { delete(k.successors, name) })
+		n.change(func(successors map[string]string) { delete(successors, name) })
 	}
 }
 
-// Shard returns the name that determines the replica of a cluster. Both names of a cluster that is being renamed have
-// the same shard.
-func (s *Set) Shard(name string) string { return s.names.shard(name) }
-
 // Successor returns the name that is served in place of a replaced name; "" for all other names.
 func (s *Set) Successor(name string) string {
-	successors := s.names.load().successors
+	successors := s.names.load()
 	to := successors[name]
 	for range successors { // A cluster may be renamed again before the first name is gone.
 		next := successors[to]

@@ -279,8 +279,8 @@ func (s *Set) Disown(name string) {
 }
 
 // connect returns the member for a configuration: the existing one if its configuration is the same, otherwise a new
-// one that replaces it. The error is [errLeft] if this process does not serve the cluster any more.
-func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*Member, error) {
+// one that replaces it. The error is [errLeft] if this process does not lead any more.
+func (s *Set) connect(name string, cfg *rest.Config, leads func() bool) (*Member, error) {
 	s.mu.Lock()
 	if j := s.members[name]; j != nil && j.member != nil && j.config != nil && sameConfig(j.config, cfg) {
 		if j.config.BearerToken != cfg.BearerToken {
@@ -322,7 +322,7 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 	if err != nil {
 		return nil, err
 	}
-	if !s.replace(name, &joined{member: m, config: cfg}, owns) {
+	if !s.replace(name, &joined{member: m, config: cfg}, leads) {
 		m.close()
 		return nil, errLeft
 	}
@@ -364,8 +364,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 	if j == nil {
 		s.names.appear(fc.Name)
 	}
-	assigned := s.names.assign(fc.Name, shardOf(fc))
-	if j != nil && first && !assigned {
+	if j != nil && first {
 		s.mu.Unlock()
 		return
 	}
@@ -376,10 +375,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 	if !first || j.edition == (edition{}) {
 		j.edition = editionOf(fc)
 	}
-	if first && assigned {
-		after.view.Ready, after.leaving, after.hidden = j.view.Ready, j.leaving, j.hidden
-	}
-	changed := assigned || !j.looksLike(&after)
+	changed := !j.looksLike(&after)
 	j.view, j.leaving, j.hidden, j.approved = after.view, after.leaving, after.hidden, after.approved
 	j.held, j.releases, j.older = after.held, after.releases, after.older
 	s.setOwed(fc.Name, j, fc.Status.PendingDeletions)
@@ -405,10 +401,10 @@ func (j *joined) looksLike(o *joined) bool {
 func (s *Set) remove(name string) { s.replace(name, nil, nil) }
 
 // replace puts j in the place of the entry of this name, or removes the entry if j is nil. It reports whether it did:
-// this process must serve the cluster of an added member.
-func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
+// a process that does not lead adds no member.
+func (s *Set) replace(name string, j *joined, leads func() bool) bool {
 	s.mu.Lock()
-	if j != nil && !owns(name) {
+	if j != nil && !leads() {
 		s.mu.Unlock()
 		return false
 	}

@@ -49,6 +49,7 @@ func TestApprovedInAdvance(t *testing.T) {
 // asker is a hub with a policy and objects. The policy places the objects on the clusters of region eu: all clusters,
 // until they lose the label.
 type asker struct {
+	leading *replica
 	*testing.T
 	*Controller
 
@@ -86,7 +87,8 @@ func (a *asker) start(region string, objects ...client.Object) {
 		objects = append(objects, fc)
 	}
 	s, _ := hubOf(a.T, a.sources...)
-	a.Controller = station(a.T, s, &replica{leads: true}, interceptor.Funcs{}, objects...)
+	a.leading = &replica{leads: true}
+	a.Controller = station(a.T, s, a.leading, interceptor.Funcs{}, objects...)
 	a.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	a.join(region)
 	records := &refractv1alpha1.PropagationList{}
@@ -124,6 +126,8 @@ func (a *asker) must(err error) {
 // join sets the label of the clusters.
 func (a *asker) join(region string) {
 	a.Helper()
+	a.leading.leads = false // No requests go to the clusters.
+	defer func() { a.leading.leads = true }()
 	for i := range askedClusters {
 		fc := &corev1alpha1.FederatedCluster{}
 		key := types.NamespacedName{Name: fmt.Sprintf("m-%d", i)}

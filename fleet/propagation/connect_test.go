@@ -51,20 +51,17 @@ func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Control
 	return c
 }
 
-// replica are shards with some members for this replica, which may lead.
-type replica struct {
-	others
+// replica is a leadership that tests set.
+type replica struct{ leads bool }
 
-	leads bool
-	owned []string
+func (r *replica) Leads() bool { return r.leads }
+func (r *replica) Begin(ctx context.Context) (context.Context, func(), bool) {
+	return ctx, func() {}, r.leads
 }
-
-func (r *replica) Leads() bool           { return r.leads }
-func (r *replica) Owns(name string) bool { return slices.Contains(r.owned, name) }
 
 // station returns a controller whose stations do not run, for a hub with the ready clusters eu-1 and us-1 and these
 // objects. The queues are empty. Each of the clusters has an applier, which knows of no copies.
-func station(t *testing.T, s *sources, shards *replica, on interceptor.Funcs, objects ...client.Object) *Controller {
+func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, objects ...client.Object) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, corev1alpha1.AddToScheme, refractv1alpha1.AddToScheme} {
@@ -80,16 +77,16 @@ func station(t *testing.T, s *sources, shards *replica, on interceptor.Funcs, ob
 		fc.Status.Conditions = []corev1alpha1.ClusterCondition{{Type: corev1alpha1.ClusterReady, Status: metav1.ConditionTrue}}
 		hub.WithObjects(fc)
 	}
-	owned := shards.owned
-	shards.owned = nil // No requests go to their API servers.
-	c := connected(t, hub.Build(), s, Options{Shards: shards, SystemNamespace: "sys"})
+	leads := leading.leads
+	leading.leads = false // No requests go to their API servers.
+	c := connected(t, hub.Build(), s, Options{Leadership: leading, SystemNamespace: "sys"})
 	for _, name := range []string{"eu-1", "us-1"} {
 		if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
 			t.Fatal(err)
 		}
 		idle(t, c, &member.Member{Name: name, Copies: &member.Copies{}})
 	}
-	shards.owned = owned
+	leading.leads = leads
 	return c
 }
 
@@ -124,7 +121,7 @@ func idle(t *testing.T, c *Controller, m *member.Member) (a *applier, ended func
 func asked(c *Controller) []string {
 	all := slices.Concat(
 		waitingIn("decide", c.decider.queue), waitingIn("place", c.decider.everything), waitingIn("report", c.reporter.queue),
-		waitingIn("review", c.reviewer.queue), waitingIn("own", c.dispatcher.ownership), waitingIn("pend", c.dispatcher.pending),
+		waitingIn("review", c.reviewer.queue), waitingIn("own", c.dispatcher.leadership), waitingIn("pend", c.dispatcher.pending),
 	)
 	for name, r := range c.dispatcher.appliers {
 		all = append(all, waitingIn(name, r.applier.queue)...)

@@ -43,25 +43,43 @@ const (
 	reporters        = 2
 )
 
-// Shards tell which members this replica of the controllers writes to. All methods are safe for concurrent use.
-type Shards interface {
-	// Leads reports whether this replica decides on placement and creates and deletes Propagations.
+// Leadership tells whether this replica of the controllers is the one that writes. All methods are safe for concurrent
+// use.
+type Leadership interface {
+	// Leads reports whether this replica leads: it decides on placement, writes Propagations, and writes to the members.
 	Leads() bool
-	// Owns reports whether this replica may write to the member now.
-	Owns(member string) bool
-	// Begin reports whether work on a member may begin now. If so, no other replica gets the member until end is
-	// called, and the work must end with the context.
-	Begin(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
-	// SetMembers sets the names of all members.
-	SetMembers(names []string)
+	// Begin reports whether a write may begin now. If so, no other replica leads until end is called, and the work must
+	// end with the context.
+	Begin(ctx context.Context) (_ context.Context, end func(), ok bool)
+}
+
+// lead is the leadership of this replica, for each name of a cluster. Nothing is written under the former name of a
+// renamed cluster.
+type lead struct {
+	Leadership
+
+	members *member.Set
+}
+
+// writes reports whether this replica writes to the member now.
+func (l *lead) writes(name string) bool { return l.members.Successor(name) == "" && l.Leads() }
+
+// begin reports whether work on a member may begin now: see [Leadership].
+func (l *lead) begin(ctx context.Context, name string) (_ context.Context, end func(), ok bool) {
+	ctx, end, ok = l.Begin(ctx)
+	if ok && l.members.Successor(name) != "" { // Checked after Begin: a rename waits for work that began before it.
+		end()
+		return ctx, func() {}, false
+	}
+	return ctx, end, ok
 }
 
 // Options are the settings of the controller.
 type Options struct {
 	// SystemNamespace holds the Secrets of FederatedClusters.
 	SystemNamespace string
-	// Shards are the members of this replica.
-	Shards Shards
+	// Leadership is that of this replica.
+	Leadership Leadership
 	// Guard is the share of the copies of a namespace on a member, in percent, that may be deleted at once without an
 	// approval. 100 turns this judgement off, and the approval of changes of placements.
 	Guard int
@@ -158,37 +176,36 @@ type hubAccess struct {
 func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	log := hub.log.WithName("propagation")
 	members := &member.Set{Log: hub.log.WithName("member"), Transport: o.Members}
-	assigned := o.Shards
-	o.Shards = &namedShards{assigned, members}
+	leading := &lead{o.Leadership, members}
 	policies, state := newPolicies(log), newState()
 	records := &records{log: log, live: hub.live, successor: members.Successor, items: map[Key]*known{}}
 
 	revisions, err := newRevisions(&revisions{
 		client: hub.client, live: hub.live, rollouts: records.rollouts,
-		leads: o.Shards.Leads, system: o.SystemNamespace,
+		leads: leading.Leads, system: o.SystemNamespace,
 	}, log)
 	if err != nil {
 		return nil, err
 	}
-	state.owns, state.digest = o.Shards.Owns, revisions.key.digest
-	reviewer, err := newReviewer(&reviewer{client: hub.client, shards: o.Shards, members: members, policies: policies, state: state, records: records}, log)
+	state.owns, state.digest = leading.writes, revisions.key.digest
+	reviewer, err := newReviewer(&reviewer{client: hub.client, lead: leading, members: members, policies: policies, state: state, records: records}, log)
 	if err != nil {
 		return nil, err
 	}
 	reporter, err := newReporter(&reporter{
 		client: hub.client, live: hub.live, recorder: hub.recorder,
-		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: o.Now,
+		lead: leading, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: o.Now,
 		yielding: newYielding(),
 	}, log)
 	if err != nil {
 		return nil, err
 	}
-	dispatcher, err := newDispatcher(&dispatcher{log: log, shards: o.Shards, members: members, state: state, records: records, reporter: reporter})
+	dispatcher, err := newDispatcher(&dispatcher{log: log, lead: leading, members: members, state: state, records: records, reporter: reporter})
 	if err != nil {
 		return nil, err
 	}
 	decider, err := newDecider(&decider{
-		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
+		hub: hub.uid, log: log, lead: leading, members: members, sources: sources, policies: policies, records: records, state: state,
 		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions, unguarded: o.Guard == unguarded, keptKinds: o.KeptKinds,
 		ahead: &ahead{now: time.Now, idle: map[string]time.Time{}},
 	})
@@ -206,7 +223,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	decider.goBy(namespaces)
 	spare := newSpare()
 	dispatcher.newApplier = (&applierFactory{
-		options: o, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
+		options: o, lead: leading, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
 		renderer: &renderer{
 			hub: hub.uid, sources: sources, policies: policies, members: members, state: state,
 			outdated: func(key Key) { decider.add(key, priorityDependency) },
@@ -230,7 +247,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
 	clusters := &member.Reconciler{
 		Client: hub.client, Secrets: hub.secrets, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
-		Owns:    func(name string) bool { return assigned.Owns(members.Shard(name)) },
+		Leads:   leading.Leads,
 		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed, Now: o.Now,
 	}
 	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
@@ -244,6 +261,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 // applierFactory creates the appliers of members. Its fields are shared by all appliers.
 type applierFactory struct {
 	options    Options
+	lead       *lead
 	hub        string
 	log        logr.Logger
 	members    *member.Set
@@ -259,7 +277,7 @@ type applierFactory struct {
 func (f *applierFactory) make(m *member.Member) (*applier, error) {
 	log := f.log.WithValues("cluster", m.Name)
 	ns, err := newNamespaces(&namespaces{
-		hub: f.hub, member: m, state: f.state, source: f.namespaces, emptyAfter: f.options.EmptyAfter, begin: f.options.Shards.Begin, now: f.options.Now,
+		hub: f.hub, member: m, state: f.state, source: f.namespaces, emptyAfter: f.options.EmptyAfter, begin: f.lead.begin, now: f.options.Now,
 	}, log)
 	if err != nil {
 		return nil, err
@@ -268,7 +286,7 @@ func (f *applierFactory) make(m *member.Member) (*applier, error) {
 	guard.all = f.options.GuardAll
 	guard.resume(f.members.Held(m.Name))
 	return newApplier(&applier{
-		hub: f.hub, log: log, member: m, cluster: f.members, state: f.state, stations: f.stations, begin: f.options.Shards.Begin,
+		hub: f.hub, log: log, member: m, cluster: f.members, state: f.state, stations: f.stations, begin: f.lead.begin,
 		namespaces: ns, guard: guard, keptKinds: f.options.KeptKinds, renderer: f.renderer, large: newLargeWrites(f.large), spare: f.spare,
 		proven: f.proven,
 	})
@@ -318,7 +336,7 @@ func (r *runner) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	stations := []func(context.Context) error{
 		c.decider.sources.run, c.decider.queue.start, c.decider.everything.start, c.reporter.queue.start, c.reviewer.queue.start,
-		c.dispatcher.ownership.start, c.dispatcher.pending.start, c.prime, c.revisions.queue.start,
+		c.dispatcher.leadership.start, c.dispatcher.pending.start, c.prime, c.revisions.queue.start,
 		c.revisions.reread.start, c.spare.run,
 	}
 	errs := make(chan error, len(stations))
@@ -392,9 +410,8 @@ func (c *Controller) Ready() error {
 	}
 }
 
-// ShardsChanged tells the controller that this replica owns other members than before, or begins to lead. It does not
-// block.
-func (c *Controller) ShardsChanged() { c.dispatcher.ownership.add(struct{}{}, priorityRequired) }
+// LeadershipChanged tells the controller that the leadership of this replica has changed. It does not block.
+func (c *Controller) LeadershipChanged() { c.dispatcher.leadership.add(struct{}{}, priorityRequired) }
 
 // Objects returns the objects of the hub that Refract acts on, from the caches of the controllers: policies, clusters,
 // the propagated objects, and for each of these a Propagation with its clusters. They are shared and must not be

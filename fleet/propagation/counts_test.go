@@ -67,7 +67,7 @@ func TestCopyCounts(t *testing.T) {
 		}
 		for key, e := range s.objects {
 			anew := objectState{desired: e.desired, statuses: e.statuses}
-			if anew.count(s.owns); e.behind != anew.behind || e.wrong != anew.wrong {
+			if anew.count(); e.behind != anew.behind || e.wrong != anew.wrong {
 				t.Fatalf("after step %d: %s: want %d behind and %d wrong, got %d and %d", step, key.Name, anew.behind, anew.wrong, e.behind, e.wrong)
 			}
 		}

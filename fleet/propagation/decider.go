@@ -42,7 +42,7 @@ type decider struct {
 	log logr.Logger
 	// unguarded is whether changes of placements need no approval.
 	unguarded bool
-	shards    Shards
+	lead      *lead
 	members   *member.Set
 	sources   *sources
 	policies  *policies
@@ -136,12 +136,12 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	read := d.convertible(ctx, key, src.object, in)
 	k, isRecorded := d.records.get(key)
 	in.approved, was.asked = k.steering.placement, k.question(&was)
-	if !seen || !d.shards.Leads() {
+	if !seen || !d.lead.Leads() {
 		if knows, err := d.ahead.knows(ctx, d.members, k.placed); err != nil || !knows {
 			return reconcile.Result{RequeueAfter: aheadDelay}, err
 		}
 	}
-	if !d.shards.Leads() {
+	if !d.lead.Leads() {
 		in.recorded = &previous{uid: k.source, placed: k.placed, hash: k.hash, chosenBy: k.chosenBy, cause: causeIn(k.conditions)}
 	}
 	awaits, err := d.awaitsPlacing(ctx, key, &src, why, in, k.source, isRecorded)
@@ -395,7 +395,7 @@ func (d *decider) followed(key Key, was *previous) followed {
 	k, _ := d.records.get(key)
 	src, _ := d.sources.get(key)
 	another := src.object != nil && src.object.GetUID() != k.source // The record is about a former object.
-	if !d.shards.Leads() && len(k.follows) > 0 && !another {
+	if !d.lead.Leads() && len(k.follows) > 0 && !another {
 		before = slices.Concat(before, k.follows)
 		slices.SortFunc(before, compareKeys)
 		before = slices.Compact(before)
@@ -413,7 +413,7 @@ func (d *decider) unfollow(key Key) {
 // forget drops the key of an object without copies, unless another desired state than p was recorded meanwhile.
 func (d *decider) forget(key Key, p *desiredState) {
 	for name := range d.members.Owed(key) {
-		if d.shards.Owns(name) {
+		if d.lead.writes(name) {
 			d.state.hear(owedCopy{key, name})
 		}
 	}

@@ -302,7 +302,7 @@ func TestDecideOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, hub := hubOf(t, tc.hub...)
-				c := station(t, s, &replica{leads: !tc.behind, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+				c := station(t, s, &replica{leads: !tc.behind}, interceptor.Funcs{})
 				duplicated(c)
 				if tc.record != nil {
 					c.decider.records.items[tc.key] = tc.record
@@ -565,7 +565,7 @@ func TestLeadershipFindsCompanions(t *testing.T) {
 	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
 	web.GroupResource = deployments.GroupResource()
 	s, _ := hubOf(t, mounting(), sourceObject("v1", "Secret", "db", ""))
-	shards := &replica{owned: []string{"eu-1"}}
+	shards := &replica{}
 	c := station(t, s, shards, interceptor.Funcs{})
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
@@ -592,7 +592,7 @@ func TestLeadershipFindsCompanions(t *testing.T) {
 // status of the policy.
 func TestLeadershipReviewsPolicies(t *testing.T) {
 	s, _ := hubOf(t)
-	shards := &replica{owned: []string{"eu-1"}}
+	shards := &replica{}
 	c := station(t, s, shards, interceptor.Funcs{})
 	duplicated(c)
 	ref := tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
@@ -600,7 +600,7 @@ func TestLeadershipReviewsPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	shards.leads = true
-	if _, err := c.dispatcher.ownAll(t.Context(), struct{}{}); err != nil {
+	if _, err := c.dispatcher.takeOver(t.Context(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.reviewer.queue.queue.items.find(ref) == 0 {
@@ -622,7 +622,7 @@ func TestFollowerWaitsForPolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
-			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			c := station(t, s, &replica{}, interceptor.Funcs{})
 			if tc.policy {
 				duplicated(c)
 			}
@@ -681,7 +681,7 @@ func TestAwaitsPlacing(t *testing.T) {
 			}
 			s.want(key)
 			src, _ := s.get(key)
-			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			c := station(t, s, &replica{}, interceptor.Funcs{})
 			a, e := applierOf(t, newDepot(), 0)
 			a.member.Copies.Remember(key, member.Copy{UID: "copy"})
 			e.leaves = strings.HasPrefix(name, "Leaves")
@@ -733,7 +733,7 @@ func TestMadeAgainBesideBlockedLeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "db", ""), mounting())
-			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			c := station(t, s, &replica{}, interceptor.Funcs{})
 			duplicated(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 			a, e := applierOf(t, newDepot(), 0)
@@ -777,7 +777,7 @@ func TestFollowerWaitsForRecord(t *testing.T) {
 				objects = append(objects, mounting())
 			}
 			s, _ := hubOf(t, objects...)
-			c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+			c := station(t, s, &replica{}, interceptor.Funcs{})
 			duplicated(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 			c.decider.records.items[db] = &known{source: "1", placed: on("us-1")}
@@ -833,7 +833,7 @@ func TestFollowerAfterRestart(t *testing.T) {
 				leader.SetAnnotations(map[string]string{corev1alpha1.OrphanAnnotation: "all"})
 				s, _ := hubOf(t, sourceObject("v1", "Secret", "db", ""), leader)
 				tc.before(s)
-				c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+				c := station(t, s, &replica{}, interceptor.Funcs{})
 				duplicated(c)
 				c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 				c.decider.records.items[db] = &known{

@@ -72,7 +72,7 @@ func recordFor(t *testing.T, c *Controller, key Key) *refractv1alpha1.Propagatio
 func TestGuesses(t *testing.T) {
 	key := keyOf("secrets", "door")
 	s, _ := hubOf(t, pinned("4711"))
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	hash := contentOf(t, pinned("4711"))
@@ -135,7 +135,7 @@ func TestDigestsAfterRestart(t *testing.T) {
 			r := recordOn("1", row("eu-1"), row("us-1"))
 			r.Name = recordName(key)
 			r.Spec.Source.Kind, r.Spec.Source.Resource, r.Spec.Source.Name = "Secret", "secrets", "door"
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{}, r, sealing.DeepCopy())
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, r, sealing.DeepCopy())
 			duplicated(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 			first := newRecord(true)
@@ -162,13 +162,13 @@ func TestDigestsAfterRestart(t *testing.T) {
 	}
 }
 
-// TestKeyIsReplaced: replicas with different keys agree within a minute, and all objects are decided and reported again
-// with the present key. Otherwise each replica would report that the clusters of the other have different content.
+// TestKeyIsReplaced: a replica notices within a minute that the key was replaced, and all objects are decided and
+// reported again with the present key.
 func TestKeyIsReplaced(t *testing.T) {
 	key := keyOf("secrets", "door")
 	hash := contentOf(t, pinned("4711"))
 	s, _ := hubOf(t, pinned("4711"))
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	reportedOn(t, c, key, hash)
@@ -181,17 +181,6 @@ func TestKeyIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := revision.Digest(sealing.Data[revision.KeyName], hash)
-	r := recordFor(t, c, key)
-	for i := range r.Status.Clusters {
-		if row := &r.Status.Clusters[i]; row.Name == "us-1" {
-			row.State, row.Hash = refractv1alpha1.StateSynced, other // The other replica has started meanwhile.
-		}
-	}
-	if err := c.reporter.client.Status().Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	see(t, c, key)
-	c.reporter.learn(key, &r.Status)
 	c.decider.everything.queue = queue[struct{}]{}
 	for range 2 { // The second time, the key is the same.
 		again, err := c.revisions.readKeyAgain(t.Context(), struct{}{})
@@ -209,7 +198,7 @@ func TestKeyIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range recordFor(t, c, key).Status.Clusters {
-		if row.State != refractv1alpha1.StateSynced || row.Hash != other {
+		if row.Name == "eu-1" && (row.State != refractv1alpha1.StateSynced || row.Hash != other) {
 			t.Errorf("want %s to hold %s, got %s %s", row.Name, other, row.State, row.Hash)
 		}
 	}
@@ -272,7 +261,7 @@ func TestReadKeyAgain(t *testing.T) {
 func TestNoKeyNoReport(t *testing.T) {
 	denied := errors.New("denied")
 	s, _ := hubOf(t, pinned("4711"), sourceObject("v1", "ConfigMap", "web", "pp"))
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, at client.ObjectKey, obj client.Object, o ...client.GetOption) error {
 			if at.Name == revision.KeySecret {
 				return denied

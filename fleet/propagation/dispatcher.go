@@ -17,7 +17,7 @@ import (
 // each member that this replica writes to.
 type dispatcher struct {
 	log     logr.Logger
-	shards  Shards
+	lead    *lead
 	members *member.Set
 	state   *state
 	records *records
@@ -27,8 +27,8 @@ type dispatcher struct {
 	decider  *decider
 	reporter *reporter
 
-	ownership *workQueue[struct{}] // The members of this replica have changed, or it begins to lead.
-	pending   *workQueue[string]   // Clusters whose FederatedCluster is to show other waiting deletions.
+	leadership *workQueue[struct{}] // This replica begins to lead, or ends.
+	pending    *workQueue[string]   // Clusters whose FederatedCluster is to show other waiting deletions.
 
 	mu       sync.Mutex
 	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
@@ -56,7 +56,7 @@ func newDispatcher(d *dispatcher) (*dispatcher, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if d.ownership, err = newWorkQueue("ownership", 1, d.log, d.ownAll); err != nil {
+	if d.leadership, err = newWorkQueue("leadership", 1, d.log, d.takeOver); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -67,7 +67,6 @@ func (d *dispatcher) start(ctx context.Context) {
 	d.mu.Lock()
 	d.ctx = ctx
 	d.mu.Unlock()
-	d.shards.SetMembers(d.members.Names())
 	for _, name := range d.members.Names() {
 		d.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the dispatcher.
 	}
@@ -114,12 +113,8 @@ func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string, u pri
 		}
 	}
 	for name := range concerned {
-		switch {
-		case d.appliers[name].applier != nil:
-		case d.shards.Owns(name), !d.shards.Leads():
-			d.reporter.later(key) // Its rows are complete after the appliers have looked at the key.
-		default:
-			d.reporter.after(key, 0) // Another replica waits for the report.
+		if d.appliers[name].applier == nil {
+			d.reporter.later(key)
 		}
 	}
 	if p.blocked != "" || len(concerned) == 0 {
@@ -221,9 +216,9 @@ func (d *dispatcher) namespaceChanged(name string) {
 	}
 }
 
-// ownAll starts to write to the members that this replica has got, and stops writing to those that it has lost. The
-// others are skipped: with a thousand of them, a look at each would delay a member that has just joined.
-func (d *dispatcher) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
+// takeOver starts to write to all members when this replica begins to lead, and stops when it no longer leads. Members
+// that are in line are skipped: with a thousand of them, a look at each would delay a member that has just joined.
+func (d *dispatcher) takeOver(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	for _, name := range d.members.Names() {
 		if d.inLine(name) {
 			continue
@@ -231,17 +226,17 @@ func (d *dispatcher) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, 
 		d.members.Recheck(name)
 		d.clusterChanged(name) //nolint:contextcheck // What it begins lives as long as the controller.
 	}
-	if d.shards.Leads() {
+	if d.lead.Leads() {
 		d.decider.reviewEverything()
 	}
 	return d.decider.decideEverything(ctx, struct{}{}) // Objects that appeared before this replica led wait for it.
 }
 
-// inLine reports whether the connection and the applier of a member match its owner: both exist for a member of this
-// replica, and neither for any other.
+// inLine reports whether the connection and the applier of a member match the leadership: both exist for a member that
+// this replica writes to, and neither for any other.
 func (d *dispatcher) inLine(name string) bool {
 	m, a := d.members.Get(name), d.applier(name)
-	if !d.shards.Owns(name) {
+	if !d.lead.writes(name) {
 		return m == nil && a == nil
 	}
 	return m != nil && a != nil && a.member == m
@@ -257,7 +252,7 @@ func (d *dispatcher) clusterChanged(name string) {
 		return // The controller does not run yet, or has ended.
 	}
 	m := d.members.Get(name)
-	owned := d.shards.Owns(name)
+	owned := d.lead.writes(name)
 	r, exists := d.appliers[name]
 	switch {
 	case exists && !owned:
@@ -285,7 +280,6 @@ func (d *dispatcher) clusterChanged(name string) {
 		forgetMetrics(name)
 	}
 	d.mu.Unlock()
-	d.shards.SetMembers(d.members.Names())
 	d.decider.clustersChanged()
 }
 

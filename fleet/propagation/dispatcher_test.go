@@ -25,31 +25,22 @@ func TestDispatch(t *testing.T) {
 		key      Key
 		p        *desiredState
 		clusters []string
-		owned    []string
 		idle     bool // Whether no cluster has an applier yet.
-		follows  bool // Whether another replica leads.
 		want     []string
 	}{
-		"Concerned": {"Only they look at it.", web, &desiredState{}, []string{"us-1"}, []string{"eu-1", "us-1"}, false, false, []string{"us-1 configmaps web: dependency"}},
-		"Namespace": {"What is in it waits for it.", namespace, &desiredState{}, []string{"us-1"}, []string{"eu-1", "us-1"}, false, false, []string{"us-1 namespaces shop: required"}},
-		"NobodyHas": {"There is nothing to do on any cluster, and that is what is to be reported.", web, &desiredState{}, nil, nil, false, false, []string{"report configmaps web: after 100ms"}},
+		"Concerned": {"Only they look at it.", web, &desiredState{}, []string{"us-1"}, false, []string{"us-1 configmaps web: dependency"}},
+		"Namespace": {"What is in it waits for it.", namespace, &desiredState{}, []string{"us-1"}, false, []string{"us-1 namespaces shop: required"}},
+		"NobodyHas": {"There is nothing to do on any cluster, and that is what is to be reported.", web, &desiredState{}, nil, false, []string{"report configmaps web: after 100ms"}},
 		"BlockedSomewhere": {
-			"Appliers do nothing about it; why is to be reported.", web, &desiredState{blocked: reasonPolicyNotFound}, []string{"eu-1"}, nil, false, false,
+			"Appliers do nothing about it; why is to be reported.", web, &desiredState{blocked: reasonPolicyNotFound}, []string{"eu-1"}, false,
 			[]string{"eu-1 configmaps web: dependency", "report configmaps web: after 100ms"},
 		},
-		"NotConnected": {"The cluster is ours and cannot be reached: others of the object may say more.", web, &desiredState{}, []string{"eu-1"}, []string{"eu-1"}, true, false, []string{"report configmaps web: after 2s"}},
-		"AnotherReplicas": {
-			"It reads from the record what it has to do: the record is written at once.", web, &desiredState{}, []string{"eu-1"}, nil, true, false, []string{"report configmaps web: resync"},
-		},
-		"Follows": {
-			"This replica writes its own rows alone, and its appliers look first: a row without what they find would be written, and then one with it.",
-			web, &desiredState{}, []string{"eu-1"}, nil, true, true, []string{"report configmaps web: after 2s"},
-		},
+		"NotConnected": {"The cluster is ours and cannot be reached: others of the object may say more.", web, &desiredState{}, []string{"eu-1"}, true, []string{"report configmaps web: after 2s"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := station(t, nil, &replica{leads: !tc.follows, owned: tc.owned}, interceptor.Funcs{})
+				c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
 				if tc.idle {
 					clear(c.dispatcher.appliers)
 				}
@@ -93,20 +84,17 @@ func TestStraysAreDispatched(t *testing.T) {
 // again and again, and the copy would stay.
 func TestStrayIsNotForgotten(t *testing.T) {
 	gone := &desiredState{gone: true, cause: causeNamespace}
-	others := []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateDeleting}}
 	for name, tc := range map[string]struct {
 		reason string
-		leads  bool
 		hub    string // The hub of the copy.
 		p      *desiredState
 		was    []refractv1alpha1.ClusterStatus
 		asked  []string // The appliers that look at the copy.
 		known  bool     // Whether a copy is known to exist before the applier has looked.
 	}{
-		"Leads":         {"Nothing else was known to be there.", true, theHub, gone, nil, []string{"m configmaps web: dependency"}, true},
-		"Follows":       {"What another replica has to delete is none of its concern.", false, theHub, gone, others, []string{"m configmaps web: dependency"}, true},
-		"OfAnotherHub":  {"It stays, so there is nothing to wait for.", false, "another", gone, others, nil, false},
-		"ObjectIsThere": {"Its copy is said to be deleted when that is found out.", false, theHub, &desiredState{uid: "1"}, nil, []string{"m configmaps web: dependency"}, false},
+		"Leads":         {"Nothing else was known to be there.", theHub, gone, nil, []string{"m configmaps web: dependency"}, true},
+		"OfAnotherHub":  {"It stays, so there is nothing to wait for.", "another", gone, nil, nil, false},
+		"ObjectIsThere": {"Its copy is said to be deleted when that is found out.", theHub, &desiredState{uid: "1"}, nil, []string{"m configmaps web: dependency"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDepot()
@@ -115,7 +103,7 @@ func TestStrayIsNotForgotten(t *testing.T) {
 			s.put(copied)
 			_, m := joined(t, s, 0, onHub(nil))
 			<-m.Copies.Watch(configMaps)
-			c := station(t, nil, &replica{leads: tc.leads, owned: []string{"m"}}, interceptor.Funcs{})
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
 			clear(c.dispatcher.appliers)
 			a, _ := idle(t, c, m)
 			key := keyOf("configmaps", "web")
@@ -169,7 +157,7 @@ func TestRecord(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := station(t, nil, &replica{owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+			c := station(t, nil, &replica{}, interceptor.Funcs{})
 			p := &desiredState{targets: tc.targets}
 			c.state.setDesired(web, p, previous{}, nil)
 			a := c.dispatcher.applier("eu-1")
@@ -199,16 +187,16 @@ func TestDispatcherIsTold(t *testing.T) {
 		tell   func(c *Controller)
 		want   []string
 	}{
-		"Copy":           {"Its member looks at it.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, known) }, []string{"eu-1 configmaps known: dependency"}},
-		"CopyOfNothing":  {"Whether there is an object to it is to be found out first.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, unknown) }, []string{"decide configmaps unknown: resync"}},
-		"CopyOfBefore":   {"A member that was replaced says nothing about the one that took its place.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "eu-1"}, known) }, nil},
-		"CopyOfAnothers": {"Another replica writes to it by now.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "left"}, known) }, nil},
-		"Namespace":      {"Every member has its labels.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
-		"Decide":         {"An applier does not know what is to be.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
-		"ReportAfter":    {"An applier has something to say.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
-		"ReportLater":    {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
-		"Pend":           {"More may be held back in a moment, and then the token is another.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 1.5s"}},
-		"ShardsChanged":  {"This replica has other members than before.", func(c *Controller) { c.ShardsChanged() }, []string{"own all: required"}},
+		"Copy":              {"Its member looks at it.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, known) }, []string{"eu-1 configmaps known: dependency"}},
+		"CopyOfNothing":     {"Whether there is an object to it is to be found out first.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, unknown) }, []string{"decide configmaps unknown: resync"}},
+		"CopyOfBefore":      {"A member that was replaced says nothing about the one that took its place.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "eu-1"}, known) }, nil},
+		"CopyOfAnothers":    {"Another replica writes to it by now.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "left"}, known) }, nil},
+		"Namespace":         {"Every member has its labels.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
+		"Decide":            {"An applier does not know what is to be.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
+		"ReportAfter":       {"An applier has something to say.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
+		"ReportLater":       {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
+		"Pend":              {"More may be held back in a moment, and then the token is another.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 1.5s"}},
+		"LeadershipChanged": {"This replica begins to lead.", func(c *Controller) { c.LeadershipChanged() }, []string{"own all: required"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -229,8 +217,7 @@ func TestDispatcherIsTold(t *testing.T) {
 func TestClusterLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := keyOf("configmaps", "web")
-		shards := &replica{leads: true}
-		c := station(t, nil, shards, interceptor.Funcs{})
+		c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
 		c.state.setDesired(web, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "left"}, {Name: "eu-1"}}}, nil)
 		c.dispatcher.clusterChanged("left")
 		if got := asked(c); got != nil {
@@ -241,9 +228,6 @@ func TestClusterLeaves(t *testing.T) {
 		c.dispatcher.clusterChanged("left")
 		if diff := cmp.Diff([]string{"place all: after 50ms", "report configmaps web: after 2s"}, asked(c)); diff != "" {
 			t.Errorf("clusterChanged(): asked: -want, +got:\n%s", diff)
-		}
-		if diff := cmp.Diff([]string{"eu-1", "us-1"}, shards.members); diff != "" {
-			t.Errorf("clusterChanged(): members to share out: -want, +got:\n%s", diff)
 		}
 		if c.state.epoch.Load() != before+1 {
 			t.Error("clusterChanged(): what is being decided about has the cluster in it: want another epoch")
@@ -295,30 +279,30 @@ func TestMembersChangeHands(t *testing.T) {
 	c.state.setDesired(web, &desiredState{targets: map[string]*target{"m": {}}}, previous{}, nil)
 	own := func() {
 		t.Helper()
-		if _, err := d.ownAll(t.Context(), struct{}{}); err != nil {
+		if _, err := d.takeOver(t.Context(), struct{}{}); err != nil {
 			t.Fatal(err)
 		}
 		d.running.Wait()
 	}
 	own()
 	if got := waitingIn("m", kept.queue); d.applier("m") != kept || got != nil {
-		t.Errorf("ownAll(): nothing has changed: want its applier to go on with what it had, got %v", got)
+		t.Errorf("takeOver(): nothing has changed: want its applier to go on with what it had, got %v", got)
 	}
 	if diff := cmp.Diff([]string{"decide configmaps web: resync"}, waitingIn("decide", c.decider.queue)); diff != "" {
-		t.Errorf("ownAll(): this replica may lead now: decided about: -want, +got:\n%s", diff)
+		t.Errorf("takeOver(): this replica may lead now: decided about: -want, +got:\n%s", diff)
 	}
 	stale, ended := idle(t, c, &member.Member{Name: "m", Copies: &member.Copies{}})
 	stale.cluster = c.members
 	d.newApplier = func(*member.Member) (*applier, error) { return nil, errors.New("none is needed") }
 	own()
 	if !ended() || d.applier("m") != nil {
-		t.Error("ownAll(): want the applier ended of a member that is connected to anew")
+		t.Error("takeOver(): want the applier ended of a member that is connected to anew")
 	}
-	d.shards = &others{}
+	d.lead = &lead{&replica{}, c.members}
 	_, ended = idle(t, c, m)
 	own()
 	if !ended() || d.applier("m") != nil || c.members.Get("m") != nil {
-		t.Error("ownAll(): want the applier and the connection ended of a member that is another replica's")
+		t.Error("takeOver(): want the applier and the connection ended when another replica leads")
 	}
 }
 

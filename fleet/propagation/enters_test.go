@@ -115,7 +115,7 @@ func TestPlacedElsewhere(t *testing.T) {
 				refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Hash: "old"})
 			r.Status.Rollout = &refractv1alpha1.RolloutStatus{UID: "1", Attempt: 1, Phase: refractv1alpha1.RolloutComplete, Target: good, LastGood: good}
 			s, _ := hubOf(t, governedObject("new"))
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{}, r)
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, r)
 			canaryOn(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 			if err := c.reporter.revisions.store(t.Context(), types.NamespacedName{Namespace: "shop", Name: part.Name}, &part, false); err != nil {

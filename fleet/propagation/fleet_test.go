@@ -23,7 +23,7 @@ func TestObjectsAgain(t *testing.T) {
 	if err := corev1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c := connected(t, fake.NewClientBuilder().WithScheme(scheme).Build(), nil, Options{Shards: &all{}})
+	c := connected(t, fake.NewClientBuilder().WithScheme(scheme).Build(), nil, Options{Leadership: &replica{leads: true}})
 	view := &policyView{policies: c.decider.policies, kind: corev1alpha1.KindOverridePolicy}
 	see := func(name, version string, labels map[string]string) {
 		t.Helper()

@@ -74,7 +74,7 @@ func TestFollowerFound(t *testing.T) {
 			if got != tc.want {
 				t.Errorf("%s\nwant %q, got %q: %s", tc.reason, tc.want, got, r.message)
 			}
-			rep := &reporter{state: a.state, shards: &replica{leads: true, owned: []string{"m"}}}
+			rep := &reporter{state: a.state}
 			row := refractv1alpha1.ClusterStatus{Name: "m", State: r.state, Reason: r.reason, Hash: r.hash}
 			c := rollout.Cluster{Cluster: match.Cluster{Name: "m"}}
 			rep.find(&c, key, p, &row, map[string]clusterStatus{"m": r})

@@ -139,7 +139,7 @@ func TestRecreated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t, governedObject("new"))
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 			duplicated(c)
 			canaryOn(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
@@ -169,7 +169,7 @@ func TestFollowerGoesByTheRecord(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	good := &refractv1alpha1.RolloutStatus{UID: "1", Phase: refractv1alpha1.RolloutComplete, Target: revisionNamed("good"), LastGood: revisionNamed("good")}
 	s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
-	c := station(t, s, &replica{owned: []string{"us-1"}}, interceptor.Funcs{})
+	c := station(t, s, &replica{}, interceptor.Funcs{})
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	c.decider.records.items[key] = &known{source: "1", placed: on("eu-1", "us-1"), rollout: good}
@@ -236,7 +236,7 @@ func TestRevisionCannotBeKept(t *testing.T) {
 		return c.Get(ctx, at, obj, o...)
 	}}
 	s, _ := hubOf(t, governedObject("new"))
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, on)
+	c := station(t, s, &replica{leads: true}, on)
 	duplicated(c)
 	canaryOn(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
@@ -274,7 +274,7 @@ func TestRevisionCannotBeKeptInChangingWords(t *testing.T) {
 		return c.Get(ctx, at, obj, o...)
 	}}
 	s, _ := hubOf(t, governedObject("new"))
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, on)
+	c := station(t, s, &replica{leads: true}, on)
 	duplicated(c)
 	canaryOn(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
@@ -315,7 +315,7 @@ func TestLastGoodIsLost(t *testing.T) {
 		Reverting: []string{"eu-1"}, Failed: []refractv1alpha1.FailedCluster{{Name: "eu-1", Message: "it is not ready"}},
 	}
 	s, _ := hubOf(t, obj)
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{}, r)
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, r)
 	duplicated(c)
 	canaryOn(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }

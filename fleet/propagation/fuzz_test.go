@@ -25,11 +25,6 @@ import (
 	"refract.dev/tree"
 )
 
-// lone are shards of a leading replica, while others write to the members.
-type lone struct{ others }
-
-func (*lone) Leads() bool { return true }
-
 // knowing returns a controller that knows the two clusters of [around], and no objects.
 func knowing(tb testing.TB) *Controller {
 	tb.Helper()
@@ -43,12 +38,14 @@ func knowing(tb testing.TB) *Controller {
 	for _, name := range []string{"eu-1", "us-1"} {
 		hub.WithObjects(&corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	c := connected(tb, hub.Build(), nil, Options{Shards: &lone{}, SystemNamespace: "sys"})
+	leading := &replica{} // At first, so that no request goes to the members.
+	c := connected(tb, hub.Build(), nil, Options{Leadership: leading, SystemNamespace: "sys"})
 	for _, name := range []string{"eu-1", "us-1"} {
 		if _, err := c.clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
 			tb.Fatal(err)
 		}
 	}
+	leading.leads = true
 	return c
 }
 
@@ -215,11 +212,12 @@ func TestRecordOfAnotherName(t *testing.T) {
 	}
 }
 
-// TestUnknownClustersAreNotLearned: the report of another replica on a cluster that has left is not taken over. No
+// TestUnknownClustersAreNotLearned: the report of the leading replica on a cluster that has left is not taken over. No
 // event would remove it later, and the report would never end.
 func TestUnknownClustersAreNotLearned(t *testing.T) {
 	c := knowing(t)
 	c.restarted()
+	c.reporter.lead.Leadership = &replica{}
 	key := keyOf("deployments", "web")
 	c.state.setDesired(key, &desiredState{targets: map[string]*target{}}, previous{}, nil)
 	c.reporter.recordChanged(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{

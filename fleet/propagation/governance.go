@@ -80,7 +80,7 @@ func (d *decider) governs(
 	k, _ := d.records.get(key)
 	// The Propagation from the leading replica shows whether an object is governed. Other replicas may know older
 	// labels.
-	recorded := !d.shards.Leads() && k.rollout != nil
+	recorded := !d.lead.Leads() && k.rollout != nil
 	if names = named.All(); len(names) == 0 && !recorded {
 		if keeping, _ := placement.KeepingOf(obj.GetAnnotations()); keeping.DisableFollowing {
 			return nil, nil, true, nil

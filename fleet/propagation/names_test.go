@@ -60,7 +60,7 @@ func governedStation(t *testing.T, objects ...*unstructured.Unstructured) *Contr
 		v.synced = true
 	}
 	s.types[logins.GroupResource()] = typed
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 	duplicated(c)
 	canaryOn(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }

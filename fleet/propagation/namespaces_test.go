@@ -191,14 +191,6 @@ func (s *shop) state() string {
 	}
 }
 
-// all are shards that this replica owns.
-type all struct{ others }
-
-func (*all) Owns(string) bool { return true }
-func (*all) Begin(ctx context.Context, _ string) (context.Context, func(), bool) {
-	return ctx, func() {}, true
-}
-
 // shopkeeper returns the applier of the member, with these objects on the hub.
 func shopkeeper(tb testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
 	tb.Helper()
@@ -232,7 +224,7 @@ func joined(tb testing.TB, s http.Handler, emptyAfter time.Duration, objects ...
 		Data: map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")},
 	}
 	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, fc, secret)...).WithStatusSubresource(fc).Build()
-	c := connected(tb, hub, nil, Options{Shards: &all{}, SystemNamespace: "sys", EmptyAfter: emptyAfter})
+	c := connected(tb, hub, nil, Options{Leadership: &replica{leads: true}, SystemNamespace: "sys", EmptyAfter: emptyAfter})
 	c.members.Served = nil // The types of the hub are not looked up.
 	if _, err := c.clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
 		tb.Fatal(err)

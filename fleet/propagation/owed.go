@@ -128,7 +128,7 @@ func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 }
 
 // allOwed returns the keys that the FederatedClusters of this replica list.
-func (d *decider) allOwed() []Key { return d.members.AllOwed(d.shards.Owns) }
+func (d *decider) allOwed() []Key { return d.members.AllOwed(d.lead.writes) }
 
 // recall adds the entries of the FederatedClusters for an object to the facts from its record.
 func recall(was previous, owed map[string]corev1alpha1.PendingDeletion) previous {

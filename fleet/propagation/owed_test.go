@@ -16,10 +16,10 @@ import (
 )
 
 // tells writes the deletions into the status of the FederatedCluster eu-1 on the hub, as before a restart.
-func tells(t *testing.T, c *Controller, shards *replica, owed ...corev1alpha1.PendingDeletion) {
+func tells(t *testing.T, c *Controller, leading *replica, owed ...corev1alpha1.PendingDeletion) {
 	t.Helper()
-	owned := shards.owned
-	shards.owned = nil // Then no request goes to its API server.
+	leads := leading.leads
+	leading.leads = false // Then no request goes to its API server.
 	name := types.NamespacedName{Name: "eu-1"}
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := c.reporter.client.Get(t.Context(), name, fc); err != nil {
@@ -32,7 +32,7 @@ func tells(t *testing.T, c *Controller, shards *replica, owed ...corev1alpha1.Pe
 	if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
 		t.Fatal(err)
 	}
-	shards.owned = owned
+	leading.leads = leads
 }
 
 // TestGoneWithItsRecord: a record is deleted with its namespace. The FederatedCluster then lists the copy until the
@@ -42,46 +42,43 @@ func TestGoneWithItsRecord(t *testing.T) {
 	gone := func(uid types.UID) *desiredState { return &desiredState{gone: true, cause: causeDeleted, of: uid} }
 	owed := []corev1alpha1.PendingDeletion{{Resource: "configmaps", Namespace: "shop", Name: "web", UID: "1", Cause: "Deleted"}}
 	offline := []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateOffline}, {Name: "us-1", State: refractv1alpha1.StateSynced}}
-	for _, leads := range []bool{true, false} {
-		t.Run(fmt.Sprintf("leads=%v", leads), func(t *testing.T) {
-			s, _ := hubOf(t)
-			c := station(t, s, &replica{leads: leads, owned: []string{"eu-1"}}, interceptor.Funcs{})
-			report := func() {
-				t.Helper()
-				if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want := func(reason string, want []corev1alpha1.PendingDeletion, known bool) {
-				t.Helper()
-				if diff := cmp.Diff(want, c.dispatcher.owed("eu-1")); diff != "" {
-					t.Errorf("%s: -want, +got:\n%s", reason, diff)
-				}
-				if got := c.state.desired(key) != nil; got != known {
-					t.Errorf("%s: want known=%v, got %v", reason, known, got)
-				}
-			}
-			c.state.setDesired(key, gone("1"), previous{uid: "1", statuses: offline}, nil)
-			want("its record tells of it", nil, true)
-			report()
-			want("nothing else tells of it", owed, true)
-			if !slices.ContainsFunc(asked(c), func(s string) bool { return s[:9] == "pend eu-1" }) {
-				t.Errorf("want the cluster, which is away, to say so soon, got %v", asked(c))
-			}
-			if got := c.dispatcher.owed("us-1"); len(got) > 0 {
-				t.Errorf("want nothing of the cluster of another replica, got %v", got)
-			}
-
-			c.state.setDesired(key, &desiredState{uid: "2", targets: map[string]*target{}}, previous{}, nil)
-			want("it is there again", nil, true)
-
-			c.state.setDesired(key, gone("2"), previous{}, nil)
-			report()
-			c.state.report(key, "eu-1", clusterStatus{absent: true})
-			report()
-			want("its copy is gone", nil, false)
-		})
+	s, _ := hubOf(t)
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+	report := func() {
+		t.Helper()
+		if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
 	}
+	want := func(reason string, want []corev1alpha1.PendingDeletion, known bool) {
+		t.Helper()
+		if diff := cmp.Diff(want, c.dispatcher.owed("eu-1")); diff != "" {
+			t.Errorf("%s: -want, +got:\n%s", reason, diff)
+		}
+		if got := c.state.desired(key) != nil; got != known {
+			t.Errorf("%s: want known=%v, got %v", reason, known, got)
+		}
+	}
+	c.state.setDesired(key, gone("1"), previous{uid: "1", statuses: offline}, nil)
+	want("its record tells of it", nil, true)
+	report()
+	want("nothing else tells of it", owed, true)
+	if !slices.ContainsFunc(asked(c), func(s string) bool { return s[:9] == "pend eu-1" }) {
+		t.Errorf("want the cluster, which is away, to say so soon, got %v", asked(c))
+	}
+	if diff := cmp.Diff(owed, c.dispatcher.owed("us-1")); diff != "" {
+		t.Errorf("the other cluster: -want, +got:\n%s", diff)
+	}
+
+	c.state.setDesired(key, &desiredState{uid: "2", targets: map[string]*target{}}, previous{}, nil)
+	want("it is there again", nil, true)
+
+	c.state.setDesired(key, gone("2"), previous{}, nil)
+	report()
+	c.state.report(key, "eu-1", clusterStatus{absent: true})
+	c.state.report(key, "us-1", clusterStatus{absent: true})
+	report()
+	want("its copy is gone", nil, false)
 }
 
 // TestOwedAfterRestart: after a restart, the entries of a FederatedCluster are decided as before the restart, except
@@ -106,10 +103,10 @@ func TestOwedAfterRestart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t, tc.hub...)
-			shards := &replica{leads: true, owned: []string{"eu-1"}}
-			c := station(t, s, shards, interceptor.Funcs{})
+			leading := &replica{leads: true}
+			c := station(t, s, leading, interceptor.Funcs{})
 			duplicated(c)
-			tells(t, c, shards, tc.said)
+			tells(t, c, leading, tc.said)
 			if diff := cmp.Diff([]corev1alpha1.PendingDeletion{tc.said}, c.dispatcher.owed("eu-1")); diff != "" {
 				t.Errorf("%s: it stands there until it is decided about: -want, +got:\n%s", tc.reason, diff)
 			}
@@ -143,7 +140,7 @@ func TestOwedAfterRestart(t *testing.T) {
 			if got := c.dispatcher.owed("eu-1"); len(got) > 0 || c.state.desired(web) != nil {
 				t.Errorf("%s: want nothing to be left when the copy is gone, though the cluster is to be written, got %v", tc.reason, got)
 			}
-			tells(t, c, shards)
+			tells(t, c, leading)
 			if c.dispatcher.owed("eu-1"); len(c.state.heard) > 0 {
 				t.Errorf("%s: want nothing to be remembered, got %v", tc.reason, c.state.heard)
 			}
@@ -154,7 +151,7 @@ func TestOwedAfterRestart(t *testing.T) {
 // TestOwedIsBounded: a FederatedCluster stays a small object. Its list has requested deletions first.
 func TestOwedIsBounded(t *testing.T) {
 	s, _ := hubOf(t)
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 	for i := range corev1alpha1.MaxPendingDeletions + 1 {
 		key := keyOf("configmaps", fmt.Sprintf("a-%03d", i))
 		c.state.setDesired(key, &desiredState{gone: true, cause: causeNamespace}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, nil)

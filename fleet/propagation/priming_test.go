@@ -80,7 +80,7 @@ func starting(t *testing.T, refuses error, reports ...Key) *Controller {
 	src := newSources(hub, nil, discard)
 	src.discovered = true
 	src.types[configMaps.GroupResource()] = &sourceType{gvr: configMaps, kind: "ConfigMap", namespaced: true, views: []*view{{synced: true}, {synced: true}}}
-	c := connected(t, nil, src, Options{Shards: &all{}})
+	c := connected(t, nil, src, Options{Leadership: &replica{leads: true}})
 	for _, key := range reports {
 		c.decider.records.items[key] = &known{uid: "r", source: "u", status: &refractv1alpha1.PropagationStatus{}}
 	}

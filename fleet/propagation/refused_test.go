@@ -40,7 +40,7 @@ func TestRevertIsRefused(t *testing.T) {
 				Reverting: []string{"eu-1"}, Failed: []refractv1alpha1.FailedCluster{{Name: "eu-1", Message: "it is not ready"}},
 			}
 			s, _ := hubOf(t, obj)
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{}, r)
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, r)
 			duplicated(c)
 			canaryOn(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
@@ -161,7 +161,7 @@ func TestRefusalStays(t *testing.T) {
 			}
 			s, _ := hubOf(t, obj)
 			writes := 0
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{SubResourceUpdate: func(
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{SubResourceUpdate: func(
 				ctx context.Context, c client.Client, sub string, obj client.Object, o ...client.SubResourceUpdateOption,
 			) error {
 				if _, is := obj.(*refractv1alpha1.Propagation); is {
@@ -240,7 +240,7 @@ func TestTriedAgain(t *testing.T) {
 		Policies: []refractv1alpha1.ObeyedPolicy{obeysCanary()}, Failed: []refractv1alpha1.FailedCluster{{Name: "eu-1", Message: "no more pods"}},
 	}
 	s, _ := hubOf(t, obj)
-	c := station(t, s, &replica{leads: true, owned: []string{"us-1"}}, interceptor.Funcs{}, r)
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, r)
 	duplicated(c)
 	canaryOn(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
@@ -255,6 +255,7 @@ func TestTriedAgain(t *testing.T) {
 		}
 		return is
 	}
+	refuses := false // Whether eu-1 has answered the last write.
 	look := func(want refractv1alpha1.RolloutPhase, refused string) (is record) {
 		t.Helper()
 		for range 2 { // The second decision uses the record of the first.
@@ -263,6 +264,9 @@ func TestTriedAgain(t *testing.T) {
 			}
 			p := c.state.desired(key)
 			c.state.report(key, "us-1", clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: p.targets["us-1"].variant.hash})
+			if refuses {
+				c.state.report(key, "eu-1", clusterStatus{seq: p.seq, state: eu.State, reason: eu.Reason, message: eu.Message})
+			}
 			if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
@@ -284,7 +288,7 @@ func TestTriedAgain(t *testing.T) {
 	}
 	see(t, c, key)
 	look(refractv1alpha1.RolloutProgressing, "")
-	c.reporter.learn(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{eu}})
+	refuses = true
 	look(refractv1alpha1.RolloutHalted, target.Name)
 }
 
@@ -299,13 +303,13 @@ func TestUntried(t *testing.T) {
 		want            string
 	}{
 		"Same":  {"It was refused in this attempt.", at(2), at(2), "eu-1: x; us-1: x"},
-		"Other": {"It was refused before; what others say of their clusters stays.", at(1), at(2), "eu-1: ; us-1: x"},
+		"Other": {"It was refused before.", at(1), at(2), "eu-1: ; us-1: "},
 		"Led":   {"The rollout is that of what leads the object.", at(2), nil, "eu-1: x; us-1: x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows := []refractv1alpha1.ClusterStatus{{Name: "eu-1", Revision: "x"}, {Name: "us-1", Revision: "x"}}
 			p := &desiredState{governed: &governance{recorded: tc.decided}}
-			p.untried(tc.record, rows, func(cluster string) bool { return cluster == "eu-1" })
+			p.untried(tc.record, rows)
 			if got := "eu-1: " + rows[0].Revision + "; us-1: " + rows[1].Revision; got != tc.want {
 				t.Errorf("%s\nwant %s, got %s", tc.reason, tc.want, got)
 			}

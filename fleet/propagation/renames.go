@@ -20,38 +20,6 @@ import (
 // [decider.ahead] and the translation in [records.update] handle that. docs/design/members.md lists the mistakes that
 // could delete copies.
 
-// namedShards assign both names of a cluster to one replica. No replica owns the former name.
-type namedShards struct {
-	Shards
-
-	members *member.Set
-}
-
-// Owns implements Shards.
-func (s *namedShards) Owns(name string) bool {
-	return s.members.Successor(name) == "" && s.Shards.Owns(s.members.Shard(name))
-}
-
-// Begin implements Shards.
-func (s *namedShards) Begin(ctx context.Context, name string) (_ context.Context, end func(), ok bool) {
-	ctx, end, ok = s.Shards.Begin(ctx, s.members.Shard(name))
-	if ok && s.members.Successor(name) != "" { // Checked after Begin: a rename waits for work that began before it.
-		end()
-		return ctx, func() {}, false
-	}
-	return ctx, end, ok
-}
-
-// SetMembers implements Shards.
-func (s *namedShards) SetMembers(names []string) {
-	shards := make([]string, len(names))
-	for i, name := range names {
-		shards[i] = s.members.Shard(name)
-	}
-	slices.Sort(shards)
-	s.Shards.SetMembers(slices.Compact(shards))
-}
-
 // renaming is one change of a name. Its methods do not modify their arguments.
 type renaming struct {
 	from, to string
@@ -240,7 +208,7 @@ func (s *state) rename(n *renaming) (keys []Key) {
 			e.statuses[n.to] = r
 		}
 		s.recount(key.Namespace, e, n, 1)
-		e.count(s.owns)
+		e.count()
 	}
 	return keys
 }

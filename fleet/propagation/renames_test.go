@@ -197,17 +197,15 @@ func TestRecordIsAhead(t *testing.T) {
 	}
 }
 
-// TestShardsOfTwoNames: both names of a cluster belong to one replica, and no replica owns the former name.
-func TestShardsOfTwoNames(t *testing.T) {
-	shards := &replica{owned: []string{"eu-1"}}
-	c := station(t, nil, shards, interceptor.Funcs{})
-	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new", Annotations: map[string]string{
-		refractv1alpha1.ReplacesAnnotation: "eu-1", refractv1alpha1.ShardAnnotation: "eu-1",
-	}}}
+// TestTwoNames: the leading replica writes under both names of a cluster until one has replaced the other, and then not
+// under the former name.
+func TestTwoNames(t *testing.T) {
+	leading := &replica{}
+	c := station(t, nil, leading, interceptor.Funcs{})
+	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new", Annotations: map[string]string{refractv1alpha1.ReplacesAnnotation: "eu-1"}}}
 	if err := c.reporter.client.Create(t.Context(), fc); err != nil {
 		t.Fatal(err)
 	}
-	shards.owned = nil // Then no request goes to their API servers.
 	look := func(name string) {
 		t.Helper()
 		if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
@@ -215,9 +213,9 @@ func TestShardsOfTwoNames(t *testing.T) {
 		}
 	}
 	look("new")
-	shards.owned = []string{"eu-1"}
-	if !c.dispatcher.shards.Owns("eu-1") || !c.dispatcher.shards.Owns("new") {
-		t.Error("want both names owned by the replica that has the cluster")
+	leading.leads = true
+	if !c.dispatcher.lead.writes("eu-1") || !c.dispatcher.lead.writes("new") {
+		t.Error("want both names written to: neither is known to be replaced")
 	}
 	if got := names(c); !slices.Equal(got, []string{"eu-1", "us-1"}) {
 		t.Errorf("want nothing placed on the new name yet, got %v", got)
@@ -236,16 +234,16 @@ func TestShardsOfTwoNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shards.owned = nil
+	leading.leads = false                                              // Then no request goes to their API servers.
 	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // This may be the first event that this replica gets.
 		t.Fatal(err)
 	}
 	look("eu-1")
-	shards.owned = []string{"eu-1"}
-	if c.dispatcher.shards.Owns("eu-1") || !c.dispatcher.shards.Owns("new") {
-		t.Error("want only the new name owned")
+	leading.leads = true
+	if c.dispatcher.lead.writes("eu-1") || !c.dispatcher.lead.writes("new") {
+		t.Error("want only the new name written to")
 	}
-	if _, _, ok := c.dispatcher.shards.Begin(context.Background(), "eu-1"); ok {
+	if _, _, ok := c.dispatcher.lead.begin(context.Background(), "eu-1"); ok {
 		t.Error("want no work begun under the old name")
 	}
 	if got := names(c); !slices.Equal(got, []string{"new", "us-1"}) {

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,8 +28,6 @@ const (
 	// perCluster is the additional delay for each cluster of the object. A report has a row for each cluster, and
 	// frequent writes of it would cost more than the copies.
 	perCluster = 20 * time.Millisecond
-	// mostShared bounds the delay of a report that several replicas write.
-	mostShared = time.Minute
 	// recreated is the time for which the record of a deleted governed object stays after its last copy is gone. An
 	// object that is created again within this time counts as a change of the former one.
 	recreated = time.Minute
@@ -75,7 +71,7 @@ type reporter struct {
 	client   client.Client // Reads from caches.
 	live     client.Reader
 	recorder events.EventRecorder
-	shards   Shards
+	lead     *lead
 	members  *member.Set
 	records  *records
 	state    *state
@@ -105,28 +101,13 @@ func newReporter(rep *reporter, log logr.Logger) (*reporter, error) {
 // after queues the report on an object for the given delay at the latest.
 func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d) }
 
-// later queues a report for the time when more clusters of this replica will probably have answered. The more
-// replicas share an object, the longer each waits, so that together they write its record as often as a single
-// replica. They do not wait longer if a rollout depends on the report.
+// later queues a report for the time when more clusters will probably have answered.
 func (rep *reporter) later(key Key) {
 	delay := unsettledDelay
 	if is := rep.state.underway(key); !is.few {
-		alone := time.Duration(is.of) * perCluster
-		delay = max(delay, alone)
-		if !rep.governed(key) {
-			delay = max(delay, min(time.Duration(float64(alone)/is.share()), mostShared))
-		}
+		delay = max(delay, time.Duration(is.of)*perCluster)
 	}
 	rep.after(key, delay)
-}
-
-// summedUp returns the delay before the leading replica sums up the rows of other replicas. As long as most clusters
-// are being written to, more rows will follow.
-func (rep *reporter) summedUp(key Key) time.Duration {
-	if is := rep.state.underway(key); !is.fewOfAll {
-		return max(unsettledDelay, time.Duration(is.of)*perCluster)
-	}
-	return unsettledDelay
 }
 
 // governed reports whether a rollout depends on the report on an object: its own rollout, or that of its leader.
@@ -142,34 +123,30 @@ func (rep *reporter) recordFound(key Key) { rep.decider.add(key, priorityResync)
 func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync) }
 
 // recordChanged is called when another client or replica wrote a record. Guides is whether the change affects the
-// decisions of a replica that does not lead. A decision after each row of other members would make the costs grow
-// with the square of the number of replicas.
+// decisions of a replica that does not lead. Only these decisions follow the record: they keep the replica ready to lead.
 func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus, guides bool) {
 	rep.learn(key, status)
 	switch {
-	case !guides:
-	case rep.shards.Leads():
-		if p := rep.state.desired(key); p != nil && p.held != nil {
+	case rep.lead.Leads():
+		if p := rep.state.desired(key); guides && p != nil && p.held != nil {
 			rep.decider.add(key, priorityChanged) // The placement may be approved now.
 		}
-	default:
+		if rep.state.settled(key) || guides || rep.governed(key) {
+			rep.after(key, settledDelay)
+		} else {
+			rep.later(key)
+		}
+	case guides:
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 		if status.Rollout != nil {
 			rep.decider.decideAgain(rep.state.travellers(key))
 		}
-	}
-	switch {
-	case rep.state.settled(key):
 		rep.after(key, settledDelay)
-	case guides, rep.governed(key): // A rollout or another replica acts on the report.
-		rep.after(key, unsettledDelay)
-	default:
-		rep.after(key, rep.summedUp(key)) // Without the delay, each answer between replicas would cost a write, and each write an event to all of them.
 	}
 }
 
-// learn takes over the rows that other replicas wrote into a record.
+// learn takes over the rows that the leading replica wrote into a record.
 func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
 	rep.state.learn(key, slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
 		return !rep.members.Known(s.Name) // No replica would ever correct the row of an unknown cluster.
@@ -179,7 +156,7 @@ func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
 // reportOne writes or deletes the record of one object, unless the report yields to copies.
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	k, found := rep.records.get(key)
-	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.state.underway(key).share(), rep.now()) {
+	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.now()) {
 		return reconcile.Result{RequeueAfter: yieldDelay}, nil // Checked before the statuses are copied: there may be thousands, and the key comes often.
 	}
 	return rep.reportNow(ctx, key, k, found)
@@ -195,8 +172,11 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 		return reconcile.Result{}, nil
 	}
 	rep.tellLeader(p)
-	if !rep.shards.Leads() {
-		return rep.reportOwn(ctx, key, p, statuses, k, found)
+	if !rep.lead.Leads() {
+		if !found && p.gone && len(rep.remaining(key)) == 0 {
+			rep.decider.forget(key, p)
+		}
+		return reconcile.Result{}, nil
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -295,7 +275,7 @@ func (rep *reporter) write(
 	// If a revision cannot be stored, err causes retries with growing delays. The record reports the reason
 	// meanwhile.
 	status := rep.assemble(key, p, statuses, was, k.conditions, progress)
-	p.untried(progress, status.Clusters, func(string) bool { return true })
+	p.untried(progress, status.Clusters)
 	if digest(&status) == k.digest {
 		return rep.lookAgainAt(until), err
 	}
@@ -333,67 +313,15 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(until.Sub(rep.now()), time.Millisecond)}
 }
 
-// reportOwn writes the rows of this replica's members into the record, which belongs to the leading replica. It reads
-// the record from the hub's cache, at the known version or a newer one: a read of the newest version costs the hub
-// more than the write, and the hub rejects a write of an outdated version anyway.
-func (rep *reporter) reportOwn(
-	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool,
-) (reconcile.Result, error) {
-	if !found {
-		if p.gone && len(rep.remaining(key)) == 0 {
-			rep.decider.forget(key, p)
-		}
-		return reconcile.Result{}, nil
-	}
-	r := newRecord(key.Namespace != "")
-	name := types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}
-	if err := rep.live.Get(ctx, name, r.Object, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: k.version}}); err != nil {
-		return again(err)
-	}
-	before, read := digest(r.status), r.GetResourceVersion()
-	r.status.Expand()
-	stale := rep.records.translate(r.status)
-	rows := r.status.Clusters
-	r.status.Clusters = rep.withOwn(key, p, statuses, r.status.Clusters)
-	p.untried(r.status.Rollout, r.status.Clusters, rep.shards.Owns)
-	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
-	against := rep.against(rows, r.status)
-	rep.records.translateBack(r.status, stale)
-	fit(r.status)
-	if digest(r.status) == before {
-		return reconcile.Result{}, nil
-	}
-	said := digest(against)
-	if wait := rep.state.insists(key, said, rep.now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	if err := rep.client.Status().Update(ctx, r.Object); err != nil {
-		return again(err)
-	}
-	rep.state.insisted(key, said, rep.now())
-	known, _ := rep.records.get(key)
-	rep.records.wrote(r)
-	if read != known.version {
-		rep.learn(key, r.status) // The read returned these rows, so no later event reports them.
-	}
-	if now, _ := rep.records.get(key); !now.guidesAs(&known) {
-		rep.decider.add(key, priorityChanged)
-		rep.decider.decideAgain(slices.Concat(followersIn(known.rollout, key), followersIn(now.rollout, key)))
-	}
-	return reconcile.Result{}, nil
-}
-
 // untried clears the refused revision in rows of clusters whose decision belongs to another attempt than the rollout
 // in the record: that revision was not tried in this attempt. Otherwise a resumed rollout would fail at once because
 // of former refusals.
-func (p *desiredState) untried(progress *refractv1alpha1.RolloutStatus, rows []refractv1alpha1.ClusterStatus, of func(cluster string) bool) {
+func (p *desiredState) untried(progress *refractv1alpha1.RolloutStatus, rows []refractv1alpha1.ClusterStatus) {
 	if progress == nil || progress.Attempt == p.governed.attempt() {
 		return
 	}
 	for i := range rows {
-		if of(rows[i].Name) {
-			rows[i].Revision = ""
-		}
+		rows[i].Revision = ""
 	}
 }
 

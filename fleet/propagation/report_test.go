@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,9 +178,9 @@ func TestReportOne(t *testing.T) {
 			record: recordOn("1", synced),
 			want:   want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
 		},
-		"GoneAndNobodyAsks": {
-			reason: "There is neither an object nor a record, and the copy is for another replica to delete, which nobody tells of any more.", p: gone,
-			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, want: want{Asked: []string{"review pp: after 2s"}},
+		"GoneWithItsRecord": {
+			reason: "There is neither an object nor a record: the FederatedCluster lists the copy until it is deleted.", p: gone,
+			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, want: want{Asked: []string{"pend eu-1: after 1.5s"}, Known: true},
 		},
 		"Overtaken": {
 			reason: "Somebody else wrote the record, and a watch will say what.", p: there, record: recordOn("1", synced),
@@ -276,87 +275,22 @@ func see(t *testing.T, c *Controller, key Key) {
 	c.reporter.records.update(r, told)
 }
 
-// TestReportOwn: a replica that does not lead writes only the rows of its own members into the record. The record
-// belongs to the leading replica.
-func TestReportOwn(t *testing.T) {
+// TestStandbyWritesNothing: a replica that does not lead writes no record. It forgets an object that is gone together
+// with its record.
+func TestStandbyWritesNothing(t *testing.T) {
 	key := keyOf("configmaps", "web")
-	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
-	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced}
-	going := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateDeleting}
-	offline := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateOffline}
-	unreadable := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateFailed, Reason: reasonUnreadable}
-	tried := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StatePending, Reason: reasonDryRun}
-	three := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Replicas: new(int64(3))}
-	type want struct {
-		Wrote    []string
-		Clusters []string
-		Known    bool
-	}
-	cases := map[string]struct {
+	synced := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
+	for name, tc := range map[string]struct {
 		reason string
 		p      *desiredState
-		was    previous
 		record *refractv1alpha1.Propagation
-		want   want
+		known  bool
 	}{
-		"Own": {
-			reason: "Of its own member it says how it stands; what another replica said stays.", record: recordOn("1", eu, us),
-			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Pending"}, true},
-		},
-		"Left": {
-			reason: "Its own member has no copy, and is to have none.", record: recordOn("1", eu, going),
-			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced"}, true},
-		},
-		"NotDecided": {
-			reason: "The record says that its own member is to have a copy. That was not decided upon here yet, and is not for this replica to take back.",
-			record: recordOn("1", eu, us), p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{nil, []string{"eu-1 Synced", "us-1 Synced"}, true},
-		},
-		"NotTakenBack": {
-			reason: "The record says that the copy is to go. That was not decided upon here yet.", record: recordOn("1", eu, going),
-			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
-		},
-		"Offline": {
-			reason: "The copy is to go from a member that cannot be reached: it is none that is to have it for that.", record: recordOn("1", eu, going),
-			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, offline}},
-			want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
-		},
-		"Unreadable": {
-			reason: "The copy is to go, and it is not known what is there: that is said of it.", record: recordOn("1", eu, going),
-			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, unreadable}},
-			want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Deleting Unreadable"}, true},
-		},
-		"DryRun": {
-			reason: "Nothing is there, and it is to have a copy all the same.", record: recordOn("1", eu, tried),
-			p: &desiredState{dryRun: true, targets: map[string]*target{"eu-1": {}, "us-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, tried}},
-			want: want{nil, []string{"eu-1 Synced", "us-1 Pending DryRun"}, true},
-		},
-		"Blocked": {
-			reason: "How many replicas it is to have stays as the one that leads says, which says so again.", record: recordOn("1", eu, three),
-			p: &desiredState{blocked: reasonPolicyNotFound}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, three}},
-			want: want{nil, []string{"eu-1 Synced", "us-1 Synced"}, true},
-		},
-		"Forgotten": {
-			reason: "A copy is there of which the record says nothing, and is being deleted.", record: recordOn("1", eu),
-			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, going}},
-			want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Deleting"}, true},
-		},
-		"Said": {
-			reason: "That is said already.", record: recordOn("1", eu), p: &desiredState{targets: map[string]*target{"eu-1": {}}},
-			want: want{nil, []string{"eu-1 Synced"}, true},
-		},
-		"NoRecord": {
-			reason: "The one that leads has yet to make it.", p: &desiredState{targets: map[string]*target{"us-1": {}}}, want: want{nil, nil, true},
-		},
-		"GoneHere": {
-			reason: "Neither the record nor any copy of its own is there: that is all that was to be done here.", p: &desiredState{gone: true},
-			was: previous{statuses: []refractv1alpha1.ClusterStatus{eu}},
-		},
-		"GoneElsewhere": {
-			reason: "A copy is left on its own member.", p: &desiredState{gone: true}, was: previous{statuses: []refractv1alpha1.ClusterStatus{us}},
-			want: want{nil, nil, true},
-		},
-	}
-	for name, tc := range cases {
+		"Differs":  {"The leading replica corrects the record.", &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, recordOn("1", synced), true},
+		"NoRecord": {"The leading replica creates the record.", &desiredState{targets: map[string]*target{"us-1": {}}}, nil, true},
+		"Gone":     {"The leading replica deletes the record when the copies are gone.", &desiredState{gone: true}, recordOn("1", synced), true},
+		"AllGone":  {"Neither the object nor the record exists: nothing is left to know.", &desiredState{gone: true}, nil, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			d := &desk{}
 			var objects []client.Object
@@ -364,119 +298,28 @@ func TestReportOwn(t *testing.T) {
 				objects = append(objects, tc.record)
 			}
 			s, _ := hubOf(t)
-			c := station(t, s, &replica{owned: []string{"us-1"}}, d.funcs(), objects...)
+			c := station(t, s, &replica{}, d.funcs(), objects...)
 			if tc.record != nil {
 				see(t, c, key)
 			}
-			c.state.setDesired(key, tc.p, tc.was, nil)
+			c.state.setDesired(key, tc.p, previous{statuses: []refractv1alpha1.ClusterStatus{synced}}, nil)
 			d.wrote = nil
-			if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
-				t.Fatal(err)
+			if _, err := c.reporter.reportOne(t.Context(), key); err != nil || d.wrote != nil {
+				t.Errorf("%s\nreportOne(): want nothing written, got %v, %v", tc.reason, d.wrote, err)
 			}
-			got := want{Wrote: d.wrote, Known: c.state.desired(key) != nil}
-			r := &refractv1alpha1.Propagation{}
-			if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web.configmaps"}, r); err == nil {
-				for _, s := range r.Status.Clusters {
-					got.Clusters = append(got.Clusters, strings.TrimSpace(s.Name+" "+string(s.State)+" "+s.Reason))
-				}
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nreportOne(): -want, +got:\n%s", tc.reason, diff)
+			if known := c.state.desired(key) != nil; known != tc.known {
+				t.Errorf("%s\nwant the object known: %t, got %t", tc.reason, tc.known, known)
 			}
 		})
 	}
 }
 
-// TestElsewhere: for a cluster of another replica, the leading replica reports the last known row, and whether the
-// cluster is to have a copy.
-func TestElsewhere(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	said := &refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
-	tried := &refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StatePending, Reason: reasonDryRun}
-	lost := &desiredState{targets: map[string]*target{"us-1": {from: &material{kept: true, err: errors.New("gone")}}}}
-	cases := map[string]struct {
-		reason   string
-		p        *desiredState
-		statuses map[string]clusterStatus
-		want     string
-	}{
-		"Said":      {"It is as it was said.", &desiredState{dryRun: true}, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
-		"Leaves":    {"The object is not placed there any more.", &desiredState{}, map[string]clusterStatus{"us-1": {foreign: said}}, "Deleting NoLongerPlaced"},
-		"Gone":      {"The object is gone.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {foreign: said}}, "Deleting NoLongerPlaced"},
-		"Unsaid":    {"Nobody has said anything: a copy may be there.", &desiredState{gone: true}, nil, "Deleting NoLongerPlaced"},
-		"WasOurs":   {"It was this replica's, which has said so last.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {state: refractv1alpha1.StateSynced}}, "Deleting NoLongerPlaced"},
-		"Offline":   {"So it was when it changed hands.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {state: refractv1alpha1.StateOffline}}, "Deleting NoLongerPlaced"},
-		"Blocked":   {"What is to be is not known.", &desiredState{blocked: reasonPolicyNotFound}, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
-		"DryRun":    {"Nothing is written.", &desiredState{dryRun: true, targets: map[string]*target{"us-1": {}}}, map[string]clusterStatus{"us-1": {foreign: tried}}, "Pending DryRun"},
-		"NotDryRun": {"It is to be written now.", &desiredState{targets: map[string]*target{"us-1": {}}}, map[string]clusterStatus{"us-1": {foreign: tried}}, "Pending"},
-		"Lost":      {"It has a revision that is gone from the hub, and that its replica may know.", lost, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
-		"New":       {"It is to have a copy.", &desiredState{targets: map[string]*target{"us-1": {}}}, nil, "Pending"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
-			got := c.reporter.clusterStatusOf(key, tc.p, "us-1", tc.statuses)
-			if text := strings.TrimSpace(string(got.State) + " " + got.Reason); text != tc.want || got.Name != "us-1" {
-				t.Errorf("%s\nclusterStatusOf(): want %q of us-1, got %q of %s", tc.reason, tc.want, text, got.Name)
-			}
-		})
-	}
-}
-
-// TestRowComesToRest: the leading replica and the replica of a member end with the same row, even if only one of them
-// knows the inputs of the copy. Both write the row whenever it differs.
-func TestRowComesToRest(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	on := func(is *target) *desiredState { return &desiredState{targets: map[string]*target{"us-1": is}} }
-	knows := on(&target{
-		variant: &variant{content: &content{hash: "hash"}}, replicas: new(int64(3)), warnings: []string{"warning"},
-		policies: []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "team", Name: "local", Generation: 1}},
-	})
-	lost := on(&target{err: errors.New("gone"), from: &material{kept: true, err: errors.New("gone")}})
-	blocked := &desiredState{blocked: reasonPolicyNotFound}
-	synced := clusterStatus{state: refractv1alpha1.StateSynced, hash: "hash"}
-	failed := clusterStatus{state: refractv1alpha1.StateFailed, reason: reasonOverrideFailed, hash: "hash"}
-	cases := map[string]struct {
-		reason        string
-		leader, owner *desiredState
-		reports       clusterStatus
-		want          string
-	}{
-		"Known":         {"Both know it.", knows, knows, synced, "Synced"},
-		"LostToLeader":  {"A revision is gone from the hub, and the leader began after that.", lost, knows, synced, "Synced"},
-		"LostToOwner":   {"The owner began after it.", knows, lost, failed, "Failed"},
-		"LostToBoth":    {"Nobody knows it: what was said of it stays.", lost, lost, failed, "Failed"},
-		"OwnerBlocked":  {"It cannot decide.", knows, blocked, synced, "Synced"},
-		"LeaderBlocked": {"The owner knows.", blocked, knows, synced, "Synced"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			leader := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{}).reporter
-			owner := station(t, nil, &replica{owned: []string{"us-1"}}, interceptor.Funcs{}).reporter
-			row := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Hash: "hash"}
-			row.Replicas, row.Policies, row.Warnings = knows.targets["us-1"].replicas, knows.targets["us-1"].policies, knows.targets["us-1"].warnings
-			for range 2 {
-				said := row
-				row = leader.clusterStatusOf(key, tc.leader, "us-1", map[string]clusterStatus{"us-1": {foreign: &said}})
-				row = owner.withOwn(key, tc.owner, map[string]clusterStatus{"us-1": tc.reports}, []refractv1alpha1.ClusterStatus{row})[0]
-				said = row
-				if diff := cmp.Diff(row, leader.clusterStatusOf(key, tc.leader, "us-1", map[string]clusterStatus{"us-1": {foreign: &said}})); diff != "" {
-					t.Errorf("%s\nclusterStatusOf() of the leader: -owner, +leader:\n%s", tc.reason, diff)
-				}
-			}
-			if string(row.State) != tc.want || len(row.Policies) != 1 || len(row.Warnings) != 1 || row.Replicas == nil {
-				t.Errorf("%s\nwant %s with a policy, a warning and replicas, got %+v", tc.reason, tc.want, row)
-			}
-		})
-	}
-}
-
-// TestLearnedAway: a row that another replica no longer reports is removed, whichever replica wrote it last.
+// TestLearnedAway: a replica that stands by removes a row that the leading replica no longer reports.
 func TestLearnedAway(t *testing.T) {
 	key := keyOf("configmaps", "web")
-	c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+	c := station(t, nil, &replica{}, interceptor.Funcs{})
 	c.state.setDesired(key, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "us-1", State: refractv1alpha1.StateSynced}}}, nil)
-	c.state.report(key, "us-1", clusterStatus{state: refractv1alpha1.StateSynced}) // From the time when the cluster belonged to this replica.
+	c.state.report(key, "us-1", clusterStatus{state: refractv1alpha1.StateSynced}) // From the time when this replica led.
 	c.state.learn(key, nil)
 	if _, known := c.state.clusterStatus(key, "us-1"); known {
 		t.Error("learn(): want it forgotten")
@@ -497,7 +340,7 @@ func TestReporterIsTold(t *testing.T) {
 		"Deleted":        {"If there is something to report, it is made again.", true, func(rep *reporter) { rep.recordDeleted(key) }, []string{"report configmaps web: resync"}},
 		"Changed":        {"What another replica says of its members is in the record, and that of the object is to be seen.", true, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"report configmaps web: after 100ms"}},
 		"ChangedByOther": {"The replica that leads may have placed it elsewhere.", false, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"decide configmaps web: changed", "report configmaps web: after 100ms"}},
-		"RowsOfOthers":   {"What is said of the members of others changes nothing on its own.", false, func(rep *reporter) { rep.recordChanged(key, status, false) }, []string{"report configmaps web: after 100ms"}},
+		"RowsOfOthers":   {"What is said of the members of others changes nothing on its own.", false, func(rep *reporter) { rep.recordChanged(key, status, false) }, nil},
 		"Later":          {"There will be more to say.", true, func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
 		"AfterAndLater":  {"What is to be said soon is not put off.", true, func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
 	}
@@ -526,16 +369,14 @@ func TestReportsWait(t *testing.T) {
 	const most = 1000 * perCluster
 	cases := map[string]struct {
 		reason          string
-		of, own, done   int // Numbers of clusters: all, those of this replica, those of the latter that have reported.
+		of, done        int // Numbers of clusters: all, and those that have reported.
 		later, readied  time.Duration
 		recordedByOther time.Duration
 	}{
-		"Few":     {"It has few clusters.", 3, 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, most},
-		"Nearly":  {"The last tenth may never be.", 1000, 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, mostShared, mostShared, most},
-		"Own":     {"Others are still written to.", 1000, 100, 100, unsettledDelay, most, most},
-		"Settled": {"There is nothing to be waited for.", 1000, 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
+		"Few":     {"It has few clusters.", 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Many":    {"Most are written to.", 1000, 899, most, most, most},
+		"Nearly":  {"The last tenth may never be.", 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Settled": {"There is nothing to be waited for.", 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -547,19 +388,14 @@ func TestReportsWait(t *testing.T) {
 				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
 				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
 				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
-				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, min(tc.recordedByOther, unsettledDelay)},
+				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, settledDelay},
 				"rolledOut": {func(rep *reporter) {
 					rep.state.desired(key).governed = &governance{}
 					rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false)
-				}, min(tc.recordedByOther, unsettledDelay)},
+				}, settledDelay},
 			} {
 				synctest.Test(t, func(t *testing.T) {
 					c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
-					own := map[string]bool{}
-					for _, name := range names[:tc.own] {
-						own[name] = true
-					}
-					c.state.owns = func(name string) bool { return own[name] }
 					p := hashed("1", "h", names[:tc.of]...)
 					c.state.setDesired(key, p, previous{}, nil)
 					var due int
@@ -568,7 +404,7 @@ func TestReportsWait(t *testing.T) {
 							due++
 						}
 					}
-					if crossed := tc.own-tc.done <= tc.own/oneIn; (due > 0) != crossed || due > 1 {
+					if crossed := tc.of-tc.done <= tc.of/oneIn; (due > 0) != crossed || due > 1 {
 						t.Errorf("%s\nthe report that is due was taken for too late %d times, want once when most have reported: %t", tc.reason, due, crossed)
 					}
 					tell.do(c.reporter)

@@ -36,7 +36,7 @@ const (
 // reviewer writes the status of each policy: its use and its effect.
 type reviewer struct {
 	client   client.Client // Reads from caches.
-	shards   Shards
+	lead     *lead
 	members  *member.Set
 	policies *policies
 	state    *state
@@ -65,7 +65,7 @@ func (v *reviewer) patience(users int) time.Duration {
 // reviewOne writes the status of a policy: whether it is valid, the objects and clusters that use it, and whether it
 // is in effect there.
 func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
-	if !v.shards.Leads() {
+	if !v.lead.Leads() {
 		return reconcile.Result{}, nil
 	}
 	known := v.policies.object(ref)

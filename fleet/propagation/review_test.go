@@ -161,7 +161,7 @@ func TestReviewRollouts(t *testing.T) {
 				tc.floor(&floor.Spec)
 			}
 			s, _ := hubOf(t, governedObject("new"))
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{}, own, floor)
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, own, floor)
 			duplicated(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return labels, true }
 			key := keyOf("configmaps", "web")
@@ -200,7 +200,7 @@ func TestStatusIsReviewedAgain(t *testing.T) {
 	policy := &refractv1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "careful", UID: "c", Generation: 1}}
 	policy.Spec.Waves = []refractv1alpha1.RolloutWave{{Name: "canary"}}
 	s, _ := hubOf(t, governedObject("new"))
-	c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{}, policy)
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, policy)
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	key, ref := keyOf("configmaps", "web"), referenceTo(policy)

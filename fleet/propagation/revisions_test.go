@@ -224,7 +224,7 @@ func TestRevisionIsVerified(t *testing.T) {
 				objects = append(objects, tc.has.DeepCopy())
 			}
 			s, _ := hubOf(t, governedObject("new"))
-			c := station(t, s, &replica{leads: true, owned: []string{"eu-1", "us-1"}}, on, objects...)
+			c := station(t, s, &replica{leads: true}, on, objects...)
 			duplicated(c)
 			canaryOn(c)
 			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }

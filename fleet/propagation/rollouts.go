@@ -116,9 +116,6 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
 			Why:     output.Cut(row.ReadinessMessage, maxReadiness),
 		}
-		if g.health != nil && c.Ready && row.ReadySince == nil && !rep.shards.Owns(name) {
-			c.Unknown = true // The replica of the cluster has not checked the health yet.
-		}
 		if row.State != refractv1alpha1.StateSynced {
 			c.Why = output.Cut(row.Message, maxReadiness)
 		}
@@ -150,19 +147,17 @@ func (rep *reporter) holds(key Key, row *refractv1alpha1.ClusterStatus, t *targe
 func (rep *reporter) find(
 	c *rollout.Cluster, key Key, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus,
 ) {
-	r, t := statuses[row.Name], p.targets[row.Name]
-	newest := t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash)
-	own := rep.shards.Owns(row.Name)
-	said := own && r.seq == p.seq && row.Reason == reasonKeepsContent
+	r := statuses[row.Name]
+	said := r.seq == p.seq && row.Reason == reasonKeepsContent
 	switch {
 	case !said && !p.governed.keeps(row.Name) && !p.governed.enters(row.Name), c.Offline:
 	case row.Reason == reasonUnreadable:
 		c.Offline = true // The copy cannot be read.
-	case own && r.seq != p.seq, !own && row.Reason == reasonAwaitsRollout && row.Hash != "" && !newest:
+	case r.seq != p.seq:
 		c.Unseen = true // The row is about an earlier decision.
 	case row.Reason == reasonKeepsContent:
 		c.Keeps = true
-	case row.Reason == reasonAwaitsRollout, row.State == refractv1alpha1.StateSynced, own && row.State == refractv1alpha1.StateFailed:
+	case row.Reason == reasonAwaitsRollout, row.State == refractv1alpha1.StateSynced, row.State == refractv1alpha1.StateFailed:
 	case row.Reason == reasonAlreadyExists, row.Reason == reasonMadeByEachCluster: // The cluster has no copy.
 	default:
 		c.Unseen = true
@@ -173,8 +168,7 @@ func (rep *reporter) find(
 // content, or has not been tried since the decision: a user may have asked for another attempt, or have fixed the
 // cause.
 func (rep *reporter) refusal(p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus) string {
-	tried := !rep.shards.Owns(row.Name) || statuses[row.Name].seq == p.seq
-	if !tried || p.governed.recorded == nil || row.Revision == "" || row.Revision != rollout.Assigned(p.governed.recorded, row.Name).Name {
+	if statuses[row.Name].seq != p.seq || p.governed.recorded == nil || row.Revision == "" || row.Revision != rollout.Assigned(p.governed.recorded, row.Name).Name {
 		return ""
 	}
 	return row.Message
@@ -207,8 +201,6 @@ func (rep *reporter) reportReadiness(key Key, awaited bool) {
 		rep.after(key, awaitedDelay)
 	case is.behind > 0:
 		rep.later(key) // Copies become ready one by one after they are written.
-	case !is.fewOfAll:
-		rep.after(key, max(readinessDelay, time.Duration(is.of)*perCluster)) // The same holds for the copies of other replicas.
 	default:
 		rep.after(key, readinessDelay)
 	}

@@ -57,15 +57,11 @@ type objectState struct {
 	// behind is the number of clusters that are to have a copy and have not reported on the desired state. Wrong is
 	// the number of clusters without a correct copy, including these.
 	behind, wrong int
-	// awaited is the number of clusters of other replicas that were behind at the last count.
-	awaited int
-	own     int // The number of this replica's clusters that are to have a copy.
-	bodies  int // The bytes of the kept bodies.
+	bodies        int // The bytes of the kept bodies.
 	// emptied is when the last copy of a deleted object was gone, while its record stays; the zero time otherwise.
 	emptied time.Time
 	// due is whether a report is queued already.
-	due       bool
-	insisting *insisting // Nil if this replica has written no statement without the lead.
+	due bool
 }
 
 // clusterStatus is the result of a desired state on one cluster. There are as many as copies, so it holds only facts
@@ -203,7 +199,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		}
 		e.statuses[name] = r
 	}
-	e.count(s.owns)
+	e.count()
 	s.keepBodies(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(policies, e.names, names)

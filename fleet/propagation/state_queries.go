@@ -119,7 +119,7 @@ func (s *state) leave(cluster string) []Key {
 		}
 		delete(e.statuses, cluster)
 		e.previous.placed = without(e.previous.placed, cluster)
-		e.count(s.owns)
+		e.count()
 		keys = append(keys, key)
 	}
 	return keys

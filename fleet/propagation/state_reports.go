@@ -10,7 +10,7 @@ import (
 	"refract.dev/tree"
 )
 
-// report records the result of the desired state on the cluster. It returns whether all clusters of this replica have
+// report records the result of the desired state on the cluster. It returns whether all clusters have
 // reported on the newest desired state, and whether a report is queued already that will include this result soon
 // enough.
 func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due bool) {
@@ -139,7 +139,7 @@ func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus) {
 			return !s.owns(t.Cluster) && !there[t.Cluster]
 		})
 	}
-	e.count(s.owns)
+	e.count()
 	if e.behind == 0 {
 		s.dropBodies(e)
 	}

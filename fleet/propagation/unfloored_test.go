@@ -34,7 +34,7 @@ func TestFloorJustSet(t *testing.T) {
 			s, _ := hubOf(t, obj)
 			shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 			reads := 0
-			c := station(t, s, &replica{leads: tc.leads, owned: []string{"us-1"}}, interceptor.Funcs{
+			c := station(t, s, &replica{leads: tc.leads}, interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, at client.ObjectKey, obj client.Object, o ...client.GetOption) error {
 					if _, is := obj.(*corev1.Namespace); is {
 						if reads++; tc.fails {

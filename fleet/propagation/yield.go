@@ -50,9 +50,8 @@ func newYielding() *yielding {
 	return &yielding{shown: rate.NewLimiter(progress, progress), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
 }
 
-// yields reports whether the report on an object waits. K is the known part of its record. Share is the fraction of
-// its clusters that this replica writes to, and so this replica's part of the reports that show progress.
-func (y *yielding) yields(key Key, p *desiredState, k *known, share float64, now time.Time) bool {
+// yields reports whether the report on an object waits. K is the known part of its record.
+func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if !y.isBusy(now) {
@@ -63,7 +62,7 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, share float64, now
 	case k.version == "", k.deleting, k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil:
 	case !slices.EqualFunc(k.placed, p.placed, sameTarget), k.hash != p.hash, k.readBack != readBack(p.overrides, p.deleted),
 		!slices.Equal(k.follows, followedBy(key, p.followed())):
-	case y.long(key, now, len(p.targets)), y.shows(len(p.targets), share, now):
+	case y.long(key, now, len(p.targets)), y.shows(len(p.targets), now):
 	default:
 		return true
 	}
@@ -73,8 +72,7 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, share float64, now
 
 // shows reports whether the report on an object with this number of clusters is one of those that do not yield. The
 // lock must be held.
-func (y *yielding) shows(clusters int, share float64, now time.Time) bool {
-	y.shown.SetLimitAt(now, rate.Limit(progress*share))
+func (y *yielding) shows(clusters int, now time.Time) bool {
 	return y.shown.AllowN(now, min(max(clusters, leastProgress), progress))
 }
 

@@ -51,17 +51,17 @@ func TestYields(t *testing.T) {
 			for i := range progress {
 				large.targets[fmt.Sprint("m-", i)] = &target{}
 			}
-			if y.yields(keyOf("configmaps", "first"), large, k, 1, now) {
+			if y.yields(keyOf("configmaps", "first"), large, k, now) {
 				t.Error("The first of a second shows how far it has come.")
 			}
 			if tc.change != nil {
 				tc.change(p, k)
 			}
-			if got := y.yields(key, p, k, 1, now); got != tc.want {
+			if got := y.yields(key, p, k, now); got != tc.want {
 				t.Errorf("%s\nyields() = %v, want %v", tc.reason, got, tc.want)
 			}
 			p.made = now.Add(mostYield) // It was decided again.
-			if y.yields(key, p, k, 1, now.Add(mostYield+1)) {
+			if y.yields(key, p, k, now.Add(mostYield+1)) {
 				t.Error("It has yielded for long.")
 			}
 			longest := mostYield + progress*yieldPerCluster
@@ -88,37 +88,35 @@ func TestYieldsInTurns(t *testing.T) {
 	y.shown = rate.NewLimiter(0, 0)
 	for left := mostYield; left >= 0; left -= yieldDelay {
 		waiting = many
-		if !y.yields(key, p, k, 1, now) {
+		if !y.yields(key, p, k, now) {
 			t.Fatalf("it did not yield %s before it had for long", left)
 		}
 		waiting = 0
-		if y.yields(other, p, k, 1, now.Add(yieldDelay/2)) {
+		if y.yields(other, p, k, now.Add(yieldDelay/2)) {
 			t.Fatal("another yielded, and none waits")
 		}
 		now = now.Add(yieldDelay)
 	}
 	waiting = many
-	if y.yields(key, p, k, 1, now) {
+	if y.yields(key, p, k, now) {
 		t.Error("it has yielded for long")
 	}
 	waiting = 0
 	y.since[key] = now
-	y.yields(other, p, k, 1, now.Add(yieldKept+1))
+	y.yields(other, p, k, now.Add(yieldKept+1))
 	if len(y.since) != 0 {
 		t.Errorf("what does not come again is not forgotten: %v", y.since)
 	}
 }
 
-// TestShows: each of several replicas writes its share of the reports that show progress.
+// TestShows: a bounded number of reports shows the progress.
 func TestShows(t *testing.T) {
 	for name, tc := range map[string]struct {
 		clusters int
-		share    float64
 		want     int // In ten seconds, in addition to the burst.
 	}{
-		"Alone":  {progress, 1, 10},
-		"OfFour": {progress, 0.25, 2},
-		"Few":    {3, 1, 10 * progress / leastProgress},
+		"Many": {progress, 10},
+		"Few":  {3, 10 * progress / leastProgress},
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newYielding()
@@ -127,7 +125,7 @@ func TestShows(t *testing.T) {
 			shown := 0
 			for range 1000 {
 				now = now.Add(10 * time.Millisecond)
-				if y.shows(tc.clusters, tc.share, now) {
+				if y.shows(tc.clusters, now) {
 					shown++
 				}
 			}

@@ -29,9 +29,9 @@ import (
 
 	"refract.dev/fleet/hub"
 	"refract.dev/fleet/inventory"
+	"refract.dev/fleet/leadership"
 	"refract.dev/fleet/policies"
 	"refract.dev/fleet/propagation"
-	"refract.dev/fleet/sharding"
 	"refract.dev/injection/injector"
 	"refract.dev/internal/owner"
 	"refract.dev/internal/rescue"
@@ -229,8 +229,8 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		}
 		if !c.conversion {
 			// With conversion, propagation does not delay readiness: the types that it lists may need the conversion by
-			// this process, and a Service sends requests only to a ready process. The disadvantages are small: Leases
-			// assign members to replicas regardless of readiness, copies are deleted only after all objects are read,
+			// this process, and a Service sends requests only to a ready process. The disadvantages are small: a replica
+			// leads regardless of readiness, copies are deleted only after all objects are read,
 			// and until then the webhook reviews a policy without the fleet and adds a warning. But a rolling update
 			// continues meanwhile.
 			ready = append(ready, p.Ready)
@@ -265,9 +265,9 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 // propagate registers the propagation of objects from a hub to its members.
 func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, s *served) (*propagation.Controller, error) {
 	var controller atomic.Pointer[propagation.Controller]
-	part, err := c.shards(cfg, func() {
+	leading, err := c.leadership(cfg, func() {
 		if p := controller.Load(); p != nil {
-			p.ShardsChanged()
+			p.LeadershipChanged()
 		}
 	})
 	if err != nil {
@@ -278,26 +278,26 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 		return nil, fmt.Errorf("--keep-kinds: %w", err)
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
-		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Started: c.started,
+		SystemNamespace: c.systemNamespace, Leadership: leading, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Started: c.started,
 		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter, KeptKinds: kept, Now: c.clock.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
 	controller.Store(p)
-	if err := mgr.Add(everywhere(part.Run)); err != nil {
+	if err := mgr.Add(everywhere(leading.Run)); err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(everywhere(func(ctx context.Context) error { return c.keepAdmission(ctx, cfg, part.Leads) })); err != nil {
+	if err := mgr.Add(everywhere(func(ctx context.Context) error { return c.keepAdmission(ctx, cfg, leading.Leads) })); err != nil {
 		return nil, err
 	}
-	if err := c.readInventories(mgr, part.Leads); err != nil {
+	if err := c.readInventories(mgr, leading.Leads); err != nil {
 		return nil, err
 	}
 	if s.server == nil {
 		return p, c.unserved(ctx, mgr)
 	}
-	return p, c.judge(ctx, mgr, s, p, part)
+	return p, c.judge(ctx, mgr, s, p, leading.Leads)
 }
 
 // readInventories registers the controllers that add clusters of inventories to the fleet, if inventories are
@@ -342,18 +342,18 @@ func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads
 	}
 }
 
-// shards returns the assignment of members to this replica.
-func (c *controllers) shards(cfg *rest.Config, changed func()) (*sharding.Shards, error) {
+// leadership returns the leadership of this replica.
+func (c *controllers) leadership(cfg *rest.Config, changed func()) (*leadership.Leadership, error) {
 	if !c.elect {
-		return sharding.Alone(), nil
+		return leadership.Alone(), nil
 	}
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return sharding.New(sharding.Options{
+	return leadership.New(leadership.Options{
 		Leases: clients.CoordinationV1(), Namespace: c.systemNamespace, Identity: c.identity,
-		LeaseDuration: c.leaseDuration, PodUID: c.podUID, Log: c.log.WithName("shards"), OnChange: changed,
+		LeaseDuration: c.leaseDuration, PodUID: c.podUID, Log: c.log.WithName("leadership"), OnChange: changed,
 	})
 }
 
@@ -405,7 +405,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 
 // judge registers the review of the hub's policies and clusters. This includes injection policies: they are written on
 // the hub and propagated to members.
-func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *sharding.Shards) error {
+func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, leads func() bool) error {
 	handler, err := policies.New(policies.Options{
 		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Client: s.live, Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
 		Registered: func(ctx context.Context) (time.Time, error) { return webhook.RegisteredSince(ctx, s.live) },
@@ -414,13 +414,13 @@ func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p 
 		return fmt.Errorf("setting up the webhook: %w", err)
 	}
 	s.server.Handle(webhook.PoliciesPath, handler)
-	if err := mgr.Add(s.server.Registration().When(part.Leads)); err != nil {
+	if err := mgr.Add(s.server.Registration().When(leads)); err != nil {
 		return err
 	}
 	if c.injection {
 		return nil // The injection registers the same review.
 	}
-	return c.judgeInjection(ctx, mgr, s, part.Leads)
+	return c.judgeInjection(ctx, mgr, s, leads)
 }
 
 // everywhere is a runnable that every replica runs.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -128,9 +127,6 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	}
 	if len(stays) > 0 {
 		return kept, nil
-	}
-	if err := r.deleteLeases(ctx); err != nil {
-		return nil, err
 	}
 	return kept, r.deleteNamespace(ctx)
 }
@@ -353,23 +349,6 @@ func (r *Removal) deleteExactly(ctx context.Context, o client.Object) error {
 		uid = is.UID
 	}
 	return r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
-}
-
-// deleteLeases deletes the Leases of replicas.
-func (r *Removal) deleteLeases(ctx context.Context) error {
-	leases := &coordinationv1.LeaseList{}
-	if err := r.Client.List(ctx, leases, client.InNamespace(r.Namespace)); err != nil {
-		return fmt.Errorf("listing leases: %w", err)
-	}
-	for i := range leases.Items {
-		if !strings.HasPrefix(leases.Items[i].Name, replicaPrefix) {
-			continue
-		}
-		if err := r.deleteAll(ctx, []client.Object{exactly("coordination.k8s.io", "Lease", &leases.Items[i])}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // deleteNamespace deletes the system namespace if it contains only objects that Kubernetes creates itself. Credentials

@@ -33,8 +33,6 @@ const (
 	servicesPolicy   = "refract-services"
 	webhookSecret    = "refract-webhook"            //nolint:gosec // It is a name.
 	conversionSecret = "refract-conversion-webhook" //nolint:gosec // It is a name.
-	replicaPrefix    = "refract-replica-"
-	membersLease     = "refract-members"
 	inUse            = "refract-conversion-in-use"
 )
 
@@ -114,8 +112,7 @@ func (p Part) own(namespace string, others []Part) []client.Object {
 		objects = append(objects, named("", "Secret", namespace, written[p.Name].secret))
 	}
 	if p == Propagation {
-		objects = append(objects, named("coordination.k8s.io", "Lease", namespace, membersLease),
-			named("rbac.authorization.k8s.io", "Role", namespace, member.PermitRole))
+		objects = append(objects, named("rbac.authorization.k8s.io", "Role", namespace, member.PermitRole))
 	}
 	return objects
 }

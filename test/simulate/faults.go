@@ -203,7 +203,7 @@ var faults = []Fault{
 	{
 		"a replica that does not lead decides by its caches that an object obeys no rollout policy", "fails-closed 13", "unreleased-content",
 		[]Edit{
-			{"fleet/propagation/governance.go", "recorded := !d.shards.Leads() && k.rollout != nil\n", "recorded := false\n"},
+			{"fleet/propagation/governance.go", "recorded := !d.lead.Leads() && k.rollout != nil\n", "recorded := false\n"},
 			{"fleet/propagation/unfloored.go", `p.governed != nil || key.Namespace == ""`, `p.governed != nil || key.Namespace != "*"`},
 		},
 	},
@@ -393,40 +393,24 @@ var faults = []Fault{
 
 	// Replicas and names.
 	{
-		"a member is given to another replica before the first has stopped", "replicas", "two-writers",
-		[]Edit{{
-			"fleet/sharding/assignment.go",
-			"if alive && (r.Version != version || slices.Contains(r.Holding, m)) {",
-			"if alive && r.Version == version && slices.Contains(r.Holding, m) {",
-		}},
-	},
-	{
 		"a replica that cannot reach the hub writes on after its Lease has run out", "replicas", "two-writers",
 		[]Edit{{
-			"fleet/sharding/run.go",
-			"s.owned.extend(s.lease.renewed.Add(s.options.LeaseDuration * 2 / 3))",
-			"s.owned.extend(s.lease.renewed.Add(s.options.LeaseDuration * 4))",
+			"fleet/leadership/leadership.go",
+			"until := began.Add(l.options.LeaseDuration * 2 / 3)",
+			"until := began.Add(l.options.LeaseDuration * 4)",
 		}},
 	},
 	{
-		"a write that is under way is forgotten when its member is given to another replica", "replicas", "two-writers",
-		[]Edit{{
-			"fleet/sharding/ownership.go",
-			"for m := range o.busy {\n\t\tif !o.owned[m] {",
-			"for m := range o.busy {\n\t\tif !o.owned[m] && o.ending {",
-		}},
+		"the Lease is given back while a write is under way", "replicas", "two-writers",
+		[]Edit{{"fleet/leadership/leadership.go", "if l.busy == 0 {\n\t\tclose(l.idle)", "if l.busy >= 0 {\n\t\tclose(l.idle)"}},
+	},
+	{
+		"another replica leads as soon as the Lease is deleted", "replicas", "two-writers",
+		[]Edit{{"fleet/leadership/lock.go", "!t.leadership.Leads() && !t.gone.IsZero() &&", "false &&"}},
 	},
 	{
 		"a cluster that is joined under a second name is written to under both", "real-clusters 3", "two-writers",
 		[]Edit{{"fleet/member/names.go", "return decision{standing: duplicate, other: last.Name}", "return decision{standing: inService}"}},
-	},
-	{
-		"a rename has two replicas write to the cluster", "members", "two-writers",
-		[]Edit{{
-			"fleet/member/names.go",
-			"replaces(names[i]) == last.Name && shardOf(names[i]) == shardOf(last) {",
-			"replaces(names[i]) == last.Name {",
-		}},
 	},
 	{
 		"an event that comes late sets the record of a rollout back", "replicas", "old-decision",

@@ -13,7 +13,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/fleet/sharding"
+	"refract.dev/fleet/leadership"
 )
 
 // culprit is the process that the writes of these tests come from.
@@ -112,15 +112,15 @@ func (b *bench) copied(k kind, from *unstructured.Unstructured, hash string) {
 	b.must(err)
 }
 
-// records sets the replica of the cluster in the hub's assignment; "" is the replica of the culprit.
-func (b *bench) records(replica string) {
-	b.Processes[0].shards = sharding.Alone()
-	h, name := b.hub(culprit), "refract-leader"
+// leads sets the leader in the Lease; "" is the culprit.
+func (b *bench) leads(id string) {
+	b.Processes[0].leading = leadership.Alone()
+	h, name := b.hub(culprit), leadership.LeaseName
 	if h.get(kindLease, systemNamespace, name) == nil {
 		b.must(h.create(object(kindLease, systemNamespace, name, nil)))
 	}
 	b.must(h.edit(kindLease, systemNamespace, name, func(o *unstructured.Unstructured) {
-		annotate(o, "refract.dev/assignment", string(encoded(map[string]any{"owned": map[string]any{replica: []string{b.c.Name}}})))
+		b.must(unstructured.SetNestedField(o.Object, id, "spec", "holderIdentity"))
 	}))
 }
 
@@ -503,15 +503,15 @@ func TestInvariants(t *testing.T) {
 			b.Processes[0].killed = true
 			b.copied(kindConfigMap, of, "one")
 		}},
-		{"a process writes to a cluster that another has by the record", twoWriters, func(b *bench) {
-			b.records("")
-			b.records("another")
+		{"a process writes to a cluster while another leads by the Lease", twoWriters, func(b *bench) {
+			b.leads("")
+			b.leads("another")
 			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
 		}},
-		{"a process writes to a cluster that another had before the hub was restored, whose record is as it should be", "", func(b *bench) {
-			b.records("")
+		{"a process writes to a cluster, and another led before the hub was restored", "", func(b *bench) {
+			b.leads("")
 			backup := b.Hub.Server.Snapshot()
-			b.records("another")
+			b.leads("another")
 			b.Hub.Server.Restore(backup)
 			b.copied(kindConfigMap, b.has(kindConfigMap, "page-1", level("1")), "one")
 		}},

@@ -1,49 +1,31 @@
 package simulate
 
 import (
-	"encoding/json"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/leadership"
 	"refract.dev/test/apiserver"
 )
 
-// assigned is the assignment of members to replicas in the hub's record. Each member has at most one replica
-// (docs/design/replicas.md#assignment-of-members).
-type assigned struct {
-	Owned   map[string][]string `json:"owned"`
-	Leaving map[string][]string `json:"leaving"`
-	Fence   []string            `json:"fence"`
-
-	text string // Empty if the record is unknown.
-}
-
-// assign records the assignment in a Lease, if it has one.
-func (o *oracle) assign(lease *unstructured.Unstructured) {
-	if lease == nil || lease.GetNamespace() != systemNamespace {
+// lead reads the leader from its Lease. Only the leader writes to clusters (docs/design/replicas.md#leader).
+func (o *oracle) lead(lease *unstructured.Unstructured) {
+	if lease == nil || lease.GetNamespace() != systemNamespace || lease.GetName() != leadership.LeaseName {
 		return
 	}
-	text := lease.GetAnnotations()["refract.dev/assignment"]
-	if text == "" || text == o.assignment.text {
-		return
-	}
-	next := assigned{text: text}
-	if json.Unmarshal([]byte(text), &next) == nil {
-		o.assignment = next
+	if holder := textOf(lease, "spec", "holderIdentity"); holder != o.leader {
+		o.leader = holder
 		o.handovers++
 	}
 }
 
-// assignAnew reads the assignment of a restored hub, because the controllers do not write an assignment that is correct.
-func (o *oracle) assignAnew() {
-	o.assignment = assigned{}
+// leadAnew reads the leader of a restored hub.
+func (o *oracle) leadAnew() {
+	o.leader = ""
 	o.handovers++
-	for _, lease := range o.w.Hub.Server.All(kindLease.GroupVersionResource) {
-		o.assign(lease)
-	}
+	o.lead(o.w.Hub.Server.Peek(kindLease.GroupVersionResource, systemNamespace, leadership.LeaseName))
 }
 
 // writer is the last process that wrote to a cluster.
@@ -53,10 +35,10 @@ type writer struct {
 	at       time.Time
 }
 
-// holds checks that a cluster has one writer: another replica gets a member only after the first has stopped
-// (docs/design/replicas.md#assignment-of-members).
+// holds checks that a cluster has one writer: another replica leads only after the first has stopped
+// (docs/design/replicas.md#leader).
 func (o *oracle) holds(p *Process, c *Cluster, key copyKey) {
-	if o.wasReset(o.w.Hub) || p.shards == nil {
+	if o.wasReset(o.w.Hub) || p.leading == nil {
 		return
 	}
 	last := o.writers[c]
@@ -65,28 +47,8 @@ func (o *oracle) holds(p *Process, c *Cluster, key copyKey) {
 		o.w.Failf(twoWriters, "%s writes %s on cluster %s, and %s wrote to it %s before: nothing was handed over between", p.Name, key, c.Name, last.process.Name, time.Since(last.at))
 		return
 	}
-	if o.assignment.text == "" {
-		return
-	}
-	id := p.shards.ID()
-	names, _ := o.namesNow(c)
-	other, mine := "", slices.Contains(o.assignment.Fence, id)
-	for _, of := range []map[string][]string{o.assignment.Owned, o.assignment.Leaving} {
-		for owner, members := range of {
-			for _, name := range names {
-				if !slices.Contains(members, name) {
-					continue
-				}
-				if owner == id {
-					mine = true
-				} else {
-					other = max(other, owner)
-				}
-			}
-		}
-	}
-	if !mine && other != "" {
-		o.w.Failf(twoWriters, "%s writes %s on cluster %s, and the hub's record says that %s works on this cluster", p.Name, key, c.Name, other)
+	if o.leader != "" && o.leader != p.leading.ID() {
+		o.w.Failf(twoWriters, "%s writes %s on cluster %s, and the Lease says that %s leads", p.Name, key, c.Name, o.leader)
 	}
 }
 

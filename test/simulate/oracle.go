@@ -59,8 +59,8 @@ type oracle struct {
 	// lost are deletions that no user requested.
 	lost []loss
 
-	assignment assigned
-	writers    map[*Cluster]*writer
+	leader  string // The holder of the Lease; empty if it is free or unknown.
+	writers map[*Cluster]*writer
 	// handovers counts the changes of the right to write to clusters. conditions is the time of the last change of a
 	// cluster's status.
 	handovers  int
@@ -166,7 +166,7 @@ func (o *oracle) age(t *Target) {
 		o.resets[t] = time.Now()
 		if t == o.w.Hub {
 			o.states = nil
-			o.assignAnew()
+			o.leadAnew()
 		}
 	}
 	o.versions[t], o.seen = now, nil

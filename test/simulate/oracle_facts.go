@@ -22,7 +22,7 @@ func (o *oracle) onHub(w apiserver.Write) {
 		o.active[p] = true
 	}
 	if w.GVR == kindLease.GroupVersionResource {
-		o.assign(w.After)
+		o.lead(w.After)
 		return
 	}
 	if p != nil {

@@ -20,12 +20,12 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"refract.dev/fleet/hub"
+	"refract.dev/fleet/leadership"
 	"refract.dev/fleet/propagation"
-	"refract.dev/fleet/sharding"
 )
 
-// leaseDuration is the time for which the members of a killed replica rest. It is long, because renewals are most of
-// the requests.
+// leaseDuration is the time after which another replica leads when the leader is killed. It is long, because renewals are
+// most of the requests.
 const leaseDuration = 2 * time.Minute
 
 // Process is one run of a replica of the controllers. A restart is another process.
@@ -35,15 +35,15 @@ type Process struct {
 	// Replica is the name of the replica. Its restarts have the same.
 	Replica string
 
-	skew   time.Duration    // Error of its machine's clock.
-	cut    map[*Target]bool // API servers that it cannot reach.
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error
-	killed bool
-	unique string    // Its number among all processes.
-	to     io.Writer // Nil without logging.
-	shards *sharding.Shards
+	skew    time.Duration    // Error of its machine's clock.
+	cut     map[*Target]bool // API servers that it cannot reach.
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error
+	killed  bool
+	unique  string    // Its number among all processes.
+	to      io.Writer // Nil without logging.
+	leading *leadership.Leadership
 }
 
 // Running reports whether the process was neither killed nor has ended.
@@ -127,26 +127,26 @@ func (p *Process) propagate(ctx context.Context, cfg *rest.Config, members gate)
 	options := propagation.Options{
 		SystemNamespace: systemNamespace, Identity: p.Replica, Guard: 30, Now: clock.Now, Members: members, Turn: turn,
 	}
-	part := sharding.Options{
+	part := leadership.Options{
 		Leases: clients.CoordinationV1(), Namespace: systemNamespace, Identity: p.Replica, Unique: p.unique, LeaseDuration: leaseDuration,
-		Log: p.log().WithName("shards"),
+		Log: p.log().WithName("leadership"),
 		OnChange: func() {
 			if controller != nil {
-				controller.ShardsChanged()
+				controller.LeadershipChanged()
 			}
 		},
 	}
 	if err := members.world.vary(p.Replica, &options, &part); err != nil {
 		return err
 	}
-	if p.shards, err = sharding.New(part); err != nil {
+	if p.leading, err = leadership.New(part); err != nil {
 		return err
 	}
-	options.Shards = p.shards
+	options.Leadership = p.leading
 	if controller, err = propagation.Setup(ctx, mgr, options); err != nil {
 		return err
 	}
-	if err := mgr.Add(everywhere(p.shards.Run)); err != nil {
+	if err := mgr.Add(everywhere(p.leading.Run)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -23,10 +23,10 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/hub"
+	"refract.dev/fleet/leadership"
 	"refract.dev/fleet/member"
 	"refract.dev/fleet/policy/podtemplate"
 	"refract.dev/fleet/propagation"
-	"refract.dev/fleet/sharding"
 	"refract.dev/test/apiserver"
 )
 
@@ -140,11 +140,11 @@ func (w *World) newSettings() (s settings) {
 }
 
 // vary sets the options of the world for a process.
-func (w *World) vary(replica string, o *propagation.Options, s *sharding.Options) error {
+func (w *World) vary(replica string, o *propagation.Options, l *leadership.Options) error {
 	set := &w.people.settings
 	o.EmptyAfter, o.GuardAll, o.NamespaceLabels = set.emptyAfter, set.guardAll, set.labels
 	if set.pods {
-		s.PodUID = "pod-" + replica
+		l.PodUID = "pod-" + replica
 	}
 	var err error
 	o.KeptKinds, err = propagation.ParseKeptKinds(set.kept)

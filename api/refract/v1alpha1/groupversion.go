@@ -76,15 +76,9 @@ const (
 	JoinedAnnotation = Prefix + "joined-as"
 )
 
-// Annotations on a FederatedCluster that replaces another one for the same cluster.
-const (
-	// ReplacesAnnotation names the replaced FederatedCluster. Its copies and its rows in Propagations pass to this one.
-	ReplacesAnnotation = Prefix + "replaces"
-	// ShardAnnotation is the name for the assignment of the cluster to a replica of the controllers; the default is the
-	// name of the FederatedCluster. The old and the new FederatedCluster have the same value, so that one replica
-	// writes through both.
-	ShardAnnotation = Prefix + "shard"
-)
+// ReplacesAnnotation on a FederatedCluster names the FederatedCluster that it replaces, for the same cluster. The copies
+// and the rows in Propagations of the replaced one pass to this one.
+const ReplacesAnnotation = Prefix + "replaces"
 
 // RevisionLabel is "true" on ControllerRevisions that store a part of a revision.
 const RevisionLabel = Prefix + "revision"

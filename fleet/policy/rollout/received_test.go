@@ -19,7 +19,9 @@ type hub struct {
 	yes  map[string]bool // The approved waves, as TARGET/EDITS/WAVE.
 }
 
-func newHub() hub { return hub{lost: map[string]bool{}, used: map[string]bool{}, yes: map[string]bool{}} }
+func newHub() hub {
+	return hub{lost: map[string]bool{}, used: map[string]bool{}, yes: map[string]bool{}}
+}
 
 // account has the contents that a member may hold, derived from the events of the member.
 type account struct {

@@ -1,0 +1,91 @@
+package leadership
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// timedLock bounds each request. It reports when the last request began that made this replica the leader, or kept it
+// the leader: a process that was frozen must not take itself for the leader.
+type timedLock struct {
+	resourcelock.Interface
+
+	leadership *Leadership
+	kept       atomic.Bool
+	// gone is when the Lease was first found missing, after it had been seen. Only the goroutine of the elector uses
+	// both.
+	seen bool
+	gone time.Time
+}
+
+// errKept prevents the release of a Lease.
+var errKept = errors.New("the Lease is kept until it expires")
+
+// keep prevents the release of the Lease.
+func (t *timedLock) keep() { t.kept.Store(true) }
+
+// Get reads the Lease. A Lease of an earlier process in the same pod is free: that process has ended.
+func (t *timedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.leadership.options.requestTimeout())
+	defer cancel()
+	record, raw, err := t.Interface.Get(ctx)
+	switch {
+	case apierrors.IsNotFound(err) && t.seen && t.gone.IsZero():
+		t.gone = time.Now()
+	case err == nil:
+		t.seen, t.gone = true, time.Time{}
+		t.leadership.heldBy(record.HolderIdentity)
+	}
+	if err != nil || !t.leadership.isFormer(record.HolderIdentity) {
+		return record, raw, err
+	}
+	free := *record
+	free.HolderIdentity = ""
+	if raw, err = json.Marshal(&free); err != nil {
+		return nil, nil, fmt.Errorf("encoding the record of the leader: %w", err)
+	}
+	return &free, raw, nil
+}
+
+// isFormer reports whether an id belongs to an earlier process in the pod of this process.
+func (l *Leadership) isFormer(id string) bool {
+	return l.options.PodUID != "" && id != l.id && strings.HasPrefix(id, pod(&l.options))
+}
+
+// Create creates the Lease. If a user has deleted it, its holder may not know that yet: another replica creates it
+// only after the duration of the Lease.
+func (t *timedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if lasts := t.leadership.options.LeaseDuration; !t.leadership.Leads() && !t.gone.IsZero() && time.Since(t.gone) < lasts {
+		return fmt.Errorf("lease %s was deleted: its holder may lead for another %s", LeaseName, (lasts - time.Since(t.gone)).Round(time.Second))
+	}
+	return t.write(ctx, r, t.Interface.Create)
+}
+
+// Update writes the Lease.
+func (t *timedLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return t.write(ctx, r, t.Interface.Update)
+}
+
+func (t *timedLock) write(ctx context.Context, r resourcelock.LeaderElectionRecord, do func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	if t.kept.Load() {
+		return errKept
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, t.leadership.options.requestTimeout())
+	defer cancel()
+	if err := do(ctx, r); err != nil {
+		return err
+	}
+	if r.HolderIdentity == t.Identity() {
+		t.leadership.renew(began)
+	}
+	return nil
+}
