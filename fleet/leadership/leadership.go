@@ -166,11 +166,11 @@ func (l *Leadership) Run(ctx context.Context) error {
 		return nil
 	}
 	lock := &timedLock{
-		Interface: &resourcelock.LeaseLock{
+		Interface: ReleaseOwn(&resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: l.options.Namespace, Name: LeaseName},
 			Client:     l.options.Leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: l.id},
-		},
+		}),
 		leadership: l,
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

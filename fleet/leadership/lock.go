@@ -89,3 +89,45 @@ func (t *timedLock) write(ctx context.Context, r resourcelock.LeaderElectionReco
 	}
 	return nil
 }
+
+// ReleaseOwn returns a lock that releases the Lease only if this process holds it. Without it, a leader that was frozen
+// releases the Lease of the next leader when it is thawed: client-go reads the Lease before the release, and does not
+// compare the holder.
+func ReleaseOwn(lock resourcelock.Interface) resourcelock.Interface { return &ownLock{Interface: lock} }
+
+// ownLock is used by the goroutine of one elector.
+type ownLock struct {
+	resourcelock.Interface
+
+	holder string // The last known holder.
+}
+
+// Get reads the Lease.
+func (o *ownLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := o.Interface.Get(ctx)
+	if err == nil {
+		o.holder = record.HolderIdentity
+	}
+	return record, raw, err
+}
+
+// Create creates the Lease.
+func (o *ownLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	err := o.Interface.Create(ctx, r)
+	if err == nil {
+		o.holder = r.HolderIdentity
+	}
+	return err
+}
+
+// Update writes the Lease.
+func (o *ownLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if r.HolderIdentity == "" && o.holder != o.Identity() {
+		return fmt.Errorf("%s is not released: %q holds it", o.Describe(), o.holder)
+	}
+	err := o.Interface.Update(ctx, r)
+	if err == nil {
+		o.holder = r.HolderIdentity
+	}
+	return err
+}

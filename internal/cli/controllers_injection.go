@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"refract.dev/fleet/hub"
+	"refract.dev/fleet/leadership"
 	"refract.dev/injection/injector"
 	"refract.dev/injection/restart"
 )
@@ -42,7 +43,7 @@ func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 		return fmt.Errorf("making the lease %s: %w", c.lease(), err)
 	}
 	renew, retry := c.leaseDuration*2/3, c.leaseDuration/8
-	o.LeaderElection, o.LeaderElectionResourceLockInterface = true, lock
+	o.LeaderElection, o.LeaderElectionResourceLockInterface = true, leadership.ReleaseOwn(lock)
 	o.LeaderElectionReleaseOnCancel = true // The program ends then.
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &c.leaseDuration, &renew, &retry
 	return nil

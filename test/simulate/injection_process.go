@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"refract.dev/fleet/hub"
+	"refract.dev/fleet/leadership"
 	"refract.dev/injection/restart"
 )
 
@@ -27,7 +28,7 @@ func (p *Process) injects(ctx context.Context, cfg *rest.Config, _ gate) error {
 		lock, err := resourcelock.New(resourcelock.LeasesResourceLock, systemNamespace, "refract-injection", clients.CoreV1(), clients.CoordinationV1(),
 			resourcelock.ResourceLockConfig{Identity: p.Name})
 		duration, renew, retry := leaseDuration, leaseDuration*2/3, leaseDuration/8
-		o.LeaderElection, o.LeaderElectionResourceLockInterface, o.LeaderElectionReleaseOnCancel = true, lock, true
+		o.LeaderElection, o.LeaderElectionResourceLockInterface, o.LeaderElectionReleaseOnCancel = true, leadership.ReleaseOwn(lock), true
 		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &duration, &renew, &retry
 		return err
 	})
