@@ -88,6 +88,7 @@ func Run(p Plan, to io.Writer) *Result {
 		}
 		w.step = i + 1
 		w.Rand = rand.New(rand.NewPCG(seed, 1))
+		w.settle() // The last answer is processed before the operation draws random numbers.
 		w.operate()
 		w.proceed()
 		w.oracle.after(w)
