@@ -565,8 +565,8 @@ func TestLeadershipFindsCompanions(t *testing.T) {
 	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
 	web.GroupResource = deployments.GroupResource()
 	s, _ := hubOf(t, mounting(), sourceObject("v1", "Secret", "db", ""))
-	shards := &replica{}
-	c := station(t, s, shards, interceptor.Funcs{})
+	leading := &replica{}
+	c := station(t, s, leading, interceptor.Funcs{})
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	c.decider.records.items[web] = &known{source: "1", placed: on("eu-1", "us-1")}
@@ -579,7 +579,7 @@ func TestLeadershipFindsCompanions(t *testing.T) {
 		t.Fatalf("want a decision about the Deployment, and none about the Secret, which has no record, got %s, %s", summary(c.state.desired(web)), summary(c.state.desired(db)))
 	}
 	c.decider.queue.queue = queue[Key]{}
-	shards.leads = true
+	leading.leads = true
 	if _, err := c.decider.decideEverything(t.Context(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}
@@ -592,14 +592,14 @@ func TestLeadershipFindsCompanions(t *testing.T) {
 // status of the policy.
 func TestLeadershipReviewsPolicies(t *testing.T) {
 	s, _ := hubOf(t)
-	shards := &replica{}
-	c := station(t, s, shards, interceptor.Funcs{})
+	leading := &replica{}
+	c := station(t, s, leading, interceptor.Funcs{})
 	duplicated(c)
 	ref := tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
 	if _, err := c.reviewer.reviewOne(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
-	shards.leads = true
+	leading.leads = true
 	if _, err := c.dispatcher.takeOver(t.Context(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}

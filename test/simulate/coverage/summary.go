@@ -24,7 +24,7 @@ type part struct {
 var parts = []part{
 	{"propagation", "fleet/propagation", nil},
 	{"rollout (waves to clusters)", "fleet/policy/rollout", nil},
-	{"sharding", "fleet/sharding", nil},
+	{"leadership", "fleet/leadership", nil},
 	{"rollout (injection restarts)", "injection/restart", nil},
 	{"member", "fleet/member", nil},
 	{"member reconciler", "fleet/member", []string{
