@@ -32,9 +32,9 @@ func newRunCommand(s *streams) *cobra.Command {
 CustomResourceDefinitions there, connect to the member clusters (FederatedCluster),
 and place objects with a propagation label on them.
 
-Several replicas can run against one hub: one is the leader, and all share the
-members. When a replica ends, the others take over, after --lease-duration if it
-crashed.
+Several replicas can run against one hub: one is the leader, and writes. The others
+answer the webhook and stand by. When the leader ends, another takes over, after
+--lease-duration if the leader crashed.
 
 With --webhook-url or --webhook-service the hub's API server calls a webhook before
 it stores a policy or a cluster: the webhook rejects errors of refract lint, and
@@ -139,8 +139,8 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 		"`file` with the credential programs for ClusterProfiles, beside the built-in secretreader")
 	f.StringSliceVar(&c.inventories.ClusterAPI, "cluster-api", nil,
 		"comma-separated `namespaces` whose clusters of Cluster API become members automatically")
-	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; disable only for a single replica")
-	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "time until other replicas take over from a crashed one")
+	f.BoolVar(&c.elect, "leader-elect", true, "elect one of several replicas to write; disable only for a single replica")
+	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "time until another replica takes over from a crashed leader")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
 	f.StringVar(&c.podUID, "pod-uid", "",
 		"`UID` of the pod, by the downward API, for a pod with one replica: after a crash of its container, it does not wait for --lease-duration")

@@ -9,9 +9,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestLeaderFrozen has two replicas share the members. The one that decides is
-// frozen while changes are made, the other takes over, and the first finds that
-// out when it goes on.
+// TestLeaderFrozen freezes the leader of two replicas while changes are made. The other takes over, and the first finds
+// that out when it goes on.
 func TestLeaderFrozen(t *testing.T) {
 	d := start(t)
 	one, two := d.work(briefLease), d.keep("two", briefLease)

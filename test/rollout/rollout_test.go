@@ -325,7 +325,7 @@ func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	return time.Now()
 }
 
-// TestLeaderKilled: two replicas share the members, and whoever leads is killed each time when a wave was opened.
+// TestLeaderKilled: of two replicas, the leading one is killed each time when a wave was opened.
 func TestLeaderKilled(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -366,7 +366,7 @@ spec:
 			}
 			return err
 		})
-		leader, _, _ := strings.Cut(leads(t), "-")
+		leader, _, _ := strings.Cut(leads(t), "_")
 		t.Logf("killing %s, which leads", leader)
 		if err := replicas[leader].Stop(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
