@@ -269,14 +269,6 @@ func (r *records) translate(s *refractv1alpha1.PropagationStatus) (stale []strin
 	return stale
 }
 
-// translateBack restores the names from before translate, because only the leading replica changes names in a record.
-func (r *records) translateBack(s *refractv1alpha1.PropagationStatus, stale []string) {
-	for _, to := range stale {
-		n := newRenaming(r.successor(to), to)
-		s.Clusters, s.Rollout = n.rows(s.Clusters), n.rollout(s.Rollout)
-	}
-}
-
 // moved reports whether no record has a row with this former name any more.
 func (r *records) moved(name string) bool {
 	r.mu.RLock()
