@@ -56,7 +56,7 @@ var roleRights = map[roleUser][]roleRight{
 		{"It tells what happened.", "create", "events.events.k8s.io", "shop", ""},
 		{"It asks whether an author may read what they name.", "create", "subjectaccessreviews.authorization.k8s.io", "", ""},
 		{"It warns of what is not there, by a list of its name.", "list", "configmaps", "shop", "db"},
-		{"It shares members out.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract"},
+		{"One replica leads.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-leader"},
 		{"It makes certificates: RBAC cannot say of which name.", "create", "secrets", "kube-admiral-system", ""},
 		{"It renews them.", "update", "secrets", "kube-admiral-system", "refract-webhook"},
 		{"It reads what it has encrypted.", "get", "secrets", "kube-admiral-system", "refract-revisions"},
@@ -172,6 +172,8 @@ var noRoleRightsOf = map[roleUser][]roleRight{
 		{"Definitions of others.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
 		{"New ones.", "create", "customresourcedefinitions.apiextensions.k8s.io", "", ""},
 		{"Namespaces of the hub.", "delete", "namespaces", "", "shop"},
+		{"The Lease of another program.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
+		{"A deleted Lease does not end the leader at once.", "delete", "leases.coordination.k8s.io", "kube-admiral-system", "refract-leader"},
 	},
 	ofInjection: {
 		{"One that is named is read, and the rest is nobody's business.", "list", "secrets", "shop", ""},

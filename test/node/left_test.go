@@ -67,7 +67,6 @@ var left = []struct {
 			"refract: patch clusterpropagations/finalizers.refract.dev",
 			"refract: patch clusterpropagations/status.refract.dev",
 			"refract: patch federatedclusters/finalizers.core.kubeadmiral.io",
-			"refract: patch leases.coordination.k8s.io",
 			"refract: patch propagations/finalizers.refract.dev",
 			"refract: patch propagations/status.refract.dev",
 			"refract: update clusteroverridepolicies/status.core.kubeadmiral.io",
