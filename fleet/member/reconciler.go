@@ -35,8 +35,8 @@ const (
 	probeInterval = 5 * time.Second
 	// leaveInterval is how often a leaving cluster is reconciled.
 	leaveInterval = time.Second
-	// foreignInterval is how often a cluster of another replica is reconciled, in case an event was missed. No request
-	// is made to it.
+	// foreignInterval is how often a replica that does not lead reconciles a cluster, in case an event was missed. It
+	// makes no request to the cluster.
 	foreignInterval = time.Minute
 	// missesUntilLost is how many probes in a row must fail before a ready member counts as not ready.
 	missesUntilLost = 2

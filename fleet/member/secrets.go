@@ -76,7 +76,7 @@ var (
 // Changes delivers the names of Secrets that were read and have changed since.
 func (s *Secrets) Changes() <-chan event.GenericEvent { return s.changes }
 
-// NeedLeaderElection returns false: each replica reads the Secrets of its own members.
+// NeedLeaderElection returns false: a replica that stands by knows the changes of Secrets, to be ready to lead.
 func (s *Secrets) NeedLeaderElection() bool { return false }
 
 // Start returns when ctx and all watches have ended.

@@ -72,7 +72,7 @@ type Set struct {
 type joined struct {
 	examined bool    // Whether it was reconciled.
 	edition  edition // Of its FederatedCluster.
-	member   *Member // Nil while the credentials are not sufficient for a connection, and for a cluster of another replica.
+	member   *Member // Nil while the credentials are not sufficient for a connection, and while this process does not lead.
 	config   *rest.Config
 	view     placement.Cluster
 	leaving  bool

@@ -142,8 +142,7 @@ func cameFrom(hub string, key Key, copied member.Copy) bool {
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.begin(ctx, a.member.Name)
 	if !ok {
-		// If the member belongs to another replica, this applier stops; otherwise the member is assigned to this
-		// replica again soon.
+		// If another replica leads, this applier stops; otherwise this replica leads again soon.
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()

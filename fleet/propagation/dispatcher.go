@@ -13,8 +13,8 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// dispatcher passes keys with a new desired state to the appliers of the members concerned. It keeps one applier for
-// each member that this replica writes to.
+// dispatcher passes keys with a new desired state to the appliers of the members concerned. While this replica
+// leads, each member has one applier.
 type dispatcher struct {
 	log     logr.Logger
 	lead    *lead
@@ -133,7 +133,7 @@ func (d *dispatcher) waiting() int {
 	return n
 }
 
-// anywhere reports whether a member of this replica has a copy.
+// anywhere reports whether a member has a copy, as far as this replica is connected.
 func (d *dispatcher) anywhere(key Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func (d *dispatcher) anywhere(key Key) bool {
 	return false
 }
 
-// leavesAll reports whether all members of this replica that may have a copy are leaving.
+// leavesAll reports whether all connected members that may have a copy are leaving.
 func (d *dispatcher) leavesAll(key Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -170,7 +170,7 @@ type namespaces struct {
 	state      *state
 	source     *hubNamespaces
 	emptyAfter time.Duration // Zero if empty namespaces stay.
-	// begin begins work on the member. It reports false if the member belongs to another replica.
+	// begin begins work on the member. It reports false if this replica does not lead.
 	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
 	now   func() time.Time // The clock that replicas share: the mark on a namespace has the time of its deletion.
 

@@ -113,7 +113,7 @@ func (s *state) unheard(cluster string, told []corev1alpha1.PendingDeletion) {
 }
 
 // owed returns the list for the status of a cluster: the copies that are to be deleted, and the present entries that
-// are not decided yet, as after a restart or when another replica had the cluster. It queues decisions about the
+// are not decided yet, as after a restart or a change of the leader. It queues decisions about the
 // latter.
 func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	list, told := d.state.owed(name), d.members.OwedBy(name)
@@ -127,7 +127,7 @@ func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	return list[:min(len(list), corev1alpha1.MaxPendingDeletions)]
 }
 
-// allOwed returns the keys that the FederatedClusters of this replica list.
+// allOwed returns the keys that the FederatedClusters list; none if this replica does not lead.
 func (d *decider) allOwed() []Key { return d.members.AllOwed(d.lead.writes) }
 
 // recall adds the entries of the FederatedClusters for an object to the facts from its record.

@@ -111,7 +111,7 @@ type known struct {
 	digest     [sha256.Size]byte // Digest of the status.
 	// status is the status at the start of this replica, or a newer one, until the state takes it over.
 	status *refractv1alpha1.PropagationStatus
-	// placed and hash are the placement by the leading replica and the digest of its inputs, for the other replicas.
+	// placed and hash are the placement by the leading replica and the digest of its inputs, for replicas that stand by.
 	placed   []placement.Target
 	foreign  foreignContent
 	hash     string

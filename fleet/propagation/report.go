@@ -373,9 +373,9 @@ func (rep *reporter) goOn(key Key, p *desiredState, was previous) reconcile.Resu
 	return reconcile.Result{}
 }
 
-// remaining returns the clusters of this replica that have, or may have, a copy of an object that is gone together
-// with its record. It forgets the rows of other replicas, which can no longer report. This replica still deletes its
-// own copies; until then, the status of the FederatedClusters lists them.
+// remaining returns the clusters that have, or may have, a copy of an object that is gone together with its record. The
+// leader still deletes these copies; until then, the status of the FederatedClusters lists them. A replica that does not
+// lead forgets its rows, which nothing would correct any more.
 func (rep *reporter) remaining(key Key) []string {
 	rep.state.learn(key, nil)
 	left := rep.state.bereave(key)

@@ -92,7 +92,7 @@ type clusterStatus struct {
 	// revision is the name of the revision that the status is about, while a rollout is in progress. A new decision
 	// for the same revision does not change the report.
 	revision string
-	// foreign is the row that the replica of the cluster reported, if that is another replica.
+	// foreign is the row that the leading replica reported, if that is another replica.
 	foreign *refractv1alpha1.ClusterStatus
 }
 
@@ -319,7 +319,7 @@ func (e *objectState) carried(name string, p *desiredState, t *target) bool {
 	return true
 }
 
-// recover takes over the rows from before a restart, of this replica and of the replicas of the other clusters.
+// recover takes over the rows in the record, from before a restart or by another leading replica.
 func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func(string) bool) {
 	for i := range statuses {
 		s := &statuses[i]
@@ -331,7 +331,7 @@ func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func
 	}
 }
 
-// credit counts a row of another replica for the desired state if its copy has the desired content.
+// credit counts a row of another leading replica for the desired state if its copy has the desired content.
 func (s *state) credit(key Key, e *objectState, r *clusterStatus) {
 	if t := e.desired.targets[r.foreign.Name]; t != nil && t.variant != nil && s.digest(key, t.variant.hash) == s.digest(key, r.foreign.Hash) {
 		r.seq = e.desired.seq

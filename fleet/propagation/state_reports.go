@@ -102,7 +102,7 @@ func (s *state) emptied(key Key, now time.Time) time.Time {
 	return e.emptied
 }
 
-// learn takes over the rows that other replicas wrote about their clusters.
+// learn takes over the rows that the leading replica wrote, unless this replica leads.
 func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
