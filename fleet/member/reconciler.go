@@ -89,7 +89,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&corev1alpha1.FederatedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.concerns})).
 		WatchesRawSource(source.Channel(r.Secrets.Changes(), handler.EnqueueRequestsFromMapFunc(r.clustersOf))).
 		WatchesRawSource(source.Channel(r.Set.rechecks(), &handler.EnqueueRequestForObject{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes, NeedLeaderElection: new(false)}). // Each process knows all clusters, to be ready to lead.
+		// Each process knows all clusters, to be ready to lead.
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes, NeedLeaderElection: new(false)}).
 		Complete(r)
 }
 

@@ -77,7 +77,7 @@ func TestFollowerFound(t *testing.T) {
 			rep := &reporter{state: a.state}
 			row := refractv1alpha1.ClusterStatus{Name: "m", State: r.state, Reason: r.reason, Hash: r.hash}
 			c := rollout.Cluster{Cluster: match.Cluster{Name: "m"}}
-			rep.find(&c, key, p, &row, map[string]clusterStatus{"m": r})
+			rep.find(&c, p, &row, map[string]clusterStatus{"m": r})
 			if c.Keeps != tc.keeps || c.Unseen {
 				t.Errorf("%s\nwant what leads to be told that it is kept: %t, got %t; unseen %t", tc.reason, tc.keeps, c.Keeps, c.Unseen)
 			}

@@ -449,7 +449,7 @@ func (rep *reporter) join(c *rollout.Cluster, all []companion) {
 			c.Changes, c.Differs = c.Changes || plan.changes[c.Name], c.Differs || plan.differs[c.Name]
 		}
 		row := rep.clusterStatusOf(with.key, with.desired, c.Name, with.statuses)
-		rep.find(c, with.key, with.desired, &row, with.statuses)
+		rep.find(c, with.desired, &row, with.statuses)
 		c.Lost = c.Lost || t.lost()
 		if rep.holds(with.key, &row, t) {
 			continue

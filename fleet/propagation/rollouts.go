@@ -127,7 +127,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		}
 		c.Refused = output.Cut(rep.refusal(p, &row, statuses), maxReadiness)
 		c.Lost = t.lost()
-		rep.find(&c, key, p, &row, statuses)
+		rep.find(&c, p, &row, statuses)
 		rep.join(&c, with)
 		in.Clusters = append(in.Clusters, c)
 	}
@@ -144,9 +144,7 @@ func (rep *reporter) holds(key Key, row *refractv1alpha1.ClusterStatus, t *targe
 
 // find fills in the found content of a cluster that is to keep it: whether it is known, and whether it differs from
 // the newest.
-func (rep *reporter) find(
-	c *rollout.Cluster, key Key, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus,
-) {
+func (*reporter) find(c *rollout.Cluster, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus) {
 	r := statuses[row.Name]
 	said := r.seq == p.seq && row.Reason == reasonKeepsContent
 	switch {
@@ -168,7 +166,8 @@ func (rep *reporter) find(
 // content, or has not been tried since the decision: a user may have asked for another attempt, or have fixed the
 // cause.
 func (rep *reporter) refusal(p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus) string {
-	if statuses[row.Name].seq != p.seq || p.governed.recorded == nil || row.Revision == "" || row.Revision != rollout.Assigned(p.governed.recorded, row.Name).Name {
+	if statuses[row.Name].seq != p.seq || p.governed.recorded == nil || row.Revision == "" ||
+		row.Revision != rollout.Assigned(p.governed.recorded, row.Name).Name {
 		return ""
 	}
 	return row.Message
