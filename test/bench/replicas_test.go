@@ -13,7 +13,7 @@ import (
 const (
 	// replicasVariable says how many replicas BenchmarkReplicas compares, with commas.
 	replicasVariable = "REFRACT_BENCH_REPLICAS"
-	defaultReplicas  = "1,2,4"
+	defaultReplicas  = "1,2"
 	// replicasLease is how long the work of a replica rests that is killed: long enough for replicas that share two processors with
 	// hub and members.
 	replicasLease = 30 * time.Second
