@@ -50,6 +50,11 @@ var left = []struct {
 		rights: []string{"refract: patch propagations.refract.dev"},
 	},
 	{
+		reason: "A Propagation is read before its owners or annotations of an earlier version are removed, and before a removal that it does not name.",
+		maybe:  true,
+		rights: []string{"refract: get propagations.refract.dev"},
+	},
+	{
 		reason: "A cluster is read anew when its status was changed meanwhile.",
 		maybe:  true,
 		rights: []string{"refract: get federatedclusters.core.kubeadmiral.io"},
