@@ -50,7 +50,7 @@ type Options struct {
 	// random. A simulation sets it.
 	Unique string
 	// LeaseDuration is the time after a crash until another replica leads. It is in whole seconds, at least 2; 0 means
-	// 15 s. It must be the same for all replicas.
+	// 15 s. Replicas may have different durations: the Lease has that of its holder.
 	LeaseDuration time.Duration
 	// PodUID is the UID of the pod of this process, which must be the only process of its container; empty outside of
 	// pods.
@@ -191,6 +191,7 @@ func (l *Leadership) Run(ctx context.Context) error {
 	// The elector ends later than ctx, to give the Lease back when no work is in flight.
 	inner, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), l.options.Log))
 	defer cancel()
+	defer l.stop()
 	deposed := make(chan struct{})
 	go func() {
 		defer close(deposed)
@@ -224,10 +225,11 @@ func (l *Leadership) end(ctx context.Context) bool {
 	defer cancel()
 	select {
 	case <-l.idle:
-		return true
 	case <-ctx.Done():
-		return false
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.busy == 0 // A replica that stands by has no work, and its time is over.
 }
 
 func (l *Leadership) elect(elected bool) {
@@ -287,6 +289,15 @@ func (l *Leadership) expire() {
 	l.mu.Unlock()
 	if late {
 		l.changed()
+	}
+}
+
+// stop ends the timer, unless it is still to end work in flight.
+func (l *Leadership) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer != nil && l.busy == 0 {
+		l.timer.Stop()
 	}
 }
 

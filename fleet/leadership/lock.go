@@ -20,10 +20,10 @@ type timedLock struct {
 
 	leadership *Leadership
 	kept       atomic.Bool
-	// gone is when the Lease was first found missing, after it had been seen. Only the goroutine of the elector uses
-	// both.
-	seen bool
-	gone time.Time
+	// lasts is the duration of the Lease that was last seen; 0 if none was. gone is when the Lease was first found
+	// missing after that. Only the goroutine of the elector uses both.
+	lasts time.Duration
+	gone  time.Time
 }
 
 // errKept prevents the release of a Lease.
@@ -38,10 +38,10 @@ func (t *timedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	defer cancel()
 	record, raw, err := t.Interface.Get(ctx)
 	switch {
-	case apierrors.IsNotFound(err) && t.seen && t.gone.IsZero():
+	case apierrors.IsNotFound(err) && t.lasts > 0 && t.gone.IsZero():
 		t.gone = time.Now()
 	case err == nil:
-		t.seen, t.gone = true, time.Time{}
+		t.lasts, t.gone = time.Duration(record.LeaseDurationSeconds)*time.Second, time.Time{}
 		t.leadership.heldBy(record.HolderIdentity)
 	}
 	if err != nil || !t.leadership.isFormer(record.HolderIdentity) {
@@ -63,8 +63,8 @@ func (l *Leadership) isFormer(id string) bool {
 // Create creates the Lease. If a user has deleted it, its holder may not know that yet: another replica creates it
 // only after the duration of the Lease.
 func (t *timedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	if lasts := t.leadership.options.LeaseDuration; !t.leadership.Leads() && !t.gone.IsZero() && time.Since(t.gone) < lasts {
-		return fmt.Errorf("lease %s was deleted: its holder may lead for another %s", LeaseName, (lasts - time.Since(t.gone)).Round(time.Second))
+	if left := t.lasts - time.Since(t.gone); !t.leadership.Leads() && !t.gone.IsZero() && left > 0 {
+		return fmt.Errorf("lease %s was deleted, and its former holder may still lead: it is created again after %s", LeaseName, left.Round(time.Second))
 	}
 	return t.write(ctx, r, t.Interface.Create)
 }
