@@ -228,7 +228,8 @@ func TestFrozen(t *testing.T) {
 		s.within(time.Second, "a leads", a.Leads)
 		b := s.enter("b", "")
 		a.link.set(func(l *link) { l.frozen = time.Now().Add(time.Minute) })
-		s.within(20*time.Second, "b leads", b.Leads)
+		// The duration of the Lease, and two retries after at most 3.3 s each: b sees the last renewal late, and then its end.
+		s.within(22*time.Second, "b leads", b.Leads)
 		s.never(2*time.Minute, "a leads again, or b does not lead", func() bool {
 			lease, err := s.server.get()
 			return a.Leads() || !b.Leads() || err != nil || *lease.Spec.HolderIdentity != b.ID()
