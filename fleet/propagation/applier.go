@@ -38,8 +38,8 @@ const pendingDelay = 1500 * time.Millisecond
 // unknownDelay is the delay before a key is retried whose desired state was decided without the cluster.
 const unknownDelay = 500 * time.Millisecond
 
-// notOurs is the delay before a key is retried while it is uncertain that the member is assigned to this replica.
-const notOurs = 500 * time.Millisecond
+// leadsAgain is the delay before a key is retried while this replica does not lead: its Lease was not renewed in time.
+const leadsAgain = 500 * time.Millisecond
 
 // stations are the calls from an applier to the stations before and after it.
 type stations interface {
@@ -76,7 +76,7 @@ type applier struct {
 	cluster  cluster
 	state    *state
 	stations stations
-	// begin starts work on the member. ok is false if the member is not assigned to this replica.
+	// begin starts work on the member. ok is false if this replica does not lead.
 	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
 	// proven reports whether the hub itself confirms that an object is not placed on the member: see [proof].
 	proven func(ctx context.Context, key Key, p *desiredState) (bool, error)
@@ -142,8 +142,7 @@ func cameFrom(hub string, key Key, copied member.Copy) bool {
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.begin(ctx, a.member.Name)
 	if !ok {
-		// If another replica leads, this applier stops; otherwise this replica leads again soon.
-		return reconcile.Result{RequeueAfter: notOurs}, nil
+		return reconcile.Result{RequeueAfter: leadsAgain}, nil
 	}
 	defer end()
 	defer a.gates.leave(key)
@@ -205,11 +204,6 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		return reconcile.Result{RequeueAfter: unknownDelay}, nil
 	case p.dryRun && !leaving:
 		return a.dryRun(key, p, t, have, found)
-	case t == nil && !leaving && p.awaits(a.member.Name):
-		a.guard.done(key)
-		a.stations.reportAfter(key, settledDelay)
-		// The key is decided again when the Propagation or the other inputs of this replica change.
-		return reconcile.Result{}, nil
 	case t == nil || leaving:
 		return a.remove(ctx, key, p, leaving, have, found)
 	case a.keeps(key, p, t, have, found):

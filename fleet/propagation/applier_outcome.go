@@ -118,7 +118,7 @@ func (a *applier) judged(ctx context.Context, key Key, p *desiredState, r cluste
 // statusFor returns the recorded status of the copy on the member, as the basis of a new one.
 func (a *applier) statusFor(key Key, p *desiredState) clusterStatus {
 	r, _ := a.state.clusterStatus(key, a.member.Name)
-	r.seq, r.foreign = p.seq, nil
+	r.seq = p.seq
 	return r
 }
 

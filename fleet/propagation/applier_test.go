@@ -353,7 +353,7 @@ func TestApplyOne(t *testing.T) {
 			before: func(a *applier, _ *depot) {
 				a.begin = func(ctx context.Context, _ string) (context.Context, func(), bool) { return ctx, nil, false }
 			},
-			want: want{Status: "none", Again: notOurs},
+			want: want{Status: "none", Again: leadsAgain},
 		},
 		"Undecided": {reason: "Nobody knows what should be: that is to be decided.", nothing: true, want: want{Status: "none", Said: []string{"decide web"}}},
 		"Blocked": {

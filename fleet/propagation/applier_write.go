@@ -69,7 +69,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	}
 	end, ok := a.large.begin(ctx, t.variant.size)
 	if !ok {
-		return reconcile.Result{RequeueAfter: notOurs}, nil
+		return reconcile.Result{RequeueAfter: leadsAgain}, nil
 	}
 	defer end()
 	with := func(b *body) ([]byte, error) { return b.forNew(), nil }

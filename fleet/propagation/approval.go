@@ -69,9 +69,6 @@ func (p *desiredState) staysWithdrawn(obj *unstructured.Unstructured, src source
 	keeping, _ := placement.KeepingOf(obj.GetAnnotations())
 	there := present(was.placed, s.clusters)
 	switch {
-	// The leading replica says that the copies go.
-	case s.recorded != nil && s.recorded.cause != "":
-		return false
 	case was.uid != obj.GetUID(), was.cause != "":
 		return false
 	case keeping.DryRun && len(there) > 0:

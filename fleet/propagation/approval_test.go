@@ -311,17 +311,15 @@ func TestPolicyDeletedEvent(t *testing.T) {
 		reason string
 		ref    tree.Policy
 		used   bool
-		leads  bool
 		want   []string
 	}{
-		"Used":     {"The copies lose what it changed everywhere at once.", op, true, true, []string{"Warning PolicyDeleted its changes are reverted: 1 object on 2 clusters named it"}},
-		"Unused":   {"Nothing happens.", op, false, true, nil},
-		"Follower": {"One replica says it.", op, true, false, nil},
-		"Placing":  {"Objects stay where they are.", tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "op"}, true, true, nil},
+		"Used":    {"The copies lose what it changed everywhere at once.", op, true, []string{"Warning PolicyDeleted its changes are reverted: 1 object on 2 clusters named it"}},
+		"Unused":  {"Nothing happens.", op, false, nil},
+		"Placing": {"Objects stay where they are.", tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "op"}, true, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
 			told := make(chan string, 2)
 			c.reporter.recorder = &events.FakeRecorder{Events: told}
 			if tc.used {

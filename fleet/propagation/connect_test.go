@@ -59,7 +59,7 @@ func (r *replica) Begin(ctx context.Context) (context.Context, func(), bool) {
 	return ctx, func() {}, r.leads
 }
 
-// station returns a controller whose stations do not run, for a hub with the ready clusters eu-1 and us-1 and these
+// station returns a controller that leads, or has led, and whose stations do not run, for a hub with the ready clusters eu-1 and us-1 and these
 // objects. The queues are empty. Each of the clusters has an applier, which knows of no copies.
 func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, objects ...client.Object) *Controller {
 	t.Helper()
@@ -87,6 +87,7 @@ func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, o
 		idle(t, c, &member.Member{Name: name, Copies: &member.Copies{}})
 	}
 	leading.leads = leads
+	c.begin()
 	return c
 }
 

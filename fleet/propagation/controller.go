@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -46,7 +47,7 @@ const (
 // Leadership tells whether this replica of the controllers is the one that writes. All methods are safe for concurrent
 // use.
 type Leadership interface {
-	// Leads reports whether this replica leads: it decides on placement, writes Propagations, and writes to the members.
+	// Leads reports whether this replica leads: it decides, and it writes to the hub and to the members.
 	Leads() bool
 	// Begin reports whether a write may begin now. If so, no other replica leads until end is called, and the work must
 	// end with the context.
@@ -124,7 +125,10 @@ type Controller struct {
 	revisions  *revisions
 	spare      *spare
 
-	started atomic.Bool
+	started atomic.Bool   // Whether policies, clusters and Propagations are known.
+	known   atomic.Bool   // Whether the objects are known as well; on the leader, whether they have been decided.
+	leading chan struct{} // Closed when this replica leads for the first time, by begin.
+	begin   func()
 }
 
 // Setup registers the propagation controller with the manager. It reconciles the hub's FederatedClusters and all
@@ -187,7 +191,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	state.owns, state.digest = leading.writes, revisions.key.digest
+	state.digest = revisions.key.digest
 	reviewer, err := newReviewer(&reviewer{client: hub.client, lead: leading, members: members, policies: policies, state: state, records: records}, log)
 	if err != nil {
 		return nil, err
@@ -232,9 +236,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		proven: (&proof{sources: sources, policies: policies, members: members, state: state, live: hub.live, now: time.Now}).holds,
 	}).make
 
-	sources.notify = decider.sourceChanged
 	policies.changed, policies.deleted, policies.restated = decider.policyChanged, reporter.policyDeleted, reviewer.later
-	records.found, records.changed, records.deleted = reporter.recordFound, reporter.recordChanged, reporter.recordDeleted
 	members.Served = sources.served
 	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed
 	members.OnReadiness = func(m *member.Member, key Key) {
@@ -251,11 +253,17 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		Pending: dispatcher.pendingDeletions, Used: dispatcher.usedApproval, Owed: dispatcher.owed, Now: o.Now,
 	}
 	decider.ahead.behind = func(ctx context.Context, name string) (bool, error) { return clusters.Behind(ctx, hub.live, name) }
-	return &Controller{
+	leads := make(chan struct{})
+	c := &Controller{
 		log: log, members: members, state: state, clusters: clusters,
 		spare: spare, decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
-		inventory: &inventory{client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state},
-	}, nil
+		inventory: &inventory{
+			client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state, records: records, recorded: decider.recorded,
+		},
+		leading: leads, begin: sync.OnceFunc(func() { close(leads) }),
+	}
+	c.listen(sources, records)
+	return c, nil
 }
 
 // applierFactory creates the appliers of members. Its fields are shared by all appliers.
@@ -325,28 +333,15 @@ func (r *runner) Start(ctx context.Context) error {
 	watches.Go(func() {
 		c.decider.sources.reflector(namespaceResource, "", c.namespaces.view, func() {}).RunWithContext(ctx)
 	})
-	c.dispatcher.start(ctx)
-	for _, key := range c.decider.allOwed() {
-		c.decider.add(key, priorityResync)
+	if c.dispatcher.lead.Leads() {
+		c.begin()
 	}
 	c.started.Store(true)
 	if r.begun != nil {
 		r.begun()
 	}
-	var running sync.WaitGroup
-	stations := []func(context.Context) error{
-		c.decider.sources.run, c.decider.queue.start, c.decider.everything.start, c.reporter.queue.start, c.reviewer.queue.start,
-		c.dispatcher.leadership.start, c.dispatcher.pending.start, c.prime, c.revisions.queue.start,
-		c.revisions.reread.start, c.spare.run,
-	}
-	errs := make(chan error, len(stations))
-	for _, run := range stations {
-		running.Go(func() { errs <- run(ctx) })
-	}
-	err := <-errs // The first to end, by an error or with ctx, ends all.
+	err := together(ctx, c.decider.sources.run, c.work, c.prime)
 	cancel()
-	running.Wait()
-	c.dispatcher.wait()
 	watches.Wait()
 	c.members.Close()
 	return err
@@ -356,26 +351,39 @@ func (r *runner) Start(ctx context.Context) error {
 // decisions.
 const primingPatience = 30 * time.Second
 
-// prime waits until all objects and all Propagations that exist at the start have been decided, and then for the end of
-// ctx. Before that, the deletions are not all known. Propagations without an object count as much as objects: otherwise
-// their deletions would reach the guards little by little, and a few deletions need no approval.
+// primingTick is the interval between looks at the missing objects and decisions.
+const primingTick = 100 * time.Millisecond
+
+// prime waits until all objects are known; then, on the leader, until all objects and Propagations that exist at the
+// start have been decided; and then for the end of ctx. Before the decisions, the deletions are not all known.
+// Propagations without an object count as much as objects: otherwise their deletions would reach the guards little by
+// little, and a few deletions need no approval.
 func (c *Controller) prime(ctx context.Context) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	var p priming
-	for !c.state.complete.Load() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-tick.C:
-			keys, listed := c.decider.sources.all()
-			if listed && c.state.unknown(keys) == 0 && p.over(c.state.unknown(append(c.decider.records.keys(), c.decider.allOwed()...)), now) {
-				c.state.setComplete()
-				if kinds := c.decider.keptKinds.unserved(c.decider.sources.resources()); len(kinds) > 0 {
-					c.decider.log.Info("The hub does not serve kinds of --keep-kinds, so they protect no copy: check their names", "kinds", kinds)
-				}
+	for _, done := range []func() bool{
+		func() bool {
+			_, listed := c.decider.sources.all()
+			return listed
+		},
+		func() bool {
+			if !c.working() {
+				c.known.Store(true)
+				return false
 			}
+			keys, listed := c.decider.sources.all()
+			return listed && c.state.unknown(keys) == 0 &&
+				p.over(c.state.unknown(append(c.decider.records.keys(), c.decider.allOwed()...)), time.Now())
+		},
+	} {
+		ended := wait.PollUntilContextCancel(ctx, primingTick, false, func(context.Context) (bool, error) { return done(), nil })
+		if ended != nil {
+			return nil //nolint:nilerr // It is the end of ctx.
 		}
+	}
+	c.state.setComplete()
+	c.known.Store(true)
+	if kinds := c.decider.keptKinds.unserved(c.decider.sources.resources()); len(kinds) > 0 {
+		c.decider.log.Info("The hub does not serve kinds of --keep-kinds, so they protect no copy: check their names", "kinds", kinds)
 	}
 	<-ctx.Done()
 	return nil
@@ -397,21 +405,19 @@ func (p *priming) over(left int, now time.Time) bool {
 	return left == 0 || now.Sub(p.since) > primingPatience
 }
 
-// Ready returns nil when the controller is at work: it knows all policies and clusters, and has decided all objects
-// that existed at the start. Otherwise the error names the missing part.
+// Ready returns nil when the controller is at work: it knows all policies, clusters and objects, and the leader has
+// decided all objects that existed at the start. A replica that was ready stays ready when it begins to lead. Otherwise
+// the error names the missing part.
 func (c *Controller) Ready() error {
 	switch {
 	case !c.started.Load():
 		return errors.New("policies and clusters are being read")
-	case !c.state.complete.Load():
+	case !c.known.Load():
 		return errors.New("objects are being read")
 	default:
 		return nil
 	}
 }
-
-// LeadershipChanged tells the controller that the leadership of this replica has changed. It does not block.
-func (c *Controller) LeadershipChanged() { c.dispatcher.leadership.add(struct{}{}, priorityRequired) }
 
 // Objects returns the objects of the hub that Refract acts on, from the caches of the controllers: policies, clusters,
 // the propagated objects, and for each of these a Propagation with its clusters. They are shared and must not be
@@ -419,8 +425,8 @@ func (c *Controller) LeadershipChanged() { c.dispatcher.leadership.add(struct{}{
 // Objects returns soon after ctx ends; the next call reuses the objects that were collected until then. It returns the
 // error of [Controller.Ready] until the controller is ready.
 func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	if !c.state.complete.Load() {
-		return nil, c.Ready()
+	if err := c.Ready(); err != nil {
+		return nil, err
 	}
 	return c.inventory.objects(ctx)
 }

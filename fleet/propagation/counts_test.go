@@ -18,12 +18,11 @@ func TestCopyCounts(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	clusters := []string{"a", "b", "c"}
 	s := newState()
-	s.owns = func(name string) bool { return name != "c" }
 	for step := range 20_000 {
 		key := keyOf("configmaps", fmt.Sprint(random.IntN(6)))
 		key.Namespace = fmt.Sprint("ns-", random.IntN(2))
 		cluster := clusters[random.IntN(len(clusters))]
-		switch random.IntN(6) {
+		switch random.IntN(5) {
 		case 0, 1:
 			p := &desiredState{targets: map[string]*target{}, gone: random.IntN(4) == 0}
 			for _, name := range clusters {
@@ -43,10 +42,8 @@ func TestCopyCounts(t *testing.T) {
 			}
 			s.report(key, cluster, r)
 		case 3:
-			s.learn(key, []refractv1alpha1.ClusterStatus{{Name: cluster}}[:random.IntN(2)])
-		case 4:
 			s.leave(cluster)
-		case 5:
+		case 4:
 			s.forget(key, s.desired(key))
 		}
 		for _, cluster := range clusters {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -102,7 +101,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if !seen {
 		was = d.reported(key)
 	}
-	leaders := d.followed(key, &was)
+	leaders := d.state.followed(key, was.follows)
 	d.prepare(key, &leaders)
 	src, known := d.sources.get(key)
 	if !known {
@@ -134,22 +133,12 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		older:       d.members.Older(key.GroupResource),
 	}
 	read := d.convertible(ctx, key, src.object, in)
-	k, isRecorded := d.records.get(key)
-	in.approved, was.asked = k.steering.placement, k.question(&was)
-	if !seen || !d.lead.Leads() {
+	k, _ := d.records.get(key)
+	in.approved = k.steering.placement
+	if !seen {
 		if knows, err := d.ahead.knows(ctx, d.members, k.placed); err != nil || !knows {
 			return reconcile.Result{RequeueAfter: aheadDelay}, err
 		}
-	}
-	if !d.lead.Leads() {
-		in.recorded = &previous{uid: k.source, placed: k.placed, hash: k.hash, chosenBy: k.chosenBy, cause: causeIn(k.conditions)}
-	}
-	awaits, err := d.awaitsPlacing(ctx, key, &src, why, in, k.source, isRecorded)
-	if awaits {
-		d.leaveToLeader(key, told)
-	}
-	if err != nil || awaits {
-		return reconcile.Result{RequeueAfter: leaders.awaited()}, err
 	}
 	began := time.Now()
 	p, known, err := d.decideWithFloor(ctx, key, src, was, in)
@@ -179,13 +168,6 @@ func (d *decider) prepare(key Key, leaders *followed) {
 	d.decideAgain(leaders.unknown)
 }
 
-// leaveToLeader records that an object waits for its placement by the leading replica. Its Propagation ends the wait.
-func (d *decider) leaveToLeader(key Key, told *deletion) {
-	d.state.none(key)
-	d.state.renew(key)
-	d.sources.noted(key, told)
-}
-
 // hear takes the annotations of undecided leaders into account, as after a restart. known is false while the type of a
 // leader is being listed: the leader may obey a rollout policy, and its annotations tell which copies stay. A type that
 // may not be listed is skipped.
@@ -201,62 +183,6 @@ func (d *decider) hear(leaders *followed) (known bool) {
 		}
 	}
 	return true
-}
-
-// awaitsPlacing reports whether an object waits for the leading replica to place it. A Propagation of an object with
-// another UID, recorded, does not place it. These objects do not wait:
-//
-//   - an object in deletion: it may never get a Propagation, for example in a namespace in deletion;
-//   - an object that asks for nothing, confirmed by the hub now, if the Propagation of the former object says that its
-//     copies go, and its leaders are settled: the leading replica knows both, and will never say more;
-//   - an object that asks for nothing, if its copies are only on leaving clusters: the copies go, whatever it travels
-//     with. On other clusters they stay.
-func (d *decider) awaitsPlacing(
-	ctx context.Context, key Key, src *source, why cause, in *inputs, recorded types.UID, isRecorded bool,
-) (awaits bool, err error) {
-	switch {
-	case in.recorded == nil: // This replica leads.
-		return false, nil
-	case src.object == nil, src.object.GetDeletionTimestamp() != nil, isRecorded && recorded == src.object.GetUID():
-		return false, nil
-	case why != causeWithdrawn, isRecorded && in.recorded.cause == "":
-		return true, nil
-	}
-	keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
-	follows := !keeping.DisableFollowing && len(in.followed.by)+len(in.followed.unknown) > 0
-	switch {
-	case follows && d.dispatcher.anywhere(key) && d.dispatcher.leavesAll(key):
-		in.followed.clusters = nil
-		for i := range in.clusters {
-			in.followed.clusters = append(in.followed.clusters, in.clusters[i].Name)
-		}
-	case follows && (!isRecorded || d.unsettled(&in.followed)), !isRecorded && !d.dispatcher.leavesAll(key):
-		return true, nil
-	}
-	live, found, err := d.sources.look(ctx, key, *src)
-	if live != nil {
-		found = asksNothing(live)
-	}
-	return found != causeWithdrawn, err
-}
-
-// unsettled reports whether the leading replica may yet learn or report more about the leaders of an object than this
-// replica knows. Such a leader was created again, has not been decided by this replica, or is gone for less than
-// [leaderGrace].
-func (d *decider) unsettled(leaders *followed) bool {
-	waits := func(key Key, decided bool) bool {
-		src, known := d.sources.get(key)
-		switch {
-		case !known: // The type is being listed, or may not be listed.
-			return !d.sources.unlisted(key.GroupResource)
-		case src.object == nil || src.object.GetDeletionTimestamp() != nil:
-			return decided
-		}
-		k, _ := d.records.get(key)
-		return !decided || k.source != src.object.GetUID()
-	}
-	return slices.ContainsFunc(leaders.by, func(key Key) bool { return waits(key, true) }) ||
-		slices.ContainsFunc(leaders.unknown, func(key Key) bool { return waits(key, false) })
 }
 
 // convertible enables conversions of an object if a cluster needs another version; nil if none does.
@@ -294,19 +220,6 @@ func (l *followed) again(unconverted bool) time.Duration {
 		return 200 * time.Millisecond // They are being decided.
 	case unconverted && (l.until == 0 || l.until > convertRetry):
 		return convertRetry
-	default:
-		return l.until
-	}
-}
-
-// awaited returns the delay before the next decision on an object that waits for the leading replica: no event tells
-// whether its leaders have changed. The wait may last as long as no replica leads.
-func (l *followed) awaited() time.Duration {
-	switch {
-	case len(l.unknown) > 0:
-		return time.Second
-	case l.until == 0 && len(l.by) > 0:
-		return leaderGrace
 	default:
 		return l.until
 	}
@@ -366,7 +279,9 @@ func (d *decider) recorded(key Key) previous {
 	if !found || k.status == nil {
 		return previous{}
 	}
-	was := previous{uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	was := previous{
+		uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, asked: k.asked, warned: k.status.Warnings, cause: causeIn(k.conditions),
+	}
 	was.recalled = was.cause != ""
 	for i := range k.status.Clusters {
 		// A cluster that left while no replica watched is skipped.
@@ -388,21 +303,6 @@ func (d *decider) recorded(key Key) previous {
 	return was
 }
 
-// followed returns the leaders of an object. A replica that does not lead also uses those in the Propagation of the same
-// object: a workload in a dry run names no followers, and its dry run may have begun before this replica saw any.
-func (d *decider) followed(key Key, was *previous) followed {
-	before := was.follows
-	k, _ := d.records.get(key)
-	src, _ := d.sources.get(key)
-	another := src.object != nil && src.object.GetUID() != k.source // The record is about a former object.
-	if !d.lead.Leads() && len(k.follows) > 0 && !another {
-		before = slices.Concat(before, k.follows)
-		slices.SortFunc(before, compareKeys)
-		before = slices.Compact(before)
-	}
-	return d.state.followed(key, before)
-}
-
 // unfollow stops the watch of an object without a label, unless another object still refers to it: then it may appear.
 func (d *decider) unfollow(key Key) {
 	if !d.state.follows(key) {
@@ -413,9 +313,7 @@ func (d *decider) unfollow(key Key) {
 // forget drops the key of an object without copies, unless another desired state than p was recorded meanwhile.
 func (d *decider) forget(key Key, p *desiredState) {
 	for name := range d.members.Owed(key) {
-		if d.lead.writes(name) {
-			d.state.hear(owedCopy{key, name})
-		}
+		d.state.hear(owedCopy{key, name})
 	}
 	followers, policies := d.state.forget(key, p)
 	d.decideAgain(followers)

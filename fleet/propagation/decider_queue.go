@@ -25,7 +25,7 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 	d.rounds.Add(1)
 	d.last.Store(time.Now().UnixNano())
 	d.spent.Store(0)
-	keys, _ := d.sources.all() // Some may wait for this replica to lead, also those without a label.
+	keys, _ := d.sources.all()
 	for _, key := range slices.Concat(keys, d.sources.companions(), d.state.keys(), d.allOwed()) {
 		d.queue.add(key, priorityResync)
 	}

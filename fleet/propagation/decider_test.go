@@ -21,7 +21,6 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/fleet/member"
 	"refract.dev/tree"
 )
 
@@ -126,9 +125,6 @@ func TestDecideOne(t *testing.T) {
 		}
 		told = func(c *Controller) { c.decider.sources.deletions[web] = &deletion{} }
 		row  = refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
-		gone = []metav1.Condition{{Type: refractv1alpha1.ConditionSourceGone, Status: metav1.ConditionTrue, Reason: string(causeWithdrawn)}}
-		// An object without a label is visible because it was followed once.
-		follow = func(key Key) func(*Controller) { return func(c *Controller) { c.decider.sources.want(key) } }
 	)
 	leader.Group = "apps"
 	tried := sourceObject("v1", "ConfigMap", "web", "")
@@ -149,7 +145,6 @@ func TestDecideOne(t *testing.T) {
 		record  *known
 		before  func(*Controller)
 		listing func(*Controller) error // Called when the hub is asked for the object by name.
-		behind  bool                    // Whether another replica leads.
 		want    want
 	}{
 		"Placed": {
@@ -233,76 +228,12 @@ func TestDecideOne(t *testing.T) {
 			key:    web, before: func(c *Controller) { c.decider.sources.types[web.GroupResource].views[1].synced = false },
 			want: want{Desired: "nothing", Again: 200 * time.Millisecond, Unknown: true},
 		},
-		"NotRecorded": {
-			reason: "The replica that leads has not placed it, and nobody else may.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
-			want: want{Desired: "nothing"},
-		},
-		"RecordOfAnother": {
-			reason: "The record is about an object of that name that was there before.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
-			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{}},
-			want:   want{Desired: "nothing", Kept: true},
-		},
-		"WithdrawnRecordOfAnother": {
-			reason: "It was made again and asks for nothing, and the replica that leads says that it is gone: it will never say more.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: follow(web),
-			record: &known{source: "0", conditions: gone, status: &refractv1alpha1.PropagationStatus{Conditions: gone, Clusters: []refractv1alpha1.ClusterStatus{row}}},
-			want:   want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"eu-1 configmaps web: dependency"}, Followed: []string{"configmaps web"}},
-		},
-		"AsksForNothingRecordOfAnother": {
-			reason: "The replica that leads may know that something leads to it.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: follow(web),
-			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
-			want:   want{Desired: "nothing", Followed: []string{"configmaps web"}, Kept: true},
-		},
-		"DeletedNotRecorded": {
-			reason: "A namespace that is deleted has taken its record along, and nobody makes another: what has a copy has to remove it.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{deleting(sourceObject("v1", "ConfigMap", "web", "pp"))}, before: placed,
-			want: want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency", "review pp: after 2.005s"}},
-		},
-		"DeletedRecordOfAnother": {
-			reason: "The replica that leads never writes down that it is about an object that is being deleted.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{deleting(sourceObject("v1", "ConfigMap", "web", "pp"))},
-			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
-			want:   want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency", "review pp: after 2.005s"}},
-		},
-		"Recorded": {
-			reason: "It goes where the replica that leads has placed it.", behind: true,
-			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
-			record: &known{source: "1", placed: on("us-1"), status: &refractv1alpha1.PropagationStatus{}},
-			want: want{Desired: "on us-1", Asked: []string{
-				"review pp: after 2.005s", "us-1 configmaps web: dependency",
-			}},
-		},
-		"FormerObjectTravelled": {
-			reason: "The record is about a former object of that name: what that travelled with keeps no copy of this one.", behind: true,
-			key: db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")}, before: func(c *Controller) {
-				c.state.setDesired(leader, &desiredState{uid: "1", blocked: reasonDryRun, dryRun: true}, previous{uid: "1"}, nil)
-				c.state.setDesired(db, &desiredState{gone: true, cause: causeWithdrawn}, previous{}, nil)
-				c.decider.sources.want(db)
-			},
-			record: &known{source: "0", follows: []Key{leader}, conditions: gone, status: &refractv1alpha1.PropagationStatus{Conditions: gone}},
-			want:   want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"report secrets db: after 100ms"}, Followed: []string{"secrets db"}, Kept: true},
-		},
-		"TravelsAsRecorded": {
-			reason: "The replica that leads knows that it travels with a Deployment, which says in a dry run no more what travels with it.", behind: true,
-			key: db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")}, before: func(c *Controller) {
-				c.state.setDesired(leader, &desiredState{uid: "1", blocked: reasonDryRun, dryRun: true}, previous{uid: "1"}, nil)
-				c.state.setDesired(db, &desiredState{gone: true, cause: causeWithdrawn}, previous{}, nil)
-				c.decider.sources.want(db)
-			},
-			record: &known{source: "1", follows: []Key{leader}, placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{}},
-			want: want{
-				Desired: "on eu-1", Again: time.Minute, Asked: []string{"eu-1 secrets db: dependency"}, Followed: []string{"secrets db"}, Kept: true,
-			},
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, hub := hubOf(t, tc.hub...)
-				c := station(t, s, &replica{leads: !tc.behind}, interceptor.Funcs{})
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 				duplicated(c)
 				if tc.record != nil {
 					c.decider.records.items[tc.key] = tc.record
@@ -559,35 +490,6 @@ func TestOutdated(t *testing.T) {
 	}
 }
 
-// TestLeadershipFindsCompanions: while another replica leads, this replica learns that a Deployment refers to a Secret.
-// The Secret has no Propagation, so it is not decided. When this replica leads, it decides the Secret as well.
-func TestLeadershipFindsCompanions(t *testing.T) {
-	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
-	web.GroupResource = deployments.GroupResource()
-	s, _ := hubOf(t, mounting(), sourceObject("v1", "Secret", "db", ""))
-	leading := &replica{}
-	c := station(t, s, leading, interceptor.Funcs{})
-	duplicated(c)
-	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
-	c.decider.records.items[web] = &known{source: "1", placed: on("eu-1", "us-1")}
-	for _, key := range []Key{web, db} {
-		if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c.state.desired(web) == nil || c.state.desired(db) != nil {
-		t.Fatalf("want a decision about the Deployment, and none about the Secret, which has no record, got %s, %s", summary(c.state.desired(web)), summary(c.state.desired(db)))
-	}
-	c.decider.queue.queue = queue[Key]{}
-	leading.leads = true
-	if _, err := c.decider.decideEverything(t.Context(), struct{}{}); err != nil {
-		t.Fatal(err)
-	}
-	if c.decider.queue.queue.items.find(db) == 0 {
-		t.Error("want a decision about the Secret by the replica that leads now")
-	}
-}
-
 // TestLeadershipReviewsPolicies: a policy is edited while this replica does not lead. When it leads, it writes the
 // status of the policy.
 func TestLeadershipReviewsPolicies(t *testing.T) {
@@ -605,199 +507,6 @@ func TestLeadershipReviewsPolicies(t *testing.T) {
 	}
 	if c.reviewer.queue.queue.items.find(ref) == 0 {
 		t.Error("want the status of the policy to be written by the replica that leads now")
-	}
-}
-
-// TestFollowerWaitsForPolicy: the Propagation of an object names no cluster, because it was deleted while the
-// PropagationPolicy was missing. A replica that does not lead must keep the copies, as the leading replica does.
-func TestFollowerWaitsForPolicy(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	for name, tc := range map[string]struct {
-		reason string
-		policy bool
-		want   string
-	}{
-		"Missing": {"An object that waits for its policy loses no copy.", false, reasonPolicyNotFound},
-		"There":   {"The replica that leads has placed it nowhere.", true, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
-			c := station(t, s, &replica{}, interceptor.Funcs{})
-			if tc.policy {
-				duplicated(c)
-			}
-			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
-			c.decider.records.items[key] = &known{source: "1"}
-			if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
-				t.Fatal(err)
-			}
-			if p := c.state.desired(key); p == nil || p.blocked != tc.want {
-				t.Errorf("%s\nwant it to be blocked by %q, got %s", tc.reason, tc.want, summary(p))
-			}
-		})
-	}
-}
-
-// TestAwaitsPlacing: an object was deleted and created again. This replica does not lead, and the Propagation is that
-// of the former object, or is missing.
-func TestAwaitsPlacing(t *testing.T) {
-	key, leader := keyOf("configmaps", "web"), keyOf("configmaps", "web")
-	leader.GroupResource = deployments.GroupResource()
-	for name, tc := range map[string]struct {
-		reason         string
-		cached, policy string // The policies that the object names in the cache and on the hub.
-		recorded       bool
-		cause          cause     // Why the copies of the former object go, by the Propagation.
-		leader         types.UID // The UID in the Propagation of the Deployment that it followed; empty for none.
-		want           bool
-	}{
-		"AsksForNothing": {"The copies go, as the record says: the new object never gets a record of its own.", "", "", true, causeWithdrawn, "", false},
-		"NotDecided":     {"The replica that leads has not said that they go.", "", "", true, "", "", true},
-		"Asks":           {"The replica that leads is about to place it.", "pp", "pp", true, causeDeleted, "", true},
-		"AsksAgain":      {"The cache is behind: the replica that leads is about to place it.", "", "pp", true, causeWithdrawn, "", true},
-		"NoRecord":       {"Somebody has deleted the record: the object may travel with another one that waits for its own.", "", "", false, "", "", true},
-		"LeavesNoRecord": {"Its copies go from a cluster that leaves, whatever it travels with.", "", "", false, "", "", false},
-		"NewNoRecord":    {"The replica that leads is about to place it.", "pp", "pp", false, "", "", true},
-		"AsksNoRecord":   {"The cache is behind, and there is no record yet.", "", "pp", false, "", "", true},
-		"LeaderIsRecorded": {
-			"The replica that leads knows what it travels with, and never says more: it does not wait until the Deployment is blocked no more.",
-			"", "", true, causeMissing, "1", false,
-		},
-		"LeaderWaits":      {"The Deployment was made again as well: the replica that leads is about to place both.", "", "", true, causeMissing, "0", true},
-		"LeaderUndecided":  {"This replica does not know yet where the Deployment goes.", "", "", true, causeMissing, "1", true},
-		"LeaderGone":       {"The Deployment is gone for less than a minute, and may come back.", "", "", true, causeMissing, "1", true},
-		"LeaderWasGone":    {"Nobody has seen the Deployment go, and it is not there.", "", "", true, causeMissing, "1", false},
-		"LeavesWithLeader": {"Its copies go from a cluster that leaves, whatever it travels with.", "", "", false, "", "0", false},
-		"NoRecordLeader":   {"The replica that leads is about to place it with the Deployment.", "", "", false, "", "1", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", tc.cached)}
-			if !strings.HasSuffix(name, "Gone") {
-				objects = append(objects, mounting())
-			}
-			s, hub := hubOf(t, objects...)
-			if _, err := hub.Resource(configMaps).Namespace("shop").Update(t.Context(), sourceObject("v1", "ConfigMap", "web", tc.policy), metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			s.want(key)
-			src, _ := s.get(key)
-			c := station(t, s, &replica{}, interceptor.Funcs{})
-			a, e := applierOf(t, newDepot(), 0)
-			a.member.Copies.Remember(key, member.Copy{UID: "copy"})
-			e.leaves = strings.HasPrefix(name, "Leaves")
-			c.dispatcher.appliers = map[string]runningApplier{"us-1": {applier: a}}
-			in := &inputs{recorded: &previous{cause: tc.cause}}
-			if tc.leader != "" {
-				c.decider.records.items[leader] = &known{source: tc.leader}
-				in.followed.by = []Key{leader}
-			}
-			if name == "LeaderUndecided" || name == "LeaderWasGone" {
-				in.followed.by, in.followed.unknown = nil, in.followed.by
-			}
-			got, err := c.decider.awaitsPlacing(t.Context(), key, &src, asksNothing(src.object), in, "0", tc.recorded)
-			if got != tc.want || err != nil {
-				t.Errorf("%s\nwant %t, got %t, %v", tc.reason, tc.want, got, err)
-			}
-		})
-	}
-}
-
-// TestMadeAgainBesideBlockedLeader: an object is deleted and created again, so that it asks for nothing. This replica
-// does not lead and has not seen the deletion. The leader of the object is blocked for good, and the leading replica
-// says only that the copies of the former object go.
-func TestMadeAgainBesideBlockedLeader(t *testing.T) {
-	web, db := keyOf("configmaps", "web"), keyOf("configmaps", "db")
-	web.GroupResource = deployments.GroupResource()
-	blocks := func(s *state) {
-		s.setDesired(web, &desiredState{uid: "1", blocked: reasonPolicyNotFound}, previous{}, nil)
-	}
-	for name, tc := range map[string]struct {
-		reason string
-		leader types.UID    // The UID in the Propagation of the leader.
-		before func(*state) // Sets what this replica knows of the leader.
-		leaves bool         // Whether the cluster is leaving.
-		want   string
-		awaits bool // Whether a copy stays on a cluster that another replica writes to.
-		again  time.Duration
-	}{
-		"Waits":     {"What it travelled with may have been made again, too: nobody would tell that it was not.", "0", blocks, false, "on us-1", false, leaderGrace},
-		"Undecided": {"This replica does not know yet where it goes.", "1", func(*state) {}, false, "on us-1", false, time.Second},
-		"Led": {
-			"This replica knows that it leads the ConfigMap, and does not tell that when it is blocked.", "0", func(s *state) {
-				s.setDesired(web, &desiredState{uid: "0", followers: map[Key][]string{db: {"us-1"}}}, previous{}, nil)
-				blocks(s)
-			}, false, "on us-1", false, leaderGrace,
-		},
-		"Known":  {"The replica that leads knows what it travelled with, so the copy goes, as the record says.", "1", blocks, false, "on ", false, leaderGrace},
-		"Leaves": {"The copy goes from a cluster that leaves, and only from there.", "0", blocks, true, "on ", true, leaderGrace},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "db", ""), mounting())
-			c := station(t, s, &replica{}, interceptor.Funcs{})
-			duplicated(c)
-			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
-			a, e := applierOf(t, newDepot(), 0)
-			a.member.Copies.Remember(db, member.Copy{UID: "copy"})
-			e.leaves = tc.leaves
-			c.dispatcher.appliers = map[string]runningApplier{"us-1": {applier: a}}
-			c.decider.records.items[web] = &known{source: tc.leader}
-			c.decider.records.items[db] = &known{source: "0", conditions: []metav1.Condition{
-				{Type: refractv1alpha1.ConditionSourceGone, Status: metav1.ConditionTrue, Reason: string(causeDeleted)},
-			}}
-			s.want(db)
-			c.state.setDesired(db, &desiredState{uid: "0", placed: on("us-1"), targets: map[string]*target{"us-1": {}}, follows: []Key{web}}, previous{}, nil)
-			tc.before(c.state)
-			result, err := c.decider.decideOne(t.Context(), db, priorityChanged)
-			got := c.state.desired(db)
-			if said := summary(got); err != nil || said != tc.want || got.awaits("eu-1") != tc.awaits || result.RequeueAfter != tc.again {
-				t.Errorf("%s\nwant %q again after %s, awaited elsewhere %t, got %q, %+v, %t, %v",
-					tc.reason, tc.want, tc.again, tc.awaits, said, result, got.awaits("eu-1"), err)
-			}
-		})
-	}
-}
-
-// TestFollowerWaitsForRecord: a Deployment is deleted and created again while no replica leads, so its Propagation does
-// not name its clusters. A replica that has noticed the deletion must keep the copies of its follower, a Secret, also
-// when the minute after the deletion is over.
-func TestFollowerWaitsForRecord(t *testing.T) {
-	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
-	web.GroupResource = deployments.GroupResource()
-	for name, tc := range map[string]struct {
-		reason string
-		again  bool
-		want   string
-	}{
-		"Gone":  {"What only travelled with it goes after a minute.", false, "gone: " + string(causeLeader)},
-		"Again": {"It is on the hub, and the replica that leads next says where it goes.", true, "on us-1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			objects := []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")}
-			if tc.again {
-				objects = append(objects, mounting())
-			}
-			s, _ := hubOf(t, objects...)
-			c := station(t, s, &replica{}, interceptor.Funcs{})
-			duplicated(c)
-			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
-			c.decider.records.items[db] = &known{source: "1", placed: on("us-1")}
-			now := time.Now()
-			c.state.gone.now = func() time.Time { return now }
-			c.state.setDesired(web, &desiredState{uid: "0", followers: map[Key][]string{db: {"us-1"}}}, previous{}, nil)
-			c.state.setDesired(db, &desiredState{uid: "1", placed: on("us-1"), follows: []Key{web}}, previous{}, nil)
-			c.state.setDesired(web, &desiredState{gone: true, cause: causeDeleted}, previous{}, nil)
-			now = now.Add(leaderGrace - time.Second)
-			if _, err := c.decider.decideOne(t.Context(), web, priorityChanged); err != nil {
-				t.Fatal(err)
-			}
-			now = now.Add(time.Second)
-			if _, err := c.decider.decideOne(t.Context(), db, priorityChanged); err != nil {
-				t.Fatal(err)
-			}
-			if got := summary(c.state.desired(db)); got != tc.want {
-				t.Errorf("%s\nwant the Secret %q, got %q", tc.reason, tc.want, got)
-			}
-		})
 	}
 }
 
@@ -833,7 +542,7 @@ func TestFollowerAfterRestart(t *testing.T) {
 				leader.SetAnnotations(map[string]string{corev1alpha1.OrphanAnnotation: "all"})
 				s, _ := hubOf(t, sourceObject("v1", "Secret", "db", ""), leader)
 				tc.before(s)
-				c := station(t, s, &replica{}, interceptor.Funcs{})
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 				duplicated(c)
 				c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 				c.decider.records.items[db] = &known{

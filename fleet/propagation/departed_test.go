@@ -8,15 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/fleet/policy/placement"
-	"refract.dev/tree"
 )
 
 // TestFollowersOutliveLeaders: the followers of an object stay for a minute after it is gone, so that its deletion and
@@ -107,13 +104,6 @@ func TestFollowersOutliveLeaders(t *testing.T) {
 				s.setDesired(web, &desiredState{targets: map[string]*target{"m": {err: errors.New("no replicas")}}}, previous{}, nil)
 			}, want: say{By: []string{"web"}, Again: leaderGrace}, volume: say{By: []string{"web"}, Again: leaderGrace}},
 			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
-		}},
-		"Unplaced": {[]Key{web}, []step{
-			{reason: "It was deleted.", do: func(s *state) {
-				s.setDesired(web, leads("m"), previous{}, nil)
-				s.setDesired(web, gone, previous{}, nil)
-			}, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
-			{reason: "It is there again, and another replica is to say where it goes.", do: func(s *state) { s.renew(web) }, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
 		}},
 		"TypeDeleted": {[]Key{web}, []step{
 			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
@@ -267,122 +257,6 @@ func TestFollowersOfWhatIsCreatedAgain(t *testing.T) {
 				lead(h, "1", mounting())
 			}
 			turn(h, false)
-			for i, step := range tc.steps {
-				step.do(h)
-				if got := summary(h.desired(db)); got != step.want {
-					t.Errorf("step %d: %s\nwant the Secret %q, got %q", i, step.reason, step.want, got)
-				}
-			}
-		})
-	}
-}
-
-// TestFollowersAwaitTheRecord: another replica leads, and its Propagation removes a Deployment from its clusters before
-// this replica sees why. The follower, a Secret, stays with the copies of the Deployment, and for a minute after the
-// Deployment turns out to be gone.
-func TestFollowersAwaitTheRecord(t *testing.T) {
-	web, db := keyOf("", "web"), keyOf("secrets", "db")
-	web.GroupResource = deployments.GroupResource()
-	type history struct {
-		*state
-		inputs *inputs
-		now    time.Time
-	}
-	everywhere := previous{placed: on("eu-1", "us-1")}
-	follow := func(h *history) {
-		was, _ := h.previous(db)
-		if h.desired(db) == nil {
-			was = previous{uid: "1", placed: everywhere.placed, follows: []Key{web}} // The content of its Propagation.
-		}
-		s := *h.inputs
-		s.followed, s.recorded = h.followed(db, was.follows), &everywhere
-		p := decide(source{gvr: secrets, kind: "Secret", object: sourceObject("v1", "Secret", "db", "")}, was, &s)
-		h.setDesired(db, p, was, nil)
-	}
-	lead := func(h *history, is *unstructured.Unstructured) {
-		was, _ := h.previous(web)
-		if h.desired(web) == nil {
-			was = previous{uid: "1", statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}, {Name: "us-1"}}}
-		}
-		p := decide(source{gvr: deployments, kind: "Deployment", object: is}, was, h.inputs)
-		if p.gone {
-			p.cause = causeMissing
-		}
-		_, _, followers := h.setDesired(web, p, was, nil)
-		for name := range p.targets {
-			h.report(web, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced})
-		}
-		if slices.Contains(followers, db) || h.desired(db) == nil {
-			follow(h)
-		}
-	}
-	records := func(is previous) func(*history) {
-		return func(h *history) { h.inputs.recorded = &is; lead(h, mounting()) }
-	}
-	chooses := func(names ...string) func(*history) {
-		return func(h *history) {
-			pp := &corev1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp"}}
-			pp.Spec.SchedulingMode = corev1alpha1.SchedulingModeDuplicate
-			for _, name := range names {
-				pp.Spec.Placements = append(pp.Spec.Placements, corev1alpha1.DesiredPlacement{Cluster: name})
-			}
-			policy, errs := placement.Compile(pp)
-			if len(errs) > 0 {
-				t.Fatal(errs.ToAggregate())
-			}
-			h.inputs.propagation = func(tree.Policy) *placement.Policy { return policy }
-			lead(h, mounting())
-		}
-	}
-	sees := func(h *history) { lead(h, nil) }
-	wait := func(left time.Duration) func(*history) {
-		return func(h *history) { h.now = h.now.Add(left); follow(h) }
-	}
-	type step struct {
-		reason string
-		do     func(*history)
-		want   string
-	}
-	for name, tc := range map[string]struct {
-		steps []step
-	}{
-		"Gone": {[]step{
-			{"It is there.", records(everywhere), "on eu-1, us-1"},
-			{"The record says that it is gone.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
-			{"The watch of this replica says so, too.", sees, "on eu-1, us-1"},
-			{"So it is still.", wait(leaderGrace - time.Second), "on eu-1, us-1"},
-			{"The minute is over.", wait(time.Second), "gone: "},
-		}},
-		"Elsewhere": {[]step{
-			{"It is there.", records(everywhere), "on eu-1, us-1"},
-			{"The policy leaves us-1 out, as this replica sees it.", chooses("eu-1"), "on eu-1, us-1"},
-			{"The record says that it is gone.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
-			{"The watch of this replica says so, too.", sees, "on eu-1, us-1"},
-			{"The minute is over.", wait(leaderGrace), "gone: "},
-		}},
-		"Restart": {[]step{
-			{"The record says that it is gone, and this replica sees it.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
-			{"The watch of this replica says so, too.", sees, "on eu-1, us-1"},
-			{"The minute is over.", wait(leaderGrace), "gone: "},
-		}},
-		"Unplaced": {[]step{
-			{"It is there.", records(everywhere), "on eu-1, us-1"},
-			{"The record says that it goes to eu-1 alone.", records(previous{placed: on("eu-1")}), "on eu-1, us-1"},
-			{"It is deleted, and this replica sees that first.", sees, "on eu-1, us-1"},
-			{"The minute is over.", wait(leaderGrace), "gone: "},
-		}},
-		"Edited": {[]step{
-			{"It is there.", records(everywhere), "on eu-1, us-1"},
-			{"The record says that it is gone.", records(previous{cause: causeMissing}), "on eu-1, us-1"},
-			{"It is back, and does not refer to the Secret.", func(h *history) {
-				h.inputs.recorded = &everywhere
-				lead(h, sourceObject("apps/v1", "Deployment", "web", "pp"))
-			}, "gone: "},
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := &history{state: newState(), inputs: around(t, "", false, nil), now: time.Unix(0, 0)}
-			h.gone.now = func() time.Time { return h.now }
 			for i, step := range tc.steps {
 				step.do(h)
 				if got := summary(h.desired(db)); got != step.want {

@@ -78,8 +78,6 @@ type desiredState struct {
 	// among are the clusters that the decision considered, by name; nil for all. No copy is removed for its placement
 	// from another cluster, or from one that was not ready then.
 	among []placement.Cluster
-	// awaited are clusters where a replica that does not lead would place the object, and the Propagation does not.
-	awaited []string
 	// naming is how many times clusters had been renamed when the decision began.
 	naming int64
 	// blocked is the reason why nothing may be written or removed for now; empty if it may.
@@ -105,14 +103,10 @@ type desiredState struct {
 	deleted     []refractv1alpha1.PolicyReference
 	placed      []placement.Target // By cluster.
 	hash        string             // Of the inputs of the placement.
-	// placedBy is the policy that places the object, also by a replica that does not lead; empty if none does.
-	placedBy tree.Policy
 	// chosenBy is the policy that chose the clusters by name or by label; nil if none did.
 	chosenBy *refractv1alpha1.PolicyReference
 	// held is a change of the placement that waits for approval; nil if none does.
 	held *heldPlacement
-	// led is whether this replica led and decided on the placement itself.
-	led bool
 	// follows are the leaders of the object.
 	follows []Key
 	// scales is the workload that the object scales; zero if it is no autoscaler.
@@ -141,9 +135,6 @@ func (p *desiredState) considers(name string) bool {
 	at, found := slices.BinarySearchFunc(p.among, name, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
 	return found && p.among[at].Ready
 }
-
-// awaits reports whether the leading replica may yet place the object on a cluster.
-func (p *desiredState) awaits(name string) bool { return slices.Contains(p.awaited, name) }
 
 // target is what should be true on one cluster.
 type target struct {
@@ -191,7 +182,6 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 	p = &desiredState{
 		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(), orphan: orphaning(keeping.Orphan),
 		placed: was.placed, hash: was.hash, chosenBy: was.chosenBy, follows: was.follows, previous: was, governed: s.governed,
-		led: s.recorded == nil,
 	}
 	return p.block(reasonInternalError, err.Error())
 }
@@ -199,7 +189,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 // decide returns the desired state of one object. It is pure, except that the inputs read caches.
 func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
-	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters, led: s.recorded == nil}
+	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters}
 	if src.withdrawn != nil && p.staysWithdrawn(src.withdrawn, src, was, s) {
 		return p
 	}
@@ -249,19 +239,12 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	if asks {
 		policy = s.propagation(ref)
 	}
-	if policy != nil {
-		p.placedBy = policy.Ref
-	}
-	if blocked := p.placeOrRecall(obj, ref, asks, policy, was, s); blocked {
+	if blocked := p.place(obj, ref, asks, policy, was, s); blocked {
 		return p
 	}
 	own := p.placed
 	p.scales = scaledKey(obj, s)
-	if s.recorded == nil {
-		p.addFollowed(leaders.on(was.placed))
-	} else { // The Propagation contains the clusters of the leaders, or will contain them.
-		p.await(leaders.on(p.placed)...)
-	}
+	p.addFollowed(leaders.on(was.placed))
 	author := ref
 	if policy != nil {
 		author = policy.Ref
@@ -305,50 +288,6 @@ func (p *desiredState) block(reason, message string) *desiredState {
 		p.overrides = append(p.overrides, *policyReference(ref))
 	}
 	return p
-}
-
-// placeOrRecall is place on the leading replica. Other replicas use the Propagation. It names no cluster while the
-// object waits for its policy: the copies stay then, as they do on the leading replica. It does not name a cluster that
-// joined or was chosen after it was written, and it may be old: the leading replica may be unable to list the type. So
-// a copy is removed only where this replica would not place the object either.
-func (p *desiredState) placeOrRecall(
-	obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was previous, s *inputs,
-) (blocked bool) {
-	if s.recorded == nil {
-		return p.place(obj, ref, asks, policy, was, s)
-	}
-	p.placed, p.hash, p.chosenBy = s.recorded.placed, s.recorded.hash, s.recorded.chosenBy
-	leads := *p
-	if len(p.placed) > 0 {
-		// The placement continues from the choice of the leading replica.
-		was.placed, was.hash, was.chosenBy = p.placed, p.hash, p.chosenBy
-	}
-	switch blocked = leads.place(obj, ref, asks, policy, was, s); {
-	case blocked && len(p.placed) == 0:
-		p.block(leads.blocked, leads.blockedMessage)
-		return true
-	case blocked, s.recorded.cause != "" && s.recorded.uid == obj.GetUID():
-		// The policy is missing or invalid, or the leading replica reports that this object is gone: this replica has
-		// not seen that, or the leading replica has not reported its return yet. So no copy is removed for its
-		// placement.
-		for i := range s.clusters {
-			p.await(s.clusters[i].Name)
-		}
-	default:
-		for i := range leads.placed {
-			p.await(leads.placed[i].Cluster)
-		}
-	}
-	return false
-}
-
-// await keeps the copies on these clusters if the Propagation does not place the object there.
-func (p *desiredState) await(names ...string) {
-	for _, name := range names {
-		if _, recorded := find(p.placed, name); !recorded {
-			p.awaited = append(p.awaited, name)
-		}
-	}
 }
 
 // place decides on the clusters of an object that names a propagation policy.
@@ -443,7 +382,7 @@ func copyName(resource schema.GroupResource, namespace, name string) string {
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {
 		was.cause, was.recalled, was.follows = p.cause, p.recalled, nil
-		was.asked, was.led = placement.Question{}, p.led
+		was.asked = placement.Question{}
 		return was
 	}
 	if p.blocked != "" {
@@ -451,12 +390,12 @@ func (p *desiredState) remember(was previous) previous {
 		return previous{
 			uid: p.uid, placed: was.placed, hash: p.previous.hash, chosenBy: p.previous.chosenBy,
 			rendered: p.previous.rendered, follows: p.previous.follows, rollout: p.governed.own(was.rollout),
-			asked: p.held.question(), led: p.led,
+			asked: p.held.question(),
 		}
 	}
 	now := previous{
 		uid: p.uid, placed: p.placed, hash: p.hash, chosenBy: p.chosenBy, follows: p.follows, rollout: p.governed.own(was.rollout),
-		asked: p.held.question(), led: p.led,
+		asked: p.held.question(),
 	}
 	if p.dryRun {
 		now.placed, now.hash, now.chosenBy = was.placed, was.hash, was.chosenBy

@@ -181,10 +181,10 @@ func (t travellers) clusters(parties [][]string) map[Key][]string {
 
 // travelling returns the followers of the object with their clusters. Where the object cannot be rendered, because a
 // revision is lost or an override fails, its references are unknown, and the former followers stay. Otherwise one
-// decision would have the references of the newest content and the next one none, alternating forever. Former followers
-// also stay where the copy of the object stays until the Propagation says more. The argument is not modified.
+// decision would have the references of the newest content and the next one none, alternating forever. The
+// argument is not modified.
 func (p *desiredState) travelling(before map[Key][]string) map[Key][]string {
-	if len(before) == 0 || len(p.awaited) == 0 && !p.failsSomewhere() {
+	if len(before) == 0 || !p.failsSomewhere() {
 		return p.followers
 	}
 	type lists struct{ now, before *string } // The first element of each list: most followers share a list, see travellers.clusters.
@@ -200,7 +200,7 @@ func (p *desiredState) travelling(before map[Key][]string) map[Key][]string {
 		of := lists{first(now), first(was)}
 		all, known := shared[of]
 		if !known {
-			all = slices.DeleteFunc(slices.Clone(was), func(cluster string) bool { return !p.targets[cluster].fails() && !p.awaits(cluster) })
+			all = slices.DeleteFunc(slices.Clone(was), func(cluster string) bool { return !p.targets[cluster].fails() })
 			all = append(all, now...)
 			slices.Sort(all)
 			all = slices.Compact(all)

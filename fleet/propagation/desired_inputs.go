@@ -29,10 +29,8 @@ type previous struct {
 	follows []Key
 	// cause is why the object is gone; empty while it is not.
 	cause cause
-	// asked is the question that users were asked about a waiting change of the placement; zero if none waits. It is
-	// from the Propagation unless led is set, which is whether this replica led at the decision.
+	// asked is the question that users were asked about a waiting change of the placement; zero if none waits.
 	asked placement.Question
-	led   bool
 	// rollout is the last recorded rollout of the object; nil if there was none. Another object of the name continues
 	// it: it describes the content of the clusters.
 	rollout *refractv1alpha1.RolloutStatus
@@ -79,8 +77,6 @@ type inputs struct {
 	unlisted func(schema.GroupResource) bool
 	// may reports whether an override policy is authorized to add a reference to the objects of a namespace.
 	may func(policy tree.Policy, namespace string, ref reference.Reference) bool
-	// recorded is the placement by the leading replica; nil if this replica leads.
-	recorded *previous
 	// governed describes the rollout policy of the object; nil if it has none.
 	governed *governance
 	// approved is the token that approves a change of the placement of the object alone.

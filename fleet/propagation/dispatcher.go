@@ -145,21 +145,6 @@ func (d *dispatcher) anywhere(key Key) bool {
 	return false
 }
 
-// leavesAll reports whether all connected members that may have a copy are leaving.
-func (d *dispatcher) leavesAll(key Key) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name, r := range d.appliers {
-		copies := r.applier.member.Copies
-		_, found := copies.Get(key)
-		may := found == member.Present || found == member.Unlisted || found == member.Unwatched && !copies.Swept()
-		if may && !r.applier.cluster.Leaving(name) {
-			return false
-		}
-	}
-	return true
-}
-
 func (d *dispatcher) decide(key Key, p priority) { d.decider.add(key, p) }
 
 func (d *dispatcher) reportAfter(key Key, t time.Duration) { d.reporter.after(key, t) }

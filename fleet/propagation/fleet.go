@@ -24,6 +24,8 @@ type inventory struct {
 	sources    *sources
 	namespaces *hubNamespaces
 	state      *state
+	records    *records
+	recorded   func(Key) previous // The facts in the record of an object.
 
 	last atomic.Pointer[contents] // The last collection.
 }
@@ -66,9 +68,11 @@ type edition struct {
 	resourceVersion string
 }
 
-// located is the report on the location of an object, with the values that it was made from.
+// located is the report on the location of an object, with the values that it was made from: a desired state, or a
+// version of a record.
 type located struct {
 	desired *desiredState
+	version string
 	hash    string
 	placed  []placement.Target
 	report  *unstructured.Unstructured
@@ -137,6 +141,25 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		now.reports[key] = l
 		all = append(all, l.report)
 	}
+	// The objects that are not decided, as on a replica that stands by.
+	for key, k := range v.records.kept() {
+		if _, decided := now.reports[key]; decided || ctx.Err() != nil || causeIn(k.conditions) != "" {
+			continue
+		}
+		l := had.reports[key]
+		if l.report == nil || l.version != k.version {
+			report, err := location(key, &k.spec.Source, k.status.OverridePolicies, k.status.DeletedPolicies, k.status.Follows, v.recorded(key))
+			if err != nil {
+				return nil, err
+			}
+			l = located{version: k.version, report: report}
+		}
+		now.reports[key] = l
+		all = append(all, l.report)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	return append(all, v.sources.objects()...), nil
 }
 
@@ -156,7 +179,8 @@ func (c *contents) located(key Key, p *desiredState, was previous) (located, err
 	if l, ok := c.reports[key]; ok && l.desired == p && l.hash == was.hash && slices.Equal(l.placed, was.placed) {
 		return l, nil
 	}
-	report, err := location(key, p, was)
+	source := sourceReference(key, p)
+	report, err := location(key, &source, p.overrides, p.deleted, p.followed(), was)
 	return located{desired: p, hash: was.hash, placed: was.placed, report: report}, err
 }
 
@@ -192,19 +216,22 @@ func unstructuredOf(obj client.Object, gvk schema.GroupVersionKind) (*unstructur
 }
 
 // location returns a Propagation that contains the clusters of an object and the reasons for them.
-func location(key Key, p *desiredState, was previous) (*unstructured.Unstructured, error) {
+func location(
+	key Key, source *refractv1alpha1.SourceReference, overrides, deleted []refractv1alpha1.PolicyReference, follows []refractv1alpha1.FollowedObject,
+	was previous,
+) (*unstructured.Unstructured, error) {
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
 	r.SetName(recordName(key))
-	describe(r, key, p)
-	r.status.OverridePolicies, r.status.DeletedPolicies, r.status.PlacementHash = p.overrides, p.deleted, was.hash
+	r.spec.Source = *source
+	r.status.OverridePolicies, r.status.DeletedPolicies, r.status.PlacementHash = overrides, deleted, was.hash
 	r.status.ChosenBy = was.chosenBy
 	for i := range was.placed {
 		r.status.Clusters = append(r.status.Clusters, refractv1alpha1.ClusterStatus{
 			Name: was.placed[i].Cluster, State: refractv1alpha1.StateSynced, Replicas: was.placed[i].Replicas,
 		})
 	}
-	r.status.Follows = p.followed()
+	r.status.Follows = follows
 	kind := refractv1alpha1.KindPropagation
 	if key.Namespace == "" {
 		kind = refractv1alpha1.KindClusterPropagation

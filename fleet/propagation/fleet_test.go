@@ -36,7 +36,8 @@ func TestObjectsAgain(t *testing.T) {
 	for _, name := range []string{"p0", "p1", "p2"} {
 		see(name, "1", nil)
 	}
-	c.state.setComplete()
+	c.started.Store(true)
+	c.known.Store(true)
 	objects := func() map[string]*unstructured.Unstructured {
 		t.Helper()
 		list, err := c.Objects(t.Context())
@@ -79,7 +80,8 @@ func TestObjectsThatAreThere(t *testing.T) {
 	if _, err := c.Objects(t.Context()); err == nil {
 		t.Error("Objects(): before everything was decided about: want an error")
 	}
-	c.state.setComplete()
+	c.started.Store(true)
+	c.known.Store(true)
 	there, gone := keyOf("configmaps", "web"), keyOf("configmaps", "gone")
 	c.state.setDesired(there, &desiredState{uid: "1", gvr: configMaps, kind: "ConfigMap", placed: on("eu-1")}, previous{}, nil)
 	c.state.setDesired(gone, &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: causeDeleted}, previous{placed: on("eu-1")}, nil)

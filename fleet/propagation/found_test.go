@@ -163,28 +163,6 @@ func TestRecreated(t *testing.T) {
 	}
 }
 
-// TestFollowerGoesByTheRecord: a replica that does not lead and has not seen that an object is governed obeys the
-// record, which says so.
-func TestFollowerGoesByTheRecord(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	good := &refractv1alpha1.RolloutStatus{UID: "1", Phase: refractv1alpha1.RolloutComplete, Target: revisionNamed("good"), LastGood: revisionNamed("good")}
-	s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
-	c := station(t, s, &replica{}, interceptor.Funcs{})
-	duplicated(c)
-	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
-	c.decider.records.items[key] = &known{source: "1", placed: on("eu-1", "us-1"), rollout: good}
-	if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
-		t.Fatal(err)
-	}
-	p := c.state.desired(key)
-	if p == nil || p.governed == nil || p.governed.recorded != good {
-		t.Fatalf("want it to be governed as the record says, got %s", summary(p))
-	}
-	if target := p.targets["us-1"]; target == nil || target.variant != nil || target.from == nil {
-		t.Errorf("want us-1 to have the revision that the record says, got %+v", target)
-	}
-}
-
 // TestRecordOutlivesCopies: the Propagation of a governed object stays for a while after its last copy, so that an
 // object that replaces it is released in waves.
 func TestRecordOutlivesCopies(t *testing.T) {

@@ -183,7 +183,8 @@ func checkReport(t *testing.T, c *Controller, key Key) {
 	if len(status.Clusters) > 2 || len(status.Alike) > 0 {
 		t.Errorf("want a row for each cluster that there is, got %+v", status.Clusters)
 	}
-	if _, err := location(key, p, was); err != nil {
+	source := sourceReference(key, p)
+	if _, err := location(key, &source, p.overrides, p.deleted, p.followed(), was); err != nil {
 		t.Errorf("location(): %v", err)
 	}
 }
@@ -209,25 +210,6 @@ func TestRecordOfAnotherName(t *testing.T) {
 	}
 	if _, found := c.reporter.records.get(key); !found {
 		t.Error("the forged one is gone, and the other is forgotten")
-	}
-}
-
-// TestUnknownClustersAreNotLearned: the report of the leading replica on a cluster that has left is not taken over. No
-// event would remove it later, and the report would never end.
-func TestUnknownClustersAreNotLearned(t *testing.T) {
-	c := knowing(t)
-	c.restarted()
-	c.reporter.lead.Leadership = &replica{}
-	key := keyOf("deployments", "web")
-	c.state.setDesired(key, &desiredState{targets: map[string]*target{}}, previous{}, nil)
-	c.reporter.recordChanged(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{
-		{Name: "eu-1", State: refractv1alpha1.StateSynced}, {Name: "left", State: refractv1alpha1.StateSynced},
-	}}, true)
-	if _, known := c.state.clusterStatus(key, "eu-1"); !known {
-		t.Error("want what is said of a cluster that there is taken up")
-	}
-	if _, known := c.state.clusterStatus(key, "left"); known {
-		t.Error("want nothing known of a cluster that there is not")
 	}
 }
 

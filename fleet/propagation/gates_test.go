@@ -415,9 +415,8 @@ func wantedWidget(tb testing.TB, name string) *desiredState {
 		propagation: func(tree.Policy) *placement.Policy { return nil },
 		resource:    func(schema.GroupKind) (schema.GroupResource, bool) { return schema.GroupResource{}, false },
 	}
-	s.recorded = &previous{placed: []placement.Target{{Cluster: "m"}}}
 	obj := sourceObject("example.com/v1", "Widget", name, "pp")
-	return decide(source{gvr: widgets, kind: "Widget", object: obj}, previous{uid: "1"}, s)
+	return decide(source{gvr: widgets, kind: "Widget", object: obj}, previous{uid: "1", placed: on("m")}, s)
 }
 
 // TestManyOfATypeThatIsNotServed: 10,000 copies of a type that a member does not serve cause at most one request a

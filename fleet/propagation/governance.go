@@ -78,10 +78,7 @@ func (d *decider) governs(
 		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil //nolint:nilerr // The object says so.
 	}
 	k, _ := d.records.get(key)
-	// The Propagation from the leading replica shows whether an object is governed. Other replicas may know older
-	// labels.
-	recorded := !d.lead.Leads() && k.rollout != nil
-	if names = named.All(); len(names) == 0 && !recorded {
+	if names = named.All(); len(names) == 0 {
 		if keeping, _ := placement.KeepingOf(obj.GetAnnotations()); keeping.DisableFollowing {
 			return nil, nil, true, nil
 		}
@@ -90,14 +87,12 @@ func (d *decider) governs(
 		}
 		return g, nil, true, err
 	}
-	g = &governance{warnings: warnings, placed: k.placed, foreign: k.foreign}
-	if len(names) > 0 {
-		var more []string
-		g.policy, g.hold, more = rollout.Obeyed(named, d.policies.rollout)
-		g.warnings = append(g.warnings, more...)
-		if g.policy != nil { // A policy below a floor that forbids it does not count the object.
-			names = g.policy.Names()
-		}
+	g = &governance{placed: k.placed, foreign: k.foreign}
+	var more []string
+	g.policy, g.hold, more = rollout.Obeyed(named, d.policies.rollout)
+	g.warnings = slices.Concat(warnings, more)
+	if g.policy != nil { // A policy below a floor that forbids it does not count the object.
+		names = g.policy.Names()
 	}
 	if g.health = healthOf(g.policy, key.GroupResource); g.health != nil {
 		d.state.asked.Store(true)

@@ -338,12 +338,6 @@ func (s *state) followersOf(key Key) (followers []Key, decided bool) {
 	return followers, true
 }
 
-// travellers returns the known followers of the key.
-func (s *state) travellers(key Key) []Key {
-	followers, _ := s.followersOf(key)
-	return followers
-}
-
 // leadersOf returns the leaders of the key, including those that were known before a restart, sorted.
 func (s *state) leadersOf(key Key) (leaders []Key) {
 	s.mu.Lock()

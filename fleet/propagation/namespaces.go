@@ -233,7 +233,7 @@ func (n *namespaces) create(ctx context.Context, name string) (reason string, er
 func (n *namespaces) reconcile(ctx context.Context, name string) (reconcile.Result, error) {
 	ctx, end, ok := n.begin(ctx, n.member.Name)
 	if !ok {
-		return reconcile.Result{RequeueAfter: notOurs}, nil
+		return reconcile.Result{RequeueAfter: leadsAgain}, nil
 	}
 	defer end()
 	switch {
@@ -281,7 +281,7 @@ func (n *namespaces) survey(ctx context.Context) (reconcile.Result, error) {
 	case !n.member.Ready():
 		return reconcile.Result{RequeueAfter: soonRetry}, nil
 	case !n.source.view.asked():
-		return reconcile.Result{RequeueAfter: notOurs}, nil
+		return reconcile.Result{RequeueAfter: leadsAgain}, nil
 	}
 	settled, full := n.settled(), false
 	err := n.member.Namespaces.Each(ctx, func(ns member.Namespace) {

@@ -127,8 +127,10 @@ func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	return list[:min(len(list), corev1alpha1.MaxPendingDeletions)]
 }
 
-// allOwed returns the keys that the FederatedClusters list; none if this replica does not lead.
-func (d *decider) allOwed() []Key { return d.members.AllOwed(d.lead.writes) }
+// allOwed returns the keys that the FederatedClusters list. Those of renamed clusters are listed under the new name, too.
+func (d *decider) allOwed() []Key {
+	return d.members.AllOwed(func(name string) bool { return d.members.Successor(name) == "" })
+}
 
 // recall adds the entries of the FederatedClusters for an object to the facts from its record.
 func recall(was previous, owed map[string]corev1alpha1.PendingDeletion) previous {

@@ -84,6 +84,7 @@ func starting(t *testing.T, refuses error, reports ...Key) *Controller {
 	for _, key := range reports {
 		c.decider.records.items[key] = &known{uid: "r", source: "u", status: &refractv1alpha1.PropagationStatus{}}
 	}
+	c.begin()
 	return c
 }
 

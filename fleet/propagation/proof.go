@@ -81,7 +81,8 @@ func (f *proof) holdsOne(ctx context.Context, key Key, p *desiredState) (bool, e
 	if known, err := f.once(tree.Policy{}, func() (bool, error) { return f.sameClusters(ctx) }); err != nil || !known {
 		return false, err
 	}
-	if by := p.placedBy; by.Name != "" {
+	if p.propagation != nil {
+		by := tree.Policy{Kind: p.propagation.Kind, Namespace: p.propagation.Namespace, Name: p.propagation.Name, Generation: p.propagation.Generation}
 		if known, err := f.once(by, func() (bool, error) { return f.samePolicy(ctx, by) }); err != nil || !known {
 			return false, err
 		}

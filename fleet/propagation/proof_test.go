@@ -47,11 +47,9 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 		gone                   string // The type of the object that is missing on the hub.
 		silent                 string // The type that the hub does not list.
 		follows                bool   // Whether the object follows a leader, and names no policy.
-		recorded               bool   // Whether another replica leads.
 		goes                   bool
 	}{
 		"AsItWas":         {reason: "All is as the watches have told.", goes: true},
-		"OtherReplica":    {reason: "Another replica leads, and says the same.", recorded: true, goes: true},
 		"Travels":         {reason: "What it travels with has gone to the other cluster.", follows: true, goes: true},
 		"ClusterRelabels": {reason: "The policy may not choose it any more.", clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Labels = map[string]string{"a": "b"} })},
 		"ClusterTainted":  {reason: "The object may not tolerate it any more.", clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Generation = 2 })},
@@ -71,13 +69,12 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"PolicyEdited":      {reason: "It may choose m.", policy: edited},
-		"PolicyEditedThere": {reason: "So it may where another replica leads.", policy: edited, recorded: true},
-		"PolicyMadeAnew":    {reason: "It is of the first generation again.", policy: func(o *unstructured.Unstructured) { o.SetUID("2") }},
-		"PolicyGone":        {reason: "To lose a policy is no reason to take workloads away.", gone: "propagationpolicies"},
-		"PolicyReported":    {reason: "Its status moves nothing.", policy: func(o *unstructured.Unstructured) { o.SetResourceVersion("8") }, goes: true},
-		"ObjectEdited":      {reason: "It may have other replicas.", object: edited},
-		"ObjectRelabelled":  {reason: "It may name another policy.", object: func(o *unstructured.Unstructured) { o.SetResourceVersion("8"); o.SetLabels(nil) }},
+		"PolicyEdited":     {reason: "It may choose m.", policy: edited},
+		"PolicyMadeAnew":   {reason: "It is of the first generation again.", policy: func(o *unstructured.Unstructured) { o.SetUID("2") }},
+		"PolicyGone":       {reason: "To lose a policy is no reason to take workloads away.", gone: "propagationpolicies"},
+		"PolicyReported":   {reason: "Its status moves nothing.", policy: func(o *unstructured.Unstructured) { o.SetResourceVersion("8") }, goes: true},
+		"ObjectEdited":     {reason: "It may have other replicas.", object: edited},
+		"ObjectRelabelled": {reason: "It may name another policy.", object: func(o *unstructured.Unstructured) { o.SetResourceVersion("8"); o.SetLabels(nil) }},
 		"ObjectAnnotated": {
 			reason: "It may be frozen.",
 			object: func(o *unstructured.Unstructured) {
@@ -116,9 +113,6 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 			c.state.setDesired(leaderKey, decide(source{gvr: deployments, kind: "Deployment", object: leader.DeepCopy()}, was, s), previous{}, nil)
 			if tc.follows {
 				s.followed = followed{clusters: []string{"other"}, by: []Key{leaderKey}}
-			}
-			if tc.recorded {
-				s.recorded = &previous{placed: on("other")}
 			}
 			c.state.setDesired(key, decide(source{gvr: configMaps, kind: "ConfigMap", object: obj.DeepCopy()}, was, s), previous{}, nil)
 

@@ -17,8 +17,8 @@ func (v *recordView) Add(obj any) error {
 	if !ok {
 		return nil
 	}
-	if changed, guides := v.records.update(rec, told); changed {
-		v.records.changed(rec.key(), rec.status, guides)
+	if changed, steers := v.records.update(rec, told); changed {
+		v.records.changed(rec.key(), steers)
 	}
 	return nil
 }
@@ -48,11 +48,11 @@ func (v *recordView) Replace(list []any, _ string) error {
 		}
 		key := rec.key()
 		there[key] = true
-		switch changed, guides := v.records.update(rec, how); {
+		switch changed, steers := v.records.update(rec, how); {
 		case how == firstListed:
 			v.records.found(key)
 		case changed:
-			v.records.changed(key, rec.status, guides)
+			v.records.changed(key, steers)
 		}
 	}
 	for _, key := range v.records.retain(there, v.cluster) {

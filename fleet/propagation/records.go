@@ -109,13 +109,12 @@ type known struct {
 	bound      bool // See [record.bound].
 	conditions []metav1.Condition
 	digest     [sha256.Size]byte // Digest of the status.
-	// status is the status at the start of this replica, or a newer one, until the state takes it over.
-	status *refractv1alpha1.PropagationStatus
-	// placed and hash are the placement by the leading replica and the digest of its inputs, for replicas that stand by.
-	placed   []placement.Target
-	foreign  foreignContent
-	hash     string
-	chosenBy *refractv1alpha1.PolicyReference
+	// spec and status are those of the record, until the state takes the status over.
+	spec    *refractv1alpha1.PropagationSpec
+	status  *refractv1alpha1.PropagationStatus
+	placed  []placement.Target
+	foreign foreignContent
+	hash    string // The digest of the inputs of the placement.
 	// asked is the question about a change of the placement; zero if no change waits.
 	asked placement.Question
 	// rollout is the recorded rollout. The pointer changes only with its content.
@@ -130,26 +129,10 @@ type known struct {
 	steering steering
 }
 
-// guidesAs reports whether a replica that does not lead decides by this record as by the one before. Such a replica
-// depends on the placement and the rollout, and not on the rows of the copies.
-func (k *known) guidesAs(before *known) bool {
-	return k.uid == before.uid && k.source == before.source && k.deleting == before.deleting && k.hash == before.hash &&
-		k.rollout == before.rollout && k.steering == before.steering && causeIn(k.conditions) == causeIn(before.conditions) &&
-		equality.Semantic.DeepEqual(k.chosenBy, before.chosenBy) && equality.Semantic.DeepEqual(k.placed, before.placed) &&
-		slices.Equal(k.follows, before.follows)
-}
-
-// question returns the question about a change of the placement: the one in memory if this replica led at its last
-// decision, otherwise the one in the record of the same object.
-func (k *known) question(was *previous) placement.Question {
-	switch {
-	case was.led:
-		return was.asked
-	case was.uid == k.source:
-		return k.asked
-	default:
-		return placement.Question{}
-	}
+// steersAs reports whether this record steers the rollout and the placement as the one before.
+func (k *known) steersAs(before *known) bool {
+	return k.uid == before.uid && k.source == before.source && k.deleting == before.deleting && k.rollout == before.rollout &&
+		k.steering == before.steering
 }
 
 // steering has the requests of users about a rollout or a change of the placement, from annotations of the record.
@@ -173,9 +156,11 @@ type records struct {
 	// found is called for each record of the first list, changed for a record that another client or replica wrote,
 	// and deleted for a deleted one.
 	found, deleted func(Key)
-	changed        func(key Key, status *refractv1alpha1.PropagationStatus, guides bool)
+	changed        func(key Key, steers bool)
 	live           client.Reader // Reads from the hub.
 	log            logr.Logger
+	// standsBy reports whether this replica has not led yet, so the state has taken over no record.
+	standsBy func() bool
 	// successor returns the new name of a renamed cluster; empty for other clusters. It may be nil.
 	successor func(name string) string
 
@@ -282,8 +267,21 @@ func (r *records) taken(key Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.items[key]; k != nil {
-		k.status = nil
+		k.spec, k.status = nil, nil
 	}
+}
+
+// kept returns the records that the state has not taken over. They are read-only.
+func (r *records) kept() map[Key]*known {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	all := map[Key]*known{}
+	for key, k := range r.items {
+		if k.status != nil {
+			all[key] = k
+		}
+	}
+	return all
 }
 
 // wrote takes over the hub's answer to a write by this replica.
@@ -322,10 +320,9 @@ const (
 	firstListed                // The first list.
 )
 
-// update stores a record if it is newer. It reports whether the record changed, and whether the change affects the
-// decisions of a replica that does not lead. It keeps the status only for records of the first list, until the state
-// has taken the status over.
-func (r *records) update(rec record, how telling) (changed, guides bool) {
+// update stores a record if it is newer. It reports whether the record changed, and whether it steers the rollout or the
+// placement in another way. It keeps the status until the state has taken it over.
+func (r *records) update(rec record, how telling) (changed, steers bool) {
 	var err error // The error is only logged: an unreadable record is skipped.
 	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
 	key, sum := rec.key(), digest(rec.status)
@@ -336,7 +333,7 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 		uid:   rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
 		deleting: rec.GetDeletionTimestamp() != nil, bound: rec.bound(),
 		conditions: rec.status.Conditions, digest: sum,
-		placed: placedIn(rec.status), foreign: foreignIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,
+		placed: placedIn(rec.status), foreign: foreignIn(rec.status), hash: rec.status.PlacementHash,
 		asked:    placement.QuestionOf(rec.status.Held),
 		follows:  followedBy(key, rec.status.Follows),
 		readBack: readBack(rec.status.OverridePolicies, rec.status.DeletedPolicies),
@@ -359,8 +356,14 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 			k.rollout = before.rollout
 		}
 	}
+	if r.standsBy() {
+		k.status = rec.status
+	}
+	if k.status != nil {
+		k.spec = rec.spec
+	}
 	r.items[key] = k
-	return true, before == nil || !k.guidesAs(before)
+	return true, before == nil || !k.steersAs(before)
 }
 
 func (r *records) drop(rec record) bool {

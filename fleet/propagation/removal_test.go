@@ -11,11 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/member"
 	"refract.dev/fleet/policy/placement"
-	"refract.dev/tree"
 )
 
 // TestMissingAtTheStart: the guard judges objects that are missing at the start together, even if most of their
@@ -288,72 +286,6 @@ func TestRemove(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\napplyOne(): -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
-// TestAnOldRecordRemovesNothing: the record that a replica without the lead reads may be older than the cluster, or
-// than the policy that places the object there. If it finds a copy that the record does not place, it removes the
-// copy only if its own evaluation does not place the object there either.
-func TestAnOldRecordRemovesNothing(t *testing.T) {
-	leader := keyOf("deployments", "web")
-	for name, tc := range map[string]struct {
-		reason   string
-		chooses  string // The cluster that the policy names.
-		invalid  bool   // Whether the policy is invalid.
-		follower bool   // Whether the object is a follower without a policy.
-		with     []string
-		apart    bool // Whether the object disables following.
-		stays    bool
-	}{
-		"Chosen":       {reason: "The replica that leads will place it there.", chooses: "m", stays: true},
-		"NotChosen":    {reason: "Both say that it does not belong there.", chooses: "other"},
-		"Travels":      {reason: "What it travels with is there already.", follower: true, with: []string{"m"}, stays: true},
-		"TravelsNot":   {reason: "What it travels with is not there.", follower: true, with: []string{"other"}},
-		"TravelsApart": {reason: "It follows nothing where it asks not to.", chooses: "other", with: []string{"m"}, apart: true},
-		"Invalid":      {reason: "While nobody can say where it belongs, the replica that leads removes nothing.", chooses: "other", invalid: true, stays: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newDepot()
-			d.put(d.copyOf("web", "h"))
-			a, _ := applierOf(t, d, 0) // It has listed the copy.
-			a.state.complete.Store(true)
-			a.guard = newGuard(100, time.Now)
-			spec := corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate}
-			spec.Placements = []corev1alpha1.DesiredPlacement{{Cluster: tc.chooses}}
-			if tc.invalid {
-				spec.SchedulingMode = "Nowhere"
-			}
-			policy, _ := placement.Compile(&corev1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp"}, Spec: spec})
-			s := around(t, "", false, nil)
-			s.hub, s.recorded = theHub, &previous{placed: on("other")}
-			s.clusters = []placement.Cluster{clusterOf("m"), clusterOf("other")}
-			for i := range s.clusters {
-				s.clusters[i].Ready = true
-			}
-			s.propagation = func(tree.Policy) *placement.Policy { return policy }
-			if tc.with != nil {
-				s.followed = followed{clusters: tc.with, by: []Key{leader}}
-			}
-			obj := sourceObject("v1", "ConfigMap", "web", "pp")
-			if tc.follower {
-				obj.SetLabels(nil)
-			}
-			if tc.apart {
-				obj.SetAnnotations(map[string]string{corev1alpha1.DisableFollowingAnnotation: "true"})
-			}
-			key := keyOf("configmaps", "web")
-			a.state.setDesired(key, decide(source{gvr: configMaps, kind: "ConfigMap", object: obj}, previous{uid: "1"}, s), previous{}, nil)
-			d.sent()
-			for range 2 { // The guard collects further deletions.
-				if _, err := a.applyOne(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
-				a.guard.changed, a.guard.since = a.guard.now().Add(-guardSettles), a.guard.now().Add(-guardSettles)
-			}
-			if sent := d.sent(); (len(sent) == 0) != tc.stays {
-				t.Errorf("%s\nwant the copy to stay: %t, got %v", tc.reason, tc.stays, sent)
 			}
 		})
 	}

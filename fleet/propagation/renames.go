@@ -201,12 +201,6 @@ func (s *state) rename(n *renaming) (keys []Key) {
 		e.previous.placed = n.targets(e.previous.placed)
 		e.followers, e.withheld = n.travellers(e.followers), n.travellers(e.withheld)
 		e.statuses = keyed(n, e.statuses)
-		if r := e.statuses[n.to]; r.foreign != nil && r.foreign.Name != n.to {
-			foreign := *r.foreign
-			foreign.Name = n.to
-			r.foreign = &foreign
-			e.statuses[n.to] = r
-		}
 		s.recount(key.Namespace, e, n, 1)
 		e.count()
 	}

@@ -124,7 +124,7 @@ func TestNothingIsRemovedFromWhatWasNotConsidered(t *testing.T) {
 // record.
 func TestRowsAreRenamed(t *testing.T) {
 	successors := map[string]string{"old": "new"}
-	r := &records{items: map[Key]*known{}, successor: func(name string) string { return successors[name] }, log: discard}
+	r := &records{standsBy: func() bool { return false }, items: map[Key]*known{}, successor: func(name string) string { return successors[name] }, log: discard}
 	rec := recordOn("1", refractv1alpha1.ClusterStatus{Name: "old", Hash: "h"}, refractv1alpha1.ClusterStatus{Name: "us-1"})
 	rec.Status.Rollout = &refractv1alpha1.RolloutStatus{Done: []string{"old", "us-1"}, Current: []refractv1alpha1.ReleasedCluster{{Name: "old"}}}
 	read, _ := recordOf(rec.DeepCopy())

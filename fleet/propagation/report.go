@@ -116,41 +116,17 @@ func (rep *reporter) governed(key Key) bool {
 	return p != nil && p.governed != nil
 }
 
-// recordFound queues a decision about an object that has a record.
-func (rep *reporter) recordFound(key Key) { rep.decider.add(key, priorityResync) }
-
-// recordDeleted queues a report that writes a deleted record again, if the object still exists.
-func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync) }
-
-// recordChanged is called when another client or replica wrote a record. Guides is whether the change affects the
-// decisions of a replica that does not lead. Only these decisions follow the record: they keep the replica ready to lead.
-func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus, guides bool) {
-	rep.learn(key, status)
-	switch {
-	case rep.lead.Leads():
-		if p := rep.state.desired(key); guides && p != nil && p.held != nil {
-			rep.decider.add(key, priorityChanged) // The placement may be approved now.
-		}
-		if rep.state.settled(key) || guides || rep.governed(key) {
-			rep.after(key, settledDelay)
-		} else {
-			rep.later(key)
-		}
-	case guides:
-		rep.decider.add(key, priorityChanged)
-		rep.decider.decideAgain(followersIn(status.Rollout, key))
-		if status.Rollout != nil {
-			rep.decider.decideAgain(rep.state.travellers(key))
-		}
-		rep.after(key, settledDelay)
+// recordChanged is called when another client wrote a record. steers is whether the change steers the rollout or the
+// placement.
+func (rep *reporter) recordChanged(key Key, steers bool) {
+	if p := rep.state.desired(key); steers && p != nil && p.held != nil {
+		rep.decider.add(key, priorityChanged) // The placement may be approved now.
 	}
-}
-
-// learn takes over the rows that the leading replica wrote into a record.
-func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
-	rep.state.learn(key, slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
-		return !rep.members.Known(s.Name) // No replica would ever correct the row of an unknown cluster.
-	}))
+	if rep.state.settled(key) || steers || rep.governed(key) {
+		rep.after(key, settledDelay)
+	} else {
+		rep.later(key)
+	}
 }
 
 // reportOne writes or deletes the record of one object, unless the report yields to copies.
@@ -172,11 +148,8 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 		return reconcile.Result{}, nil
 	}
 	rep.tellLeader(p)
-	if !rep.lead.Leads() {
-		if !found && p.gone && len(rep.remaining(key)) == 0 {
-			rep.decider.forget(key, p)
-		}
-		return reconcile.Result{}, nil
+	if !rep.lead.Leads() { // The Lease was not renewed in time.
+		return reconcile.Result{RequeueAfter: leadsAgain}, nil
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -198,13 +171,13 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 	case !found:
 		r.SetResourceVersion("")
 		r.SetUID("")
-		describe(r, key, p)
+		r.spec.Source = sourceReference(key, p)
 		if err := rep.client.Create(ctx, r.Object); err != nil {
 			return again(err)
 		}
 		rep.records.wrote(r)
 	case !p.gone && k.source != p.uid:
-		describe(r, key, p)
+		r.spec.Source = sourceReference(key, p)
 		if err := rep.client.Update(ctx, r.Object); err != nil {
 			return again(err)
 		}
@@ -280,7 +253,7 @@ func (rep *reporter) write(
 		return rep.lookAgainAt(until), err
 	}
 	if !p.gone {
-		describe(r, key, p)
+		r.spec.Source = sourceReference(key, p)
 	}
 	*r.status = status
 	r.status.Rollout = progress.DeepCopy() // The copy keeps k.rollout unchanged: the answer is decoded into r.
@@ -293,7 +266,8 @@ func (rep *reporter) write(
 		rep.decider.add(key, priorityChanged) // The decider acts on the rollout only after it is recorded.
 		rep.decider.decideAgain(slices.Concat(followersIn(k.rollout, key), followersIn(status.Rollout, key)))
 		if k.rollout == nil {
-			rep.decider.decideAgain(rep.state.travellers(key)) // Followers have waited for the record, whether the rollout includes them or not.
+			followers, _ := rep.state.followersOf(key)
+			rep.decider.decideAgain(followers) // Followers have waited for the record, whether the rollout includes them or not.
 		}
 		rep.revisions.later(key)
 		countRollouts(rep.records.phases())
@@ -337,10 +311,10 @@ func again(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// describe fills in the spec of the record: the object that it describes.
-func describe(r record, key Key, p *desiredState) {
+// sourceReference names the object that a record describes.
+func sourceReference(key Key, p *desiredState) refractv1alpha1.SourceReference {
 	api := p.gvr.GroupVersion().String()
-	r.spec.Source = refractv1alpha1.SourceReference{APIVersion: api, Kind: p.kind, Resource: key.Resource, Name: key.Name, UID: p.uid}
+	return refractv1alpha1.SourceReference{APIVersion: api, Kind: p.kind, Resource: key.Resource, Name: key.Name, UID: p.uid}
 }
 
 // close deletes the record of an object that has no copies left.
@@ -374,10 +348,8 @@ func (rep *reporter) goOn(key Key, p *desiredState, was previous) reconcile.Resu
 }
 
 // remaining returns the clusters that have, or may have, a copy of an object that is gone together with its record. The
-// leader still deletes these copies; until then, the status of the FederatedClusters lists them. A replica that does not
-// lead forgets its rows, which nothing would correct any more.
+// appliers still delete these copies; until then, the status of the FederatedClusters lists them.
 func (rep *reporter) remaining(key Key) []string {
-	rep.state.learn(key, nil)
 	left := rep.state.bereave(key)
 	for _, name := range left {
 		if m := rep.members.Get(name); m == nil || !m.Ready() {

@@ -275,79 +275,40 @@ func see(t *testing.T, c *Controller, key Key) {
 	c.reporter.records.update(r, told)
 }
 
-// TestStandbyWritesNothing: a replica that does not lead writes no record. It forgets an object that is gone together
-// with its record.
-func TestStandbyWritesNothing(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	synced := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
-	for name, tc := range map[string]struct {
-		reason string
-		p      *desiredState
-		record *refractv1alpha1.Propagation
-		known  bool
-	}{
-		"Differs":  {"The leading replica corrects the record.", &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, recordOn("1", synced), true},
-		"NoRecord": {"The leading replica creates the record.", &desiredState{targets: map[string]*target{"us-1": {}}}, nil, true},
-		"Gone":     {"The leading replica deletes the record when the copies are gone.", &desiredState{gone: true}, recordOn("1", synced), true},
-		"AllGone":  {"Neither the object nor the record exists: nothing is left to know.", &desiredState{gone: true}, nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := &desk{}
-			var objects []client.Object
-			if tc.record != nil {
-				objects = append(objects, tc.record)
-			}
-			s, _ := hubOf(t)
-			c := station(t, s, &replica{}, d.funcs(), objects...)
-			if tc.record != nil {
-				see(t, c, key)
-			}
-			c.state.setDesired(key, tc.p, previous{statuses: []refractv1alpha1.ClusterStatus{synced}}, nil)
-			d.wrote = nil
-			if _, err := c.reporter.reportOne(t.Context(), key); err != nil || d.wrote != nil {
-				t.Errorf("%s\nreportOne(): want nothing written, got %v, %v", tc.reason, d.wrote, err)
-			}
-			if known := c.state.desired(key) != nil; known != tc.known {
-				t.Errorf("%s\nwant the object known: %t, got %t", tc.reason, tc.known, known)
-			}
-		})
+// TestLapsed: while the Lease is not renewed in time, the reports wait, and no record is written.
+func TestLapsed(t *testing.T) {
+	key, d := keyOf("configmaps", "web"), &desk{}
+	s, _ := hubOf(t)
+	leading := &replica{}
+	c := station(t, s, leading, d.funcs())
+	c.state.setDesired(key, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, nil)
+	d.wrote = nil
+	result, err := c.reporter.reportOne(t.Context(), key)
+	if err != nil || d.wrote != nil || result.RequeueAfter != leadsAgain {
+		t.Errorf("reportOne(): want nothing written, and another attempt after %s, got %v, %v, %+v", leadsAgain, d.wrote, err, result)
+	}
+	leading.leads = true
+	if _, err := c.reporter.reportOne(t.Context(), key); err != nil || len(d.wrote) == 0 {
+		t.Errorf("reportOne(): want the report written when this replica leads again, got %v, %v", d.wrote, err)
 	}
 }
 
-// TestLearnedAway: a replica that stands by removes a row that the leading replica no longer reports.
-func TestLearnedAway(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	c := station(t, nil, &replica{}, interceptor.Funcs{})
-	c.state.setDesired(key, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "us-1", State: refractv1alpha1.StateSynced}}}, nil)
-	c.state.report(key, "us-1", clusterStatus{state: refractv1alpha1.StateSynced}) // From the time when this replica led.
-	c.state.learn(key, nil)
-	if _, known := c.state.clusterStatus(key, "us-1"); known {
-		t.Error("learn(): want it forgotten")
-	}
-}
-
-// TestReporterIsTold: a found, changed or deleted record causes a report, or a decision about the object.
+// TestReporterIsTold: a record that another client has changed causes a report.
 func TestReporterIsTold(t *testing.T) {
 	key := keyOf("configmaps", "web")
-	status := &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateSynced}}}
 	cases := map[string]struct {
 		reason string
-		leads  bool
 		tell   func(*reporter)
 		want   []string
 	}{
-		"Found":          {"Perhaps its object is not there any more.", true, func(rep *reporter) { rep.recordFound(key) }, []string{"decide configmaps web: resync"}},
-		"Deleted":        {"If there is something to report, it is made again.", true, func(rep *reporter) { rep.recordDeleted(key) }, []string{"report configmaps web: resync"}},
-		"Changed":        {"What another replica says of its members is in the record, and that of the object is to be seen.", true, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"report configmaps web: after 100ms"}},
-		"ChangedByOther": {"The replica that leads may have placed it elsewhere.", false, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"decide configmaps web: changed", "report configmaps web: after 100ms"}},
-		"RowsOfOthers":   {"What is said of the members of others changes nothing on its own.", false, func(rep *reporter) { rep.recordChanged(key, status, false) }, nil},
-		"Later":          {"There will be more to say.", true, func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
-		"AfterAndLater":  {"What is to be said soon is not put off.", true, func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
+		"Changed":       {"The report corrects the record soon.", func(rep *reporter) { rep.recordChanged(key, true) }, []string{"report configmaps web: after 100ms"}},
+		"Later":         {"More clusters will probably answer.", func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
+		"AfterAndLater": {"A report that is due soon is not postponed.", func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
+				c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
 				c.state.setDesired(key, &desiredState{}, previous{}, nil)
 				tc.tell(c.reporter)
 				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
@@ -387,11 +348,11 @@ func TestReportsWait(t *testing.T) {
 				"later":           {func(rep *reporter) { rep.later(key) }, tc.later},
 				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
 				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
-				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
-				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, settledDelay},
+				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, false) }, tc.recordedByOther},
+				"guided":          {func(rep *reporter) { rep.recordChanged(key, true) }, settledDelay},
 				"rolledOut": {func(rep *reporter) {
 					rep.state.desired(key).governed = &governance{}
-					rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false)
+					rep.recordChanged(key, false)
 				}, settledDelay},
 			} {
 				synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,6 @@ type state struct {
 	complete atomic.Bool  // Whether everything that existed at the start has been decided once.
 	asked    atomic.Bool  // Whether any rollout policy has had a health expression.
 
-	owns func(cluster string) bool // Whether this replica writes to the cluster.
 	// digest returns the value that is reported in place of a hash: see [sealingKey].
 	digest func(key Key, hash string) string
 
@@ -92,8 +91,6 @@ type clusterStatus struct {
 	// revision is the name of the revision that the status is about, while a rollout is in progress. A new decision
 	// for the same revision does not change the report.
 	revision string
-	// foreign is the row that the leading replica reported, if that is another replica.
-	foreign *refractv1alpha1.ClusterStatus
 }
 
 // baseline returns the hash of the owned fields when the copy was last correct; empty if it is unknown.
@@ -108,7 +105,7 @@ func newState() *state {
 	return &state{
 		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, asking: map[tree.Policy]asking{},
 		leaders: map[Key]map[Key]bool{}, scalers: map[Key]map[Key]bool{},
-		nothing: map[Key]bool{}, bare: map[Key]bool{}, heard: map[owedCopy]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
+		nothing: map[Key]bool{}, bare: map[Key]bool{}, heard: map[owedCopy]bool{}, copies: copyCounts{},
 		digest: func(_ Key, hash string) string { return hash },
 		gone:   newDepartures(time.Now),
 	}
@@ -155,7 +152,9 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	e := s.objects[key]
 	if e == nil {
 		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
-		e.recover(was.statuses, s.owns)
+		for i := range was.statuses {
+			e.statuses[was.statuses[i].Name] = reported(&was.statuses[i])
+		}
 		e.warned = was.warned
 		e.previous.statuses, e.previous.warned = nil, nil
 		delete(s.nothing, key)
@@ -189,15 +188,10 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	}
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
-		switch {
-		case r.foreign != nil && p.blocked == "" && !s.owns(name): // A cluster that belongs to this replica now is inspected instead.
-			s.credit(key, e, &r)
-		case revision.IsDigest(r.hash):
+		if revision.IsDigest(r.hash) {
 			s.recognize(key, p.targets[name], &r)
-		default:
-			continue
+			e.statuses[name] = r
 		}
-		e.statuses[name] = r
 	}
 	e.count()
 	s.keepBodies(e)
@@ -245,16 +239,6 @@ func (e *objectState) mayLead() bool {
 	return len(e.followers)+len(e.withheld) > 0 || e.desired.blocked != "" || e.desired.dryRun || len(e.unsaid(nil)) > 0
 }
 
-// renew restarts the minute for the followers of a key that is gone: the hub has an object of this name again, and
-// this process does not know its placement yet.
-func (s *state) renew(key Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d, departed := s.gone.byKey[key]; departed {
-		s.gone.add(key, d)
-	}
-}
-
 // carry returns the clusters that have, may have, or are to have a copy, sorted. It leaves out clusters that are
 // already synced to the content of the new desired state, and carries their status over: they need no work.
 func (e *objectState) carry(p *desiredState) (concerned []string) {
@@ -284,10 +268,6 @@ func (e *objectState) carry(p *desiredState) (concerned []string) {
 func (e *objectState) forgetRefusals() {
 	for name, r := range e.statuses {
 		r.revision = ""
-		if r.foreign != nil && r.foreign.Revision != "" {
-			row := *r.foreign
-			row.Revision, r.foreign = "", &row
-		}
 		e.statuses[name] = r
 	}
 }
@@ -317,25 +297,6 @@ func (e *objectState) carried(name string, p *desiredState, t *target) bool {
 	r.seq, r.generation = p.seq, t.generation
 	e.statuses[name] = r
 	return true
-}
-
-// recover takes over the rows in the record, from before a restart or by another leading replica.
-func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func(string) bool) {
-	for i := range statuses {
-		s := &statuses[i]
-		r := reported(s)
-		if !own(s.Name) {
-			r.foreign = s
-		}
-		e.statuses[s.Name] = r
-	}
-}
-
-// credit counts a row of another leading replica for the desired state if its copy has the desired content.
-func (s *state) credit(key Key, e *objectState, r *clusterStatus) {
-	if t := e.desired.targets[r.foreign.Name]; t != nil && t.variant != nil && s.digest(key, t.variant.hash) == s.digest(key, r.foreign.Hash) {
-		r.seq = e.desired.seq
-	}
 }
 
 // recognize replaces the digest from a report before a restart by the hash of the content. A digest of another key or

@@ -7,11 +7,10 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// unsaid returns the clusters with unknown followers of the object, sorted. There are three kinds. On some clusters
-// the desired state failed. Others are not ready, and may have a copy outside the placement: an object that was
-// deleted and created again is new to them, and is placed there when they are ready. Others await the record: a
-// replica that does not lead keeps the copies there and renders none. Clusters of the last two kinds count only if
-// they may have a copy of the follower as well, unless the follower is nil.
+// unsaid returns the clusters with unknown followers of the object, sorted. There are two kinds. On some clusters the
+// desired state failed. Others are not ready, and may have a copy outside the placement: an object that was deleted and
+// created again is new to them, and is placed there when they are ready. Clusters of the second kind count only if they
+// may have a copy of the follower as well, unless the follower is nil.
 func (e *objectState) unsaid(follower *objectState) (names []string) {
 	if e.desired.gone {
 		return nil
@@ -23,8 +22,7 @@ func (e *objectState) unsaid(follower *objectState) (names []string) {
 	}
 	for i := range e.desired.among {
 		c := &e.desired.among[i]
-		unplaced := (!c.Ready || e.desired.awaits(c.Name)) && e.desired.targets[c.Name] == nil
-		if unplaced && e.concerns(c.Name) && (follower == nil || follower.concerns(c.Name)) {
+		if !c.Ready && e.desired.targets[c.Name] == nil && e.concerns(c.Name) && (follower == nil || follower.concerns(c.Name)) {
 			names = append(names, c.Name)
 		}
 	}

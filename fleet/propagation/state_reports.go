@@ -2,11 +2,9 @@ package propagation
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/fleet/policy/placement"
 	"refract.dev/tree"
 )
 
@@ -100,49 +98,6 @@ func (s *state) emptied(key Key, now time.Time) time.Time {
 		e.emptied = now
 	}
 	return e.emptied
-}
-
-// learn takes over the rows that the leading replica wrote, unless this replica leads.
-func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.objects[key]
-	if e == nil {
-		return
-	}
-	there := map[string]bool{}
-	for i := range statuses {
-		status := statuses[i]
-		there[status.Name] = true
-		if s.owns(status.Name) {
-			continue
-		}
-		r := reported(&status)
-		r.foreign = &status
-		s.credit(key, e, &r)
-		if _, reported := e.statuses[status.Name]; !reported {
-			s.copies.change(key.Namespace, status.Name, e.desired.targets[status.Name] != nil, true)
-		}
-		e.statuses[status.Name] = r
-	}
-	for name := range e.statuses {
-		if !there[name] && !s.owns(name) {
-			delete(e.statuses, name)
-			s.copies.change(key.Namespace, name, e.desired.targets[name] != nil, false)
-			if e.desired.targets[name] == nil {
-				e.previous.placed = without(e.previous.placed, name)
-			}
-		}
-	}
-	if e.desired.gone {
-		e.previous.placed = slices.DeleteFunc(slices.Clone(e.previous.placed), func(t placement.Target) bool {
-			return !s.owns(t.Cluster) && !there[t.Cluster]
-		})
-	}
-	e.count()
-	if e.behind == 0 {
-		s.dropBodies(e)
-	}
 }
 
 // warned records the reported warnings.

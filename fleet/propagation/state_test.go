@@ -133,49 +133,6 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestLearn: learn takes over the rows of other replicas' members, and no rows of this replica's members.
-func TestLearn(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	row := func(name, hash string) refractv1alpha1.ClusterStatus {
-		return refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StateSynced, Hash: hash}
-	}
-	cases := map[string]struct {
-		reason string
-		p      *desiredState
-		before []refractv1alpha1.ClusterStatus // The rows that were learned before.
-		rows   []refractv1alpha1.ClusterStatus
-		want   map[string]string // Hashes, by cluster.
-		behind int
-	}{
-		"Another":  {reason: "It has what it should.", p: hashed("1", "h", "other"), rows: []refractv1alpha1.ClusterStatus{row("other", "h")}, want: map[string]string{"other": "h"}},
-		"Behind":   {reason: "It has what was there before.", p: hashed("1", "h", "other"), rows: []refractv1alpha1.ClusterStatus{row("other", "old")}, want: map[string]string{"other": "old"}, behind: 1},
-		"Own":      {reason: "This replica knows better.", p: hashed("1", "h", "own"), rows: []refractv1alpha1.ClusterStatus{row("own", "h")}, want: map[string]string{}, behind: 1},
-		"NoLonger": {reason: "Its copy is gone, says who writes to it.", p: hashed("1", "h"), before: []refractv1alpha1.ClusterStatus{row("other", "h")}, want: map[string]string{}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := newState()
-			s.owns = func(name string) bool { return name == "own" }
-			s.learn(key, tc.rows) // Without a decision, learn does nothing.
-			s.setDesired(key, tc.p, previous{}, nil)
-			if tc.before != nil {
-				s.learn(key, tc.before)
-			}
-			s.learn(key, tc.rows)
-			got := map[string]string{}
-			for name, r := range s.objects[key].statuses {
-				got[name] = r.hash
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nlearn(): -want, +got:\n%s", tc.reason, diff)
-			}
-			if s.objects[key].behind != tc.behind {
-				t.Errorf("%s\nlearn(): want %d behind, got %d", tc.reason, tc.behind, s.objects[key].behind)
-			}
-		})
-	}
-}
-
 // TestTravelsWhileContentFails: while a content cannot be rendered, its references are unknown.
 func TestTravelsWhileContentFails(t *testing.T) {
 	leader := keyOf("deployments", "web")

@@ -17,7 +17,7 @@ type losses struct {
 
 // leaves reports whether the placement by the policy removes an object from an existing cluster.
 func (p *desiredState) leaves(was previous, s *inputs) bool {
-	if p.gone || p.blocked != "" || p.held != nil || p.propagation == nil || s.recorded != nil || s.unguarded || was.uid != p.uid {
+	if p.gone || p.blocked != "" || p.held != nil || p.propagation == nil || s.unguarded || was.uid != p.uid {
 		return false
 	}
 	for _, t := range present(was.placed, s.clusters) {
@@ -77,7 +77,7 @@ func (d *decider) together(namespace string) (loss *placement.Loss, known bool) 
 			continue // It is on the clusters of its leaders.
 		}
 		keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
-		leaders := d.followed(key, &was)
+		leaders := d.state.followed(key, was.follows)
 		all = append(all, placement.Asked{Policy: d.policies.propagation(ref), Request: &placement.Request{
 			Clusters: clusters, Previous: was.placed, Replicas: variants.Replicas(src.object), Hash: was.hash, Frozen: keeping.Frozen,
 			Narrowed: was.chosenBy != nil && *was.chosenBy == *policyReference(ref), Besides: leaders.on(was.placed),

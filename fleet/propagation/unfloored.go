@@ -73,7 +73,7 @@ func (u *unfloored) holds(ctx context.Context, namespace string) (bool, error) {
 
 // goBy connects the decider to the labels of namespaces.
 func (d *decider) goBy(namespaces *hubNamespaces) {
-	namespaces.floorChanged, d.floor, d.unfloored = d.floorChanged, namespaces.floor, newUnfloored(namespaces.hasFloor)
+	d.floor, d.unfloored = namespaces.floor, newUnfloored(namespaces.hasFloor)
 }
 
 // decideWithFloor decides an object. Known is false while the decision is not possible, and while an edit may not
