@@ -1,7 +1,6 @@
 package propagation
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/fleet/policy/override"
+	decision "refract.dev/fleet/decide"
 	"refract.dev/fleet/policy/placement"
-	variants "refract.dev/fleet/variant"
 	"refract.dev/internal/rescue"
 	"refract.dev/tree"
 )
@@ -188,44 +187,39 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 
 // decide returns the desired state of one object. It is pure, except that the inputs read caches.
 func decide(src source, was previous, s *inputs) *desiredState {
-	obj := src.object
 	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, among: s.clusters}
-	if src.withdrawn != nil && p.staysWithdrawn(src.withdrawn, src, was, s) {
-		return p
+	object := decision.Object{Content: src.object, Resource: src.gvr.GroupResource()}
+	if src.object == nil {
+		object.Content, object.Withdrawn = src.withdrawn, src.withdrawn != nil
 	}
-	if obj == nil || obj.GetDeletionTimestamp() != nil {
-		p.gone = true
-		return p
+	obj := object.Content
+	if obj != nil && was.uid != obj.GetUID() {
+		was = previous{uid: obj.GetUID()}
 	}
-	annotations := obj.GetAnnotations()
-	keeping, doubts := placement.KeepingOf(annotations)
-	leaders := s.followed
-	if keeping.DisableFollowing {
-		leaders = followed{}
-	}
-	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
-	if !asks && len(leaders.by)+len(leaders.unknown) == 0 {
-		if !p.staysWithdrawn(obj, src, was, s) {
-			p.gone, p.keeping.Keep = true, keeping.Keep
-		}
+	d := decision.Decide(&object, was.decided(), s.world(&was))
+	if d.Verdict == decision.Gone {
+		p.gone, p.keeping.Keep = true, d.Keeping.Keep
 		return p
 	}
 	p.uid, p.generation, p.version = obj.GetUID(), obj.GetGeneration(), obj.GetResourceVersion()
-	p.keeping, p.follows = keeping, slices.Concat(leaders.by, leaders.unknown)
-	p.dryRun = keeping.DryRun
-	p.orphan = orphaning(keeping.Orphan)
+	p.previous, p.governed, p.keeping, p.orphan = was, s.governed, d.Keeping, orphaning(d.Keeping.Orphan)
+	if d.Verdict == decision.Stays {
+		return p.stays(d, obj)
+	}
+	leaders := s.followed
+	if d.Keeping.DisableFollowing {
+		leaders = followed{}
+	}
+	p.follows = slices.Concat(leaders.by, leaders.unknown)
+	p.dryRun = d.Keeping.DryRun
 	p.keeping.Orphan = string(max(p.orphan, leaders.orphan))
-	if was.uid != p.uid {
-		was = previous{uid: p.uid}
+	p.warnings = slices.Concat(texts(d.Warnings), s.governed.warned())
+	if d.Policy != nil {
+		p.propagation = policyReference(d.Policy.Ref)
+		p.warnings = append(p.warnings, prefixed(d.Policy.Ref, d.Policy.Inert)...)
 	}
-	p.previous, p.governed = was, s.governed
-	p.warnings = slices.Concat(warnings, doubts, placement.Ignored(annotations), s.governed.warned())
-	if reason, why := hindrance(src, err, !asks && leaders.unsure); reason != "" {
-		return p.block(reason, why)
-	}
-	policies, blocked := p.findOverrides(obj, was, s)
-	if blocked {
-		return p
+	if d.Verdict == decision.Blocked {
+		return p.block(string(d.Problems[0].Reason), d.Problems[0].String())
 	}
 	switch g := s.governed; {
 	case g == nil:
@@ -235,49 +229,73 @@ func decide(src source, was previous, s *inputs) *desiredState {
 		// How the object is to change, and its former content, are unknown.
 		return p.block(reasonRolloutPolicy, g.hold)
 	}
-	var policy *placement.Policy
-	if asks {
-		policy = s.propagation(ref)
+	for _, policy := range d.Overrides {
+		p.overrides = append(p.overrides, *policyReference(policy.Ref))
 	}
-	if blocked := p.place(obj, ref, asks, policy, was, s); blocked {
-		return p
+	for _, ref := range d.Deleted {
+		p.deleted = append(p.deleted, *policyReference(ref))
 	}
-	own := p.placed
+	p.placed, p.hash = d.Targets, d.Hash
+	if d.ChosenBy.Name != "" {
+		p.chosenBy = policyReference(d.ChosenBy)
+	}
+	if d.Held != nil && !s.unguarded {
+		p.held = heldFor(d.Held, approvalOf(d.Ref.Kind, d.Ref.Namespace, d.Ref.Name), d.Asked)
+	}
 	p.scales = scaledKey(obj, s)
-	p.addFollowed(leaders.on(was.placed))
-	author := ref
-	if policy != nil {
-		author = policy.Ref
-	}
-	now := &material{object: obj, policies: policies, generation: p.generation}
-	rendered := p.render(now, author, s)
+	now := &material{object: obj, policies: d.Overrides, generation: p.generation}
+	rendered := p.render(now, d.Author(), s)
 	if p.governed != nil {
 		p.rollout = p.plan(now, sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName()), s)
 		p.governed.target.Allowed = now.allowed
 	}
-	if asks && !keeping.DisableFollowing && (policy == nil || !policy.DisableFollowers) {
-		p.findFollowers(obj, own, rendered, s)
+	if d.Leads {
+		p.findFollowers(obj, d, rendered, s)
 	}
 	return p
 }
 
-// hindrance returns why an object that asks for propagation may not be written; empty if it may. invalid is the error
-// of its labels. unsure is whether the object only follows leaders that are gone and were not known.
-func hindrance(src source, invalid error, unsure bool) (reason, why string) {
-	if why := placement.Native(src.gvr.GroupResource(), src.object); why != "" {
-		return reasonMadeByEachCluster, why
+// decided returns the memory in the form of a decision.
+func (was *previous) decided() *decision.Previous {
+	is := &decision.Previous{
+		UID: was.uid, Placed: was.placed, Hash: was.hash, Rendered: was.rendered, Asked: was.asked, Follows: len(was.follows) > 0, Gone: was.cause != "",
 	}
-	if why := placement.Lacking(src.object.GetAnnotations()); why != "" {
-		return reasonUnconverted, why
+	if c := was.chosenBy; c != nil {
+		is.ChosenBy = tree.Policy{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name}
 	}
-	switch {
-	case invalid != nil:
-		return reasonInvalidLabel, invalid.Error()
-	case unsure:
-		return reasonLeaderGone, "the object that it travelled with is not on the hub; the copies stay unchanged for a minute, in case it returns"
-	default:
-		return "", ""
+	return is
+}
+
+// world returns the inputs in the form of a decision.
+func (s *inputs) world(was *previous) *decision.World {
+	leaders := &s.followed
+	return &decision.World{
+		Clusters: s.clusters, Propagation: s.propagation, Override: s.override, Resource: s.resource,
+		Leaders:  decision.Leaders{Any: len(leaders.by)+len(leaders.unknown) > 0, Unsure: leaders.unsure, Clusters: leaders.on(was.placed)},
+		Together: s.together, Approved: s.approved, ApproveAll: s.unguarded,
 	}
+}
+
+// texts returns findings as sentences.
+func texts(found []decision.Finding) []string {
+	var all []string
+	for i := range found {
+		text := found[i].String()
+		if f := &found[i]; f.Reason == decision.PolicyDeleted && strings.HasSuffix(f.Policy.Kind, corev1alpha1.KindOverridePolicy) {
+			text = reasonPolicyDeleted + ": " + text
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// stays keeps the previous placement of an object that no longer requests propagation.
+func (p *desiredState) stays(d *decision.Desired, obj *unstructured.Unstructured) *desiredState {
+	if d.Held == nil {
+		return p.block(reasonDryRun, "annotation "+corev1alpha1.DryRunAnnotation+": the copies stay, though the object no longer requests propagation")
+	}
+	p.held = heldFor(d.Held, approvalOf(p.kind, obj.GetNamespace(), obj.GetName()), d.Asked)
+	return p.block(reasonAwaitingApproval, p.held.message())
 }
 
 func (p *desiredState) block(reason, message string) *desiredState {
@@ -288,84 +306,6 @@ func (p *desiredState) block(reason, message string) *desiredState {
 		p.overrides = append(p.overrides, *policyReference(ref))
 	}
 	return p
-}
-
-// place decides on the clusters of an object that names a propagation policy.
-func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was previous, s *inputs) (blocked bool) {
-	switch {
-	case !asks:
-		return false
-	case policy == nil && len(was.placed) == 0:
-		p.block(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it", ref))
-		return true
-	case policy == nil:
-		// The loss of a policy is no reason to remove workloads.
-		p.warnings = append(p.warnings, fmt.Sprintf("%s was deleted: the object stays on the clusters that have it", ref))
-		p.placed, p.hash, p.chosenBy = present(was.placed, s.clusters), was.hash, was.chosenBy
-		return false
-	}
-	p.propagation = policyReference(policy.Ref)
-	p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
-	by := policyReference(ref)
-	asked := policy.Standing(was.asked)
-	if p.dryRun {
-		// The change waits for the end of the dry run; the question is asked then.
-		asked = placement.Question{}
-	}
-	decision, err := policy.Place(&placement.Request{
-		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
-		Narrowed: was.chosenBy != nil && *was.chosenBy == *by, Besides: s.followed.on(was.placed), Together: s.together,
-		Approved: policy.Approved(asked, s.approved),
-	})
-	if err != nil {
-		p.block(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))
-		return true
-	}
-	if decision.Held != nil && s.unguarded {
-		decision = decision.Held.Approved()
-	}
-	p.placed, p.hash = decision.Targets, decision.Hash
-	if decision.Narrowed {
-		p.chosenBy = by
-	}
-	if decision.Held != nil {
-		p.held = heldFor(decision.Held, approvalOf(ref.Kind, ref.Namespace, ref.Name), asked)
-	}
-	p.warnings = append(p.warnings, prefixed(policy.Ref, decision.Remarks())...)
-	return false
-}
-
-// present returns the targets whose clusters exist.
-func present(targets []placement.Target, clusters []placement.Cluster) []placement.Target {
-	return slices.DeleteFunc(slices.Clone(targets), func(t placement.Target) bool {
-		_, there := slices.BinarySearchFunc(clusters, t.Cluster, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
-		return !there
-	})
-}
-
-// findOverrides returns the override policies in their order of effect.
-func (p *desiredState) findOverrides(obj *unstructured.Unstructured, was previous, s *inputs) (policies []*override.Policy, blocked bool) {
-	refs, warnings, err := override.Named(obj.GetLabels(), obj.GetNamespace())
-	p.warnings = append(p.warnings, warnings...)
-	if err != nil {
-		p.block(reasonInvalidLabel, err.Error())
-		return nil, true
-	}
-	for _, ref := range refs {
-		policy := s.override(ref)
-		switch {
-		case policy != nil:
-			policies = append(policies, policy)
-			p.overrides = append(p.overrides, *policyReference(policy.Ref))
-		case slices.Contains(was.rendered, ref):
-			p.deleted = append(p.deleted, *policyReference(ref))
-			p.warnings = append(p.warnings, fmt.Sprintf("%s: %s was deleted: its changes are reverted", reasonPolicyDeleted, ref))
-		default:
-			p.block(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it, so that no copy lacks its overrides", ref))
-			return nil, true
-		}
-	}
-	return policies, false
 }
 
 // sourceOf returns the source annotation of a copy, which names the hub, the object on the hub, and the copy itself. So

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	decision "refract.dev/fleet/decide"
 	"refract.dev/fleet/policy/placement"
 	"refract.dev/fleet/policy/podtemplate"
 	"refract.dev/fleet/policy/reference"
@@ -31,29 +31,20 @@ func (l *followed) on(was []placement.Target) []string {
 	return names
 }
 
-// addFollowed adds the clusters of the leaders.
-func (p *desiredState) addFollowed(names []string) {
-	for _, name := range names {
-		if at, there := find(p.placed, name); !there {
-			p.placed = slices.Insert(slices.Clone(p.placed), at, placement.Target{Cluster: name})
-		}
-	}
-}
-
 // findFollowers finds the followers of the object on its own clusters: on each cluster the objects that the pod
 // template rendered for it refers to, and everywhere those that the annotation names.
-func (p *desiredState) findFollowers(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *inputs) {
+func (p *desiredState) findFollowers(obj *unstructured.Unstructured, d *decision.Desired, rendered []arrival, s *inputs) {
 	var parties [][]string // The clusters of each arrival, and then all clusters.
 	for _, a := range rendered {
 		clusters := slices.DeleteFunc(slices.Clone(a.clusters), func(cluster string) bool {
-			_, its := find(own, cluster)
+			_, its := find(d.Own, cluster)
 			return !its
 		})
 		parties = append(parties, clusters)
 	}
 	var all []string
-	for i := range own {
-		all = append(all, own[i].Cluster)
+	for i := range d.Own {
+		all = append(all, d.Own[i].Cluster)
 	}
 	parties = append(parties, all)
 	follows, withheld := travellers{}, travellers{}
@@ -82,8 +73,8 @@ func (p *desiredState) findFollowers(obj *unstructured.Unstructured, own []place
 			add(to, schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, i)
 		}
 	}
-	for _, f := range p.named(obj, s) {
-		add(follows, f.GroupResource, f.Name, len(rendered))
+	for _, c := range d.Companions {
+		add(follows, c.Resource, c.Name, len(rendered))
 	}
 	p.followers, p.withheld = follows.clusters(parties), withheld.clusters(parties)
 	p.warnUnlisted(s)
@@ -118,34 +109,6 @@ func (p *desiredState) warnUnlisted(s *inputs) {
 // native returns why each cluster has its own object of this name in the namespace of another; empty if it has none.
 func native(beside *unstructured.Unstructured, resource schema.GroupResource, name string) string {
 	return placement.Native(resource, &metav1.ObjectMeta{Namespace: beside.GetNamespace(), Name: name})
-}
-
-// named returns the followers that the annotation of the object names.
-func (p *desiredState) named(obj *unstructured.Unstructured, s *inputs) (followers []Key) {
-	if obj.GetNamespace() == "" {
-		return nil
-	}
-	for _, f := range p.keeping.Followers {
-		kind := schema.GroupKind{Group: f.Group, Kind: f.Kind}
-		resource, served := s.resource(kind)
-		if !placement.Follows(kind) {
-			continue // The parser of the annotation has warned of it.
-		}
-		if !served {
-			w := fmt.Sprintf("annotation %s: the hub serves no kind %s of group %q", corev1alpha1.FollowersAnnotation, f.Kind, f.Group)
-			p.warnings = append(p.warnings, w)
-			continue
-		}
-		if why := native(obj, resource, f.Name); why != "" {
-			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: %s %s does not travel: %s", corev1alpha1.FollowersAnnotation, f.Kind, f.Name, why))
-			continue
-		}
-		if resource == p.gvr.GroupResource() && f.Name == obj.GetName() {
-			continue // An object does not follow itself.
-		}
-		followers = append(followers, Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: f.Name}})
-	}
-	return followers
 }
 
 // travellers are the followers of an object, each with the indexes of its parties of clusters.

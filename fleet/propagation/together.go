@@ -1,10 +1,11 @@
 package propagation
 
 import (
+	"slices"
 	"sync"
 
+	decision "refract.dev/fleet/decide"
 	"refract.dev/fleet/policy/placement"
-	variants "refract.dev/fleet/variant"
 )
 
 // losses are the copies that the objects of namespaces would lose together. They are computed once for each change of
@@ -20,12 +21,10 @@ func (p *desiredState) leaves(was previous, s *inputs) bool {
 	if p.gone || p.blocked != "" || p.held != nil || p.propagation == nil || s.unguarded || was.uid != p.uid {
 		return false
 	}
-	for _, t := range present(was.placed, s.clusters) {
-		if _, stays := find(p.placed, t.Cluster); !stays {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(was.placed, func(t placement.Target) bool {
+		_, stays := find(p.placed, t.Cluster)
+		return !stays && slices.ContainsFunc(s.clusters, func(c placement.Cluster) bool { return c.Name == t.Cluster })
+	})
 }
 
 // decideTogether decides an object. If the object leaves a cluster, the decision includes the losses of its whole
@@ -58,7 +57,7 @@ func (d *decider) together(namespace string) (loss *placement.Loss, known bool) 
 			keys[key] = true
 		}
 	}
-	clusters := d.members.Clusters()
+	world := decision.World{Clusters: d.members.Clusters(), Propagation: d.policies.propagation}
 	var all []placement.Asked
 	for key := range keys {
 		src, known := d.sources.get(key)
@@ -69,19 +68,14 @@ func (d *decider) together(namespace string) (loss *placement.Loss, known bool) 
 		if !seen {
 			was = d.reported(key)
 		}
-		if src.object == nil || src.object.GetDeletionTimestamp() != nil || was.uid != src.object.GetUID() {
+		if src.object == nil || was.uid != src.object.GetUID() {
 			continue // It is deleted, or was not placed.
 		}
-		ref, asks, _, err := placement.Named(src.object.GetLabels(), namespace)
-		if !asks || err != nil {
-			continue // It is on the clusters of its leaders.
-		}
-		keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
 		leaders := d.state.followed(key, was.follows)
-		all = append(all, placement.Asked{Policy: d.policies.propagation(ref), Request: &placement.Request{
-			Clusters: clusters, Previous: was.placed, Replicas: variants.Replicas(src.object), Hash: was.hash, Frozen: keeping.Frozen,
-			Narrowed: was.chosenBy != nil && *was.chosenBy == *policyReference(ref), Besides: leaders.on(was.placed),
-		}})
+		world.Leaders.Clusters = leaders.on(was.placed)
+		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // Others are on the clusters of their leaders.
+			all = append(all, asked)
+		}
 	}
 	loss = placement.Together(all)
 	d.losses.seen[namespace] = loss
