@@ -248,7 +248,6 @@ func Decide(o *Object, was *Previous, w *World) *Desired {
 		d.fail(LeaderGone, tree.Policy{},
 			"the object that it travelled with is not on the hub; the copies stay unchanged for a minute, in case it returns")
 	}
-	d.override(o, was, w)
 	switch {
 	case invalid != nil:
 	case d.Asks:
@@ -256,6 +255,7 @@ func Decide(o *Object, was *Previous, w *World) *Desired {
 	case !w.Leaders.Any:
 		d.Own = w.Default
 	}
+	d.override(o, was, w)
 	d.Targets = Joined(d.Own, w.Leaders.Clusters)
 	if d.Leads = d.Asks && !keeping.DisableFollowing && (d.Policy == nil || !d.Policy.DisableFollowers); d.Leads && namespace != "" {
 		d.name(o, w)

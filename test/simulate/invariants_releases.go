@@ -154,7 +154,8 @@ func (r *releases) judgeRecord(o *oracle, p *Process, key copyKey, was, is *refr
 	}
 	for i := range is.Waves {
 		name := is.Waves[i].Name
-		if is.Opened <= was.Opened || !begun(is, name) || begun(was, name) || !isManual(specs, name) {
+		if is.Opened <= was.Opened || !begun(is, name) || begun(was, name) ||
+			!needsApproval(specs, name, func(name string) bool { return begun(was, name) }) {
 			continue
 		}
 		if !r.answered(key, was) {
@@ -185,13 +186,19 @@ func waveOf(spec *refractv1alpha1.RolloutPolicySpec, name string) *refractv1alph
 	return nil
 }
 
-func isManual(specs []*refractv1alpha1.RolloutPolicySpec, name string) bool {
+// needsApproval reports whether a wave begins only after an approval. A wave of a floor, such as all of all/test and
+// all/prod, is approved once, before the first part of it begins.
+func needsApproval(specs []*refractv1alpha1.RolloutPolicySpec, name string, begun func(name string) bool) bool {
 	parts := strings.Split(name, "/")
 	if len(parts) != len(specs) {
 		return false
 	}
 	for i, spec := range specs {
-		if w := waveOf(spec, parts[i]); w != nil && string(w.Strategy) == "Manual" {
+		w := waveOf(spec, parts[i])
+		if w == nil || string(w.Strategy) != "Manual" {
+			continue
+		}
+		if i > 0 || len(specs) == 1 || !slices.ContainsFunc(specs[1].Waves, func(own refractv1alpha1.RolloutWave) bool { return begun(parts[0] + "/" + own.Name) }) {
 			return true
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/fleet/decide"
 	"refract.dev/fleet/offline/manifest"
 	"refract.dev/fleet/offline/manifest/nearest"
 	"refract.dev/fleet/policy/match"
@@ -80,6 +80,7 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 		live:     set.Live,
 		clusters: clusters,
 		placed:   map[placing]placed{},
+		places:   map[*placement.Target]placed{},
 		told:     map[tree.Policy]bool{},
 		each:     options.Each,
 		approved: options.Approved,
@@ -106,8 +107,9 @@ type evaluator struct {
 	live     bool                // Whether the set is the state of a hub.
 	shown    map[string]bool     // Nil if all clusters are shown.
 	placed   map[placing]placed
-	groups   override.Groups      // Of the clusters in placed.
-	told     map[tree.Policy]bool // Propagation policies whose warnings are already in the result.
+	places   map[*placement.Target]placed // By the first target.
+	groups   override.Groups              // Of the clusters in placed.
+	told     map[tree.Policy]bool         // Propagation policies whose warnings are already in the result.
 	before   func(*manifest.Object) previous
 	each     func(*Outcome) error // May be nil.
 	approved bool                 // Whether pending changes of placements count as approved.
@@ -129,10 +131,9 @@ func (e *evaluator) show(only []string) {
 	e.out.Clusters = slices.DeleteFunc(slices.Clone(e.clusters), func(c placement.Cluster) bool { return !e.shown[c.Name] })
 }
 
-// object evaluates one object, in the order of the controllers.
+// object evaluates one object.
 func (e *evaluator) object(m *manifest.Object) (*Outcome, error) {
 	o := &Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
-	o.Native = placement.Native(e.followers.resource(o.ID.GroupKind), m.Content)
 	was := e.before(m)
 	o.Before, o.after = was.placed.names, was
 	e.decide(o, was)
@@ -149,130 +150,144 @@ func (e *evaluator) object(m *manifest.Object) (*Outcome, error) {
 
 func (e *evaluator) decide(o *Outcome, was previous) {
 	content := o.Object.Content
-	annotations := content.GetAnnotations()
-	keeping, doubts := placement.KeepingOf(annotations)
-	ref, labelled, warnings, err := placement.Named(content.GetLabels(), content.GetNamespace())
+	object := decide.Object{Content: content, Resource: e.followers.resource(o.ID.GroupKind)}
 	var taken []string // The clusters of the leaders.
-	if !keeping.DisableFollowing {
-		o.Follows, taken = e.followers.with(o.ID, was)
-		o.Leaders = e.followers.of(o.ID.Namespace, o.Follows)
-	}
-	switch {
-	case o.Native != "" && (!labelled || content.GetDeletionTimestamp() != nil):
-		o.leave(o.Native)
-		return
-	case content.GetDeletionTimestamp() != nil:
-		o.leave("is being deleted: its copies are deleted, too")
-		return
-	case !placement.Travels(o.ID.GroupKind):
-		o.leave("is of a kind that is never placed on clusters")
-		return
-	case labelled || len(o.Follows) > 0:
-	case o.Held != "" && len(was.placed.names) > 0:
-		o.warn(nil, fmt.Sprintf("has no propagation label any more, and its copies stay while annotation %s is there", o.Held))
-		return
-	case e.keepsWithdrawn(o, was, &keeping):
-		return
-	case len(was.placed.names) > 0:
-		o.leave("has no propagation label any more: " + e.leaves(o, &keeping))
-		return
-	case e.live:
-		o.leave("has no propagation label: it is placed on no cluster")
-		return
-	}
-	for _, w := range slices.Concat(warnings, doubts, placement.Ignored(annotations)) {
-		o.warn(nil, w)
-	}
-	for _, f := range keeping.Followers {
-		named := &metav1.ObjectMeta{Namespace: content.GetNamespace(), Name: f.Name}
-		if why := placement.Native(e.followers.resource(schema.GroupKind{Group: f.Group, Kind: f.Kind}), named); why != "" {
-			o.warn(nil, fmt.Sprintf("annotation %s: %s %s does not travel: %s", corev1alpha1.FollowersAnnotation, f.Kind, f.Name, why))
+	o.Follows, taken = e.followers.with(o.ID, was)
+	d := decide.Decide(&object, was.decided(e.live), e.world(was, len(o.Follows) > 0, taken))
+	o.Native, o.Waits = d.Native, d.Held
+	if o.Waits != nil {
+		o.Approval = approvalOf(o.ID.Kind, o.ID.Namespace, o.ID.Name)
+		if d.Asks {
+			o.Approval = approvalOf(d.Ref.Kind, d.Ref.Namespace, d.Ref.Name)
 		}
 	}
-	switch {
-	case o.Native != "":
-		o.fail(nil, o.Native, "")
+	if d.Keeping.DisableFollowing || d.Verdict == decide.Gone {
+		o.Follows, taken = nil, nil
+	}
+	o.Leaders = e.followers.of(o.ID.Namespace, o.Follows)
+	switch d.Verdict {
+	case decide.Gone:
+		o.leave(e.leaves(o, d, was))
 		return
-	case placement.Lacking(annotations) != "":
-		o.fail(nil, placement.Lacking(annotations), "")
+	case decide.Stays:
+		if d.Held == nil {
+			o.warn(nil, fmt.Sprintf("has no propagation label any more, and its copies stay while annotation %s is there", o.Held))
+			return
+		}
+		o.fail(nil, "has no propagation label any more, and waits for approval: "+d.Held.String(), "")
 		return
-	case err != nil:
-		o.fail(nil, err.Error(), "")
+	case decide.Placed, decide.Blocked:
+	}
+	e.tell(o, d, was)
+	if d.Verdict == decide.Blocked {
+		return
+	}
+	requests := d.Asks || len(o.Follows) > 0
+	at := e.placesOf(d.Targets)
+	o.author = d.Author()
+	o.Policies, o.Clusters, o.targets, o.marks = d.Overrides, at.clusters, at.targets, e.policies.marks
+	o.Variants = variant.RenderGrouped(&e.groups, content, at.clusters, at.targets, o.author, d.Overrides...)
+	o.leads, o.companions = d.Leads || !requests, d.Companions
+	if o.Held == "" && requests {
+		o.after = previous{uid: content.GetUID(), placed: at.places, hash: d.Hash, rendered: d.Named, following: o.Follows, chosenBy: d.ChosenBy}
+	}
+}
+
+// world returns the inputs of a decision. taken are the clusters of the leaders.
+func (e *evaluator) world(was previous, follows bool, taken []string) *decide.World {
+	w := &decide.World{
+		Clusters:    e.clusters,
+		Propagation: func(ref tree.Policy) *placement.Policy { return e.policies.propagations[ref] },
+		Override:    func(ref tree.Policy) *override.Policy { return e.policies.overrides[ref] },
+		Resource:    func(kind schema.GroupKind) (schema.GroupResource, bool) { return e.followers.resource(kind), true },
+		Leaders:     decide.Leaders{Any: follows, Clusters: taken},
+		Approved:    was.approved, ApproveAll: e.approved,
+		Place: e.place,
+	}
+	if !e.live {
+		w.Default = e.every().targets
+	}
+	return w
+}
+
+// tell records the findings of a decision in the outcome.
+func (e *evaluator) tell(o *Outcome, d *decide.Desired, was previous) {
+	for i := range d.Warnings {
+		o.warn(policyIn(&d.Warnings[i]), d.Warnings[i].Message)
+	}
+	for i := range d.Problems {
+		p := &d.Problems[i]
+		message, hint := p.Message, ""
+		if p.Reason == decide.PolicyNotFound {
+			message, hint = missing, e.policies.hint(p.Policy, o.ID.Namespace)
+		}
+		o.fail(policyIn(p), message, hint)
 	}
 	if o.Held != "" {
 		o.warn(nil, fmt.Sprintf("annotation %s: shown here, but nothing is written to clusters while it is set", o.Held))
 	}
-	at, goes := placed{places: nowhere}, false
 	switch {
-	case err != nil:
-	case labelled:
-		at, goes = e.place(o, ref, keeping.Frozen, was, taken)
-	case len(o.Follows) > 0:
-		goes = true
-	default:
+	case d.Policy != nil:
+		e.tellPlacing(o, d, was)
+	case !d.Asks && len(o.Follows) == 0 && d.Native == "":
 		o.warn(nil, "has no propagation label: shown for every cluster")
-		at, goes = e.every(), true
-	}
-	policies, named, complete := e.overrides(o, was) // Evaluated in any case, so that errors of the override policies are reported.
-	if !goes || !complete {
-		return
-	}
-	at = e.joined(at, taken)
-	o.author = ref
-	if o.policy != nil {
-		o.author = o.policy.Ref
-	}
-	o.Policies, o.Clusters, o.targets, o.marks = policies, at.clusters, at.targets, e.policies.marks
-	o.Variants = variant.RenderGrouped(&e.groups, content, at.clusters, at.targets, o.author, policies...)
-	if o.Held == "" && (labelled || len(o.Follows) > 0) {
-		o.after = previous{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}
-		o.after.chosenBy = chosenBy(&at, ref, was, labelled && o.policy == nil)
 	}
 }
 
-// chosenBy returns the policy that chose the clusters by name or by label. orphaned reports that the policy named by
-// the object is missing; the answer is then that of the earlier decision.
-func chosenBy(at *placed, ref tree.Policy, was previous, orphaned bool) (policy tree.Policy) {
+// tellPlacing records the findings about the placement by a policy.
+func (e *evaluator) tellPlacing(o *Outcome, d *decide.Desired, was previous) {
+	ref := d.Ref
+	o.Propagation, o.policy, o.request, o.decision = &ref, d.Policy, d.Request, &d.Decision
+	if !e.told[ref] && !e.quiet {
+		e.told[ref] = true
+		for _, w := range d.Policy.Inert {
+			e.out.Warnings = append(e.out.Warnings, Finding{Policy: policyOf(ref), Message: w})
+		}
+	}
+	if d.Keeping.Frozen {
+		says := "the object is added to no cluster and removed from none"
+		if !was.known && !e.live {
+			says = "the clusters of the object are unknown here; shown where its policy would place it"
+		}
+		o.warn(nil, fmt.Sprintf("annotation %s: %s", corev1alpha1.NoSchedulingAnnotation, says))
+	}
+	if d.Held != nil && !e.approved {
+		o.warn(&ref, "waits for approval: "+d.Held.String())
+	}
+	if len(d.Own) == 0 && d.Verdict == decide.Placed {
+		o.warn(&ref, "chooses no cluster for the object")
+	}
+}
+
+func policyIn(f *decide.Finding) *tree.Policy {
+	if f.Policy.Name == "" {
+		return nil
+	}
+	return &f.Policy
+}
+
+// leaves describes why an object requests nothing, and the fate of its copies.
+func (e *evaluator) leaves(o *Outcome, d *decide.Desired, was previous) string {
 	switch {
-	case at.decision.Narrowed:
-		return ref
-	case orphaned:
-		return was.chosenBy
+	case o.Native != "":
+		return o.Native
+	case d.Why == decide.Deleting:
+		return "is being deleted: its copies are deleted, too"
+	case d.Why == decide.NotPlaced:
+		return "is of a kind that is never placed on clusters"
+	case len(was.placed.names) == 0:
+		return "has no propagation label: it is placed on no cluster"
+	case d.Keeping.Keep || placement.IsVolume(e.followers.resource(o.ID.GroupKind)):
+		return "has no propagation label any more: its copies hold data, and wait for refract approve CLUSTER --delete-volumes"
 	default:
-		return policy
+		return "has no propagation label any more: its copies are deleted"
 	}
-}
-
-// leaves describes the fate of the copies of an object that no longer asks for propagation.
-func (e *evaluator) leaves(o *Outcome, keeping *placement.Keeping) string {
-	if keeping.Keep || placement.IsVolume(e.followers.resource(o.ID.GroupKind)) {
-		return "its copies hold data, and wait for refract approve CLUSTER --delete-volumes"
-	}
-	return "its copies are deleted"
 }
 
 // leave records that the object does not ask for propagation.
 func (o *Outcome) leave(why string) {
 	o.Gone, o.after = why, previous{placed: nowhere}
 	o.warn(nil, why)
-}
-
-// keepsWithdrawn reports whether an object that no longer asks for propagation stays on its clusters, because its
-// removal awaits approval. It records the pending change.
-func (e *evaluator) keepsWithdrawn(o *Outcome, was previous, keeping *placement.Keeping) bool {
-	if len(was.following) > 0 || keeping.Orphan == placement.OrphanAll {
-		return false
-	}
-	held := placement.Withdrawal(was.uid, was.placed.targets)
-	if held == nil || held.Number == was.asked.Approved(was.approved) {
-		return false
-	}
-	o.Waits, o.Approval = held, approvalOf(o.ID.Kind, o.ID.Namespace, o.ID.Name)
-	if e.approved {
-		return false
-	}
-	o.fail(nil, "has no propagation label any more, and waits for approval: "+held.String(), "")
-	return true
 }
 
 // approvalOf returns the argument of refract approve for an object or policy.
@@ -285,34 +300,6 @@ func approvalOf(kind, namespace, name string) string {
 
 // missing is the error of a policy that does not exist. Offline, it cannot appear later.
 const missing = "is not in the input"
-
-// overrides returns the existing override policies of the object in their order of effect, and the references of all
-// that the object names. complete is false if one is missing.
-func (e *evaluator) overrides(o *Outcome, was previous) (found []*override.Policy, named []tree.Policy, complete bool) {
-	content := o.Object.Content
-	refs, warnings, err := override.Named(content.GetLabels(), content.GetNamespace())
-	for _, w := range warnings {
-		o.warn(nil, w)
-	}
-	if err != nil {
-		o.fail(nil, err.Error(), "")
-		return nil, nil, false
-	}
-	complete = true
-	for _, ref := range refs {
-		policy := e.policies.overrides[ref]
-		switch {
-		case policy != nil:
-			found = append(found, policy)
-		case slices.Contains(was.rendered, ref):
-			o.warn(&ref, "was deleted: its changes are reverted")
-		default:
-			o.fail(&ref, missing, e.policies.hint(ref, o.ID.Namespace))
-			complete = false
-		}
-	}
-	return found, refs, complete
-}
 
 // clustersOf returns all clusters, by name, and the sorted names of clusters that leave the fleet. The latter are not
 // among the former, so they get no share of replicas.

@@ -121,13 +121,16 @@ func mayHaveFollowers(o *manifest.Object) bool {
 
 // addFollowers records the followers of an object.
 func (e *evaluator) addFollowers(o *Outcome) {
-	if o.Gone != "" || (o.policy != nil && o.policy.DisableFollowers) {
+	if o.Gone != "" {
 		return
 	}
 	resource := e.followers.resource(o.ID.GroupKind).String()
 	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: resource, Name: o.ID.Name}}
 	if o.Held != "" || (len(o.Variants) == 0 && len(o.errors) > 0) {
 		e.followers.blocked[by] = true
+		return
+	}
+	if !o.leads {
 		return
 	}
 	clusters := map[manifest.Identity][]string{}
@@ -140,11 +143,10 @@ func (e *evaluator) addFollowers(o *Outcome) {
 			clusters[id] = append(clusters[id], o.Clusters[c].Name)
 		}
 	}
-	keeping, _ := placement.KeepingOf(o.Object.Content.GetAnnotations())
 	for i := range o.Variants {
 		v := &o.Variants[i]
-		for _, f := range keeping.Followers {
-			take(f.Group, f.Kind, f.Name, v.Clusters)
+		for _, c := range o.companions {
+			take(c.Group, c.Kind, c.Name, v.Clusters)
 		}
 		if v.Err != nil {
 			for _, c := range v.Clusters {
@@ -207,24 +209,4 @@ func (f *followers) with(id manifest.Identity, was previous) (by []refractv1alph
 	})
 	slices.Sort(clusters)
 	return slices.Compact(by), slices.Compact(clusters)
-}
-
-// joined adds clusters to places. The clusters must be known and sorted.
-func (e *evaluator) joined(at placed, clusters []string) placed {
-	targets := at.targets
-	for _, name := range clusters {
-		i, there := slices.BinarySearchFunc(targets, name, func(t placement.Target, name string) int { return strings.Compare(t.Cluster, name) })
-		switch {
-		case there:
-			continue
-		case len(targets) == len(at.targets):
-			targets = slices.Clone(targets)
-		}
-		targets = slices.Insert(targets, i, placement.Target{Cluster: name})
-	}
-	if len(targets) > len(at.targets) {
-		at.places = placesOf(targets)
-		at.clusters = e.named(at.names)
-	}
-	return at
 }

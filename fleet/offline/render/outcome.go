@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/decide"
 	"refract.dev/fleet/offline/manifest"
 	"refract.dev/fleet/policy/match"
 	"refract.dev/fleet/policy/override"
@@ -54,13 +55,15 @@ type Outcome struct {
 	request  *placement.Request
 	decision *placement.Decision
 
-	marks    map[tree.Policy]mark // Of all override policies.
-	after    previous             // For the evaluation of a later state.
-	errors   []Finding            // About the object as a whole.
-	warnings []Finding
-	shown    map[string]bool // Nil if all clusters are shown.
-	refused  bool            // Whether an API server rejects the object on the hub by its type.
-	refusals map[override.Warning]bool
+	leads      bool // Whether others travel with the object.
+	companions []decide.Companion
+	marks      map[tree.Policy]mark // Of all override policies.
+	after      previous             // For the evaluation of a later state.
+	errors     []Finding            // About the object as a whole.
+	warnings   []Finding
+	shown      map[string]bool // Nil if all clusters are shown.
+	refused    bool            // Whether an API server rejects the object on the hub by its type.
+	refusals   map[override.Warning]bool
 }
 
 // Find returns the outcome of an object; nil if the object was not evaluated.

@@ -1,24 +1,22 @@
 package render
 
 import (
-	"fmt"
 	"slices"
+	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/fleet/policy/match"
 	"refract.dev/fleet/policy/placement"
-	"refract.dev/fleet/variant"
 	"refract.dev/tree"
 )
 
 // placing is the input of a placement. Many objects have the same one.
 type placing struct {
 	policy   tree.Policy
-	from     *places
-	replicas int64 // Negative if the placement does not depend on them.
+	from     *placement.Target // The first of the former targets.
+	replicas int64             // Negative if the placement does not depend on them.
 	hash     string
 	frozen   bool
 	narrowed bool
@@ -50,107 +48,49 @@ type placed struct {
 	*places
 
 	clusters []match.Cluster // The clusters of the places.
-	request  *placement.Request
 	decision placement.Decision
 	err      error
 }
 
-// place decides the placement of an object with a propagation label.
-func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous, taken []string) (at placed, ok bool) {
-	policy := e.policies.propagations[ref]
-	switch {
-	case policy == nil && len(was.placed.names) == 0:
-		o.fail(&ref, missing, e.policies.hint(ref, o.ID.Namespace))
-		return at, false
-	case policy == nil: // A deleted policy must not remove workloads.
-		o.warn(&ref, "was deleted: the object stays on the clusters that have it")
-		return placed{places: was.placed, clusters: e.named(was.placed.names), decision: placement.Decision{Hash: was.hash}}, true
+// place computes the placement by a policy, once for each distinct input.
+func (e *evaluator) place(policy *placement.Policy, r *placement.Request) (placement.Decision, error) {
+	ref := policy.Ref
+	ref.Generation = 0
+	question := placing{policy: ref, from: unsafe.SliceData(r.Previous), replicas: -1, hash: r.Hash, frozen: r.Frozen, narrowed: r.Narrowed, approved: r.Approved}
+	if policy.Divides && r.Replicas != nil {
+		question.replicas = *r.Replicas
 	}
-	o.Propagation = &ref
-	if !e.told[ref] && !e.quiet {
-		e.told[ref] = true
-		for _, w := range policy.Inert {
-			e.out.Warnings = append(e.out.Warnings, Finding{Policy: policyOf(ref), Message: w})
-		}
-	}
-	if frozen {
-		frozen = was.known || e.live
-		says := "the object is added to no cluster and removed from none"
-		if !frozen {
-			says = "the clusters of the object are unknown here; shown where its policy would place it"
-		}
-		o.warn(nil, fmt.Sprintf("annotation %s: %s", corev1alpha1.NoSchedulingAnnotation, says))
-	}
-	at = e.choose(ref, policy, o.Object.Content, frozen, was, taken)
-	if at.err != nil {
-		o.fail(&ref, at.err.Error(), "")
-		return at, false
-	}
-	if held := at.decision.Held; held != nil {
-		o.Waits, o.Approval = held, approvalOf(ref.Kind, ref.Namespace, ref.Name)
-		if e.approved {
-			at.decision = held.Approved()
-			at.places = placesOf(at.decision.Targets)
-			at.clusters = e.named(at.names)
-		} else {
-			o.warn(&ref, "waits for approval: "+held.String())
-		}
-	}
-	o.policy, o.request, o.decision = policy, at.request, &at.decision
-	if len(at.clusters) == 0 {
-		o.warn(&ref, "chooses no cluster for the object")
-	}
-	for _, w := range at.decision.Remarks() {
-		o.warn(&ref, w)
-	}
-	return at, true
-}
-
-// choose computes the placement by the policy, once for each distinct input.
-func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was previous, taken []string) placed {
-	request := &placement.Request{
-		Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen, Narrowed: was.chosenBy == ref,
-		Approved: policy.Approved(was.asked, was.approved),
-	}
-	question := placing{
-		policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen, narrowed: request.Narrowed, approved: request.Approved,
-	}
-	if policy.Divides {
-		if request.Replicas = variant.Replicas(content); request.Replicas != nil {
-			question.replicas = *request.Replicas
-		}
-	}
-	at, ok := e.placed[question]
-	if !ok {
-		at = e.ask(policy, request)
+	at, known := e.placed[question]
+	if !known {
+		at.decision, at.err = policy.Place(r)
 		e.placed[question] = at
 	}
-	if at.decision.Held != nil && len(taken) > 0 { // Clusters on which the object follows others are not lost.
-		alone := *request
-		alone.Besides = taken
-		return e.ask(policy, &alone)
-	}
-	return at
+	return at.decision, at.err
 }
 
-func (e *evaluator) ask(policy *placement.Policy, request *placement.Request) placed {
-	at := placed{request: request}
-	at.decision, at.err = policy.Place(request)
-	at.places = placesOf(at.decision.Targets)
-	at.clusters = e.named(at.names)
+// placesOf returns the places of targets. Objects with the same targets share them.
+func (e *evaluator) placesOf(targets []placement.Target) placed {
+	if len(targets) == 0 {
+		return placed{places: nowhere}
+	}
+	at, known := e.places[&targets[0]]
+	if !known {
+		at.places = placesOf(targets)
+		at.clusters = e.named(at.names)
+		e.places[&targets[0]] = at
+	}
 	return at
 }
 
 // every returns the placement on all clusters, shared between objects.
 func (e *evaluator) every() placed {
 	if e.all == nil {
-		e.all = &placed{}
 		targets := make([]placement.Target, len(e.clusters))
 		for i := range e.clusters {
-			e.all.clusters = append(e.all.clusters, e.clusters[i].Cluster)
 			targets[i].Cluster = e.clusters[i].Name
 		}
-		e.all.places = placesOf(targets)
+		at := e.placesOf(targets)
+		e.all = &at
 	}
 	return *e.all
 }

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/decide"
 	"refract.dev/fleet/offline/manifest"
 	"refract.dev/fleet/policy/placement"
 	"refract.dev/tree"
@@ -23,6 +24,14 @@ type previous struct {
 	waiting   map[string]string                // The reasons why copies await approval of their deletion, by cluster.
 	rendered  []tree.Policy                    // The override policies of the copies, without generation.
 	following []refractv1alpha1.FollowedObject // The leaders of the object.
+}
+
+// decided returns the earlier state in the form of a decision. live is whether it is from a hub.
+func (was *previous) decided(live bool) *decide.Previous {
+	return &decide.Previous{
+		UID: was.uid, Placed: was.placed.targets, Unknown: !was.known && !live, Hash: was.hash, ChosenBy: was.chosenBy, Rendered: was.rendered,
+		Asked: was.asked, Follows: len(was.following) > 0,
+	}
 }
 
 // remember returns a function that tells the earlier state of an object: from the earlier evaluation or else from the
