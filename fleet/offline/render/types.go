@@ -42,8 +42,10 @@ func TypesOf(objects []manifest.Object) *Types {
 	}
 	schemas, errs := schema.New(definitions)
 	t := &Types{schemas: schemas}
-	for _, err := range errs {
-		t.Unusable = append(t.Unusable, UnusableDefinition{Object: at[err.Index], Err: err.Err})
+	for i, err := range errs {
+		if err != nil {
+			t.Unusable = append(t.Unusable, UnusableDefinition{Object: at[i], Err: err})
+		}
 	}
 	return t
 }

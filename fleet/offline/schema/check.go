@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,36 +15,18 @@ import (
 
 // checker walks an object along its shape.
 type checker struct {
-	secret bool // The object is a Secret.
-	path   []step
+	secret bool     // The object is a Secret.
+	path   []string // The keys and indexes that lead to the current value.
 	found  []Mismatch
 }
 
-// A step leads to a member by key, or with array set to an element by index.
-type step struct {
-	key   string
-	index int
-	array bool
-}
-
-func (c *checker) report(message, hint string) {
-	var path strings.Builder
-	for _, s := range c.path {
-		path.WriteByte('/')
-		if s.array {
-			path.WriteString(strconv.Itoa(s.index))
-			continue
-		}
-		path.WriteString(tree.Escape(s.key))
+// report reports a mismatch of the current value, or of the place inside it that the keys lead to.
+func (c *checker) report(message, hint string, keys ...string) {
+	var at tree.Pointer
+	for _, key := range slices.Concat(c.path, keys) {
+		at = at.Member(key)
 	}
-	c.found = append(c.found, Mismatch{Path: path.String(), Message: message, Hint: hint})
-}
-
-// at reports a mismatch of a member or element of the current value.
-func (c *checker) at(s step, message, hint string) {
-	c.path = append(c.path, s)
-	c.report(message, hint)
-	c.path = c.path[:len(c.path)-1]
+	c.found = append(c.found, Mismatch{Path: at.String(), Message: message, Hint: hint})
 }
 
 // show formats a value at the current place.
@@ -53,26 +36,22 @@ func (c *checker) show(value any) string {
 
 // hides reports whether the current place is inside the values of a Secret.
 func (c *checker) hides() bool {
-	return c.secret && len(c.path) > 0 && (c.path[0].key == "data" || c.path[0].key == "stringData")
+	return c.secret && len(c.path) > 0 && (c.path[0] == "data" || c.path[0] == "stringData")
 }
 
-// value checks a value, unless it is equal to the value before.
+// value checks a value. Parts that are equal to those of the value before are not checked.
 func (c *checker) value(value, before any, s *shape) {
-	if same(value, before) {
-		return
-	}
 	if value == nil {
 		c.null(s)
 		return
 	}
 	if want := s.wants(value); want != "" {
-		c.report(fmt.Sprintf("is %s, want %s", c.show(value), want), hintType(value, s.want))
+		c.report(fmt.Sprintf("is %s, want %s", c.show(value), want), hintType(value, s))
 		return
 	}
 	switch value := value.(type) {
 	case map[string]any:
 		c.object(value, before, s)
-		return
 	case []any:
 		c.array(value, before, s)
 	case string:
@@ -81,91 +60,91 @@ func (c *checker) value(value, before any, s *shape) {
 	c.checkLimits(value, s)
 }
 
+// inside checks a member or an element.
+func (c *checker) inside(key string, value, before any, s *shape) {
+	c.path = append(c.path, key)
+	c.value(value, before, s)
+	c.path = c.path[:len(c.path)-1]
+}
+
 // null checks an element that is null, or a member for which null is a valid value. All other members that are null
 // count as absent.
 func (c *checker) null(s *shape) {
 	if s.typed || s.fallback != nil {
 		return
 	}
-	if s.want != anything && !s.nullable {
-		c.report("is null, want "+typeWords[s.want], "")
+	if s.Type != anything && !s.Nullable {
+		c.report("is null, want "+typeWords[s.Type], "")
 		return
 	}
-	if s.limits != nil {
-		c.checkEnum(nil, s)
-	}
+	c.checkEnum(nil, s)
 }
 
 func (c *checker) object(object map[string]any, before any, s *shape) {
 	was, _ := before.(map[string]any)
 	for key, value := range object {
 		m := s.member(key)
+		before, there := was[key]
 		switch {
 		case m == nil && s.open:
 		case m == nil:
-			hint := ""
-			if near := nearest.To(key, slices.Sorted(maps.Keys(s.members))); near != "" {
-				hint = fmt.Sprintf("did you mean %s?", near)
-			}
-			c.at(step{key: key}, NoSuchField, hint)
-		case value != nil || m.nullable:
-			c.path = append(c.path, step{key: key})
-			c.value(value, memberOf(was, key), m)
-			c.path = c.path[:len(c.path)-1]
+			c.report(NoSuchField, didYouMean(key, slices.Sorted(maps.Keys(s.members))), key)
+		case there && same(value, before):
+		case value != nil || m.Nullable:
+			c.inside(key, value, before, m)
 		}
 	}
-	for _, name := range s.required {
+	for _, name := range s.Required {
 		if !s.has(object, name) {
-			c.at(step{key: name}, IsMissing, "")
+			c.report(IsMissing, "", name)
 		}
 	}
-	c.checkLimits(object, s)
 }
 
 func (c *checker) array(array []any, before any, s *shape) {
+	if s.UniqueItems || s.XListType != nil && *s.XListType == "set" {
+		c.differ(array, "is the same as", func(_ int, value any) string { return identity(value) })
+	}
+	if s.items == nil {
+		return
+	}
+	if len(s.XListMapKeys) > 0 {
+		message := "has the same " + strings.Join(s.XListMapKeys, " and ") + " as"
+		c.differ(array, message, func(i int, value any) string { return c.key(i, value, s) })
+	}
 	was, _ := before.([]any)
-	if s.items != nil {
-		for i, value := range array {
-			c.path = append(c.path, step{index: i, array: true})
-			c.value(value, elementOf(was, i), s.items)
-			c.path = c.path[:len(c.path)-1]
+	for i, value := range array {
+		if i >= len(was) {
+			c.inside(strconv.Itoa(i), value, nil, s.items)
+		} else if !same(value, was[i]) {
+			c.inside(strconv.Itoa(i), value, was[i], s.items)
 		}
-	}
-	if s.unique {
-		c.same(array, "is the same as", func(_ int, value any) (string, bool) { return identity(value) })
-	}
-	if len(s.keys) > 0 && s.items != nil {
-		message := "has the same " + strings.Join(s.keys, " and ") + " as"
-		c.same(array, message, func(i int, value any) (string, bool) { return c.key(i, value, s) })
 	}
 }
 
-// same reports every element with the identity of an earlier one.
-func (c *checker) same(array []any, message string, identify func(int, any) (string, bool)) {
+// differ reports every element with the identity of an earlier one. Elements whose identity is empty differ from all.
+func (c *checker) differ(array []any, message string, identify func(int, any) string) {
 	first := make(map[string]int, len(array))
 	for i, value := range array {
-		id, ok := identify(i, value)
-		if !ok {
-			continue
-		}
+		id := identify(i, value)
 		if before, ok := first[id]; ok {
-			c.at(step{index: i, array: true}, fmt.Sprintf("%s element %d", message, before), "")
-			continue
+			c.report(fmt.Sprintf("%s element %d", message, before), "", strconv.Itoa(i))
+		} else if id != "" {
+			first[id] = i
 		}
-		first[id] = i
 	}
 }
 
-// key returns the identity of an element in a list with keys. It reports a missing key, unless the missing member is
-// reported anyway.
-func (c *checker) key(i int, value any, s *shape) (string, bool) {
+// key returns the identity of an element in a list with keys; empty without one. It reports a missing key, unless the
+// missing member is reported anyway.
+func (c *checker) key(i int, value any, s *shape) string {
 	object, ok := value.(map[string]any)
 	if !ok {
-		return "", false
+		return ""
 	}
-	values := make([]any, len(s.keys))
+	values := make([]any, len(s.XListMapKeys))
 	complete := true
-	for k, name := range s.keys {
+	for k, name := range s.XListMapKeys {
 		values[k] = object[name]
 		if m := s.items.members[name]; values[k] == nil && m != nil {
 			values[k] = m.fallback
@@ -173,21 +152,39 @@ func (c *checker) key(i int, value any, s *shape) (string, bool) {
 		if values[k] != nil {
 			continue
 		}
-		required := slices.Contains(s.items.required, name)
+		required := slices.Contains(s.items.Required, name)
 		if !required && !s.typed {
-			c.path = append(c.path, step{index: i, array: true})
-			c.at(step{key: name}, IsMissing, "")
-			c.path = c.path[:len(c.path)-1]
+			c.report(IsMissing, "", strconv.Itoa(i), name)
 		}
 		// In a Go type, a member that is absent and not required has the zero value.
 		complete = complete && !required && s.typed
 	}
-	id, ok := identity(values)
-	return id, ok && complete
+	if !complete {
+		return ""
+	}
+	return identity(values)
 }
 
-// identity returns a text that is equal for equal values only.
-func identity(value any) (string, bool) {
-	text, err := json.Marshal(value)
-	return string(text), err == nil
+// identity returns a text that is equal for equal values only; empty for a value that has no JSON.
+func identity(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
+}
+
+// same reports whether two values are certainly equal: maps and slices if they are identical in memory, other values if
+// they are equal.
+func same(value, before any) bool {
+	a, b := reflect.ValueOf(value), reflect.ValueOf(before)
+	if a.Kind() != reflect.Map && a.Kind() != reflect.Slice {
+		return value == before
+	}
+	return a.Kind() == b.Kind() && a.Len() == b.Len() && a.Pointer() == b.Pointer()
+}
+
+// didYouMean returns a hint with the candidate that is nearest to a name; empty without a near one.
+func didYouMean(name string, candidates []string) string {
+	if near := nearest.To(name, candidates); near != "" {
+		return fmt.Sprintf("did you mean %s?", near)
+	}
+	return ""
 }

@@ -1,12 +1,12 @@
 package schema
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
@@ -33,8 +33,8 @@ func newSchemas(tb testing.TB, crds ...string) *Schemas {
 		objects[i] = &unstructured.Unstructured{Object: parse(tb, crd)}
 	}
 	s, problems := New(objects)
-	for _, p := range problems {
-		tb.Fatal(p)
+	if err := errors.Join(problems...); err != nil {
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -66,6 +66,16 @@ func TestCheckBuiltin(t *testing.T) {
 				{Path: "/spec/containers/0/env/0/value", Message: "is 1 (a number), want a string", Hint: "quote the value"},
 				{Path: "/spec/containers/0/env/1/value", Message: "is true (a boolean), want a string", Hint: "quote the value"},
 			},
+		},
+		"TextForObject": {
+			reason: "A quoted object is a string.",
+			object: `{apiVersion: v1, kind: Pod, spec: '{"containers": []}'}`,
+			want:   []Mismatch{{Path: "/spec", Message: `is "{\"containers\": []}" (a string), want an object`, Hint: "write it without quotes"}},
+		},
+		"TextForInt32": {
+			reason: "Without quotes, this number would be too large.",
+			object: `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: "2147483648", selector: {}, template: {spec: {containers: []}}}}`,
+			want:   []Mismatch{{Path: "/spec/replicas", Message: `is "2147483648" (a string), want an integer`}},
 		},
 		"StringForBoolean": {
 			reason: "A boolean is not quoted either.",
@@ -295,28 +305,6 @@ func TestCheckBuiltin(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, object); diff != "" {
 				t.Errorf("Check() changed its input: -before, +after:\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestKnows(t *testing.T) {
-	s := newSchemas(t, widgets)
-	cases := map[string]struct {
-		reason string
-		gvk    schema.GroupVersionKind
-		want   bool
-	}{
-		"Core":     {reason: "The core group has no name.", gvk: schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, want: true},
-		"Group":    {reason: "All groups are known.", gvk: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, want: true},
-		"Version":  {reason: "A version that is not served is not known.", gvk: schema.GroupVersionKind{Group: "apps", Version: "v1beta1", Kind: "Deployment"}},
-		"Custom":   {reason: "A definition makes its types known.", gvk: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, want: true},
-		"Unserved": {reason: "Except for those that it does not serve.", gvk: schema.GroupVersionKind{Group: "example.com", Version: "v1alpha1", Kind: "Widget"}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := s.Knows(tc.gvk); got != tc.want {
-				t.Errorf("%s\nKnows(%s) = %t, want %t", tc.reason, tc.gvk, got, tc.want)
 			}
 		})
 	}

@@ -11,24 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// CRDError is the reason why a CustomResourceDefinition is not used, or not for all of its versions.
-type CRDError struct {
-	// Index is the index of the definition in the argument of [New].
-	Index int
-	// Name is the name of the definition; empty if the definition has no name.
-	Name string
-	// Err is the reason.
-	Err error
-}
-
-// Error names the definition and the reason.
-func (e *CRDError) Error() string {
-	return fmt.Sprintf("reading CustomResourceDefinition %q: %s", e.Name, e.Err)
-}
-
-// Unwrap returns the reason.
-func (e *CRDError) Unwrap() error { return e.Err }
-
 // add adds the types of a definition.
 func (s *Schemas) add(object *unstructured.Unstructured) error {
 	want := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
@@ -50,7 +32,7 @@ func (s *Schemas) add(object *unstructured.Unstructured) error {
 		if !version.Served {
 			continue
 		}
-		if s.Knows(gvk) {
+		if s.root(gvk) != nil {
 			problems = append(problems, fmt.Errorf("version %s: %s is defined already", version.Name, gvk.Kind))
 			continue
 		}
@@ -88,6 +70,6 @@ func (s *Schemas) compileRoot(version *apiextensionsv1.CustomResourceDefinitionV
 	if root.members["status"] != nil {
 		root.members["status"] = &shape{open: true}
 	}
-	root.required = slices.DeleteFunc(slices.Clone(root.required), func(name string) bool { return name == "status" })
+	root.Required = slices.DeleteFunc(slices.Clone(root.Required), func(name string) bool { return name == "status" })
 	return root, nil
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -42,6 +43,7 @@ spec:
               color: {type: string, pattern: "^[a-z]+$", minLength: 2, maxLength: 6, nullable: true}
               ratio: {type: number, exclusiveMinimum: true, minimum: 0, exclusiveMaximum: true, maximum: 1}
               step: {type: integer, multipleOf: 5}
+              share: {type: number, minimum: 0.5, maximum: 9.5, multipleOf: 2.5}
               port: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}
               tags: {type: array, x-kubernetes-list-type: set, minItems: 1, maxItems: 3, items: {type: string}}
               parts:
@@ -142,6 +144,25 @@ func TestCheckCustom(t *testing.T) {
 			want: []Mismatch{
 				{Path: "/spec/ratio", Message: "is 0 (a number), want more than 0"},
 				{Path: "/spec/size", Message: "is 0 (a number), want at least 1"},
+			},
+		},
+		"WholeNumber": {
+			reason: "An API server rounds the bound of a whole number toward zero.",
+			object: widget(`, share: 5`),
+			want: []Mismatch{{
+				Path: "/spec/share", Message: "is 5 (a number), want a multiple of 2.5", Hint: "for a whole number, an API server takes the bound as 2",
+			}},
+		},
+		"WholeMinimum": {
+			reason: "So 0 is not less than 0.5.",
+			object: widget(`, share: 0`),
+		},
+		"Fraction": {
+			reason: "The bound of a fraction is exact.",
+			object: widget(`, share: 0.4`),
+			want: []Mismatch{
+				{Path: "/spec/share", Message: "is 0.4 (a number), want a multiple of 2.5"},
+				{Path: "/spec/share", Message: "is 0.4 (a number), want at least 0.5"},
 			},
 		},
 		"Texts": {
@@ -256,33 +277,33 @@ func TestNew(t *testing.T) {
 		want   []string
 	}{
 		"None":     {reason: "Without definitions there is no problem."},
-		"NoSchema": {reason: "A version without a schema is open.", crds: []string{crd + `{name: v1, served: true}]}}`}},
+		"NoSchema": {reason: "A version without a schema is open.", crds: []string{crd + `{name: v1, served: true}]}}`}, want: []string{"<nil>"}},
 		"OtherKind": {
 			reason: "Only definitions in v1 can be used.",
 			crds:   []string{`{apiVersion: apiextensions.k8s.io/v1beta1, kind: CustomResourceDefinition, metadata: {name: a}}`},
-			want: []string{`reading CustomResourceDefinition "a": is CustomResourceDefinition in apiextensions.k8s.io/v1beta1, ` +
+			want: []string{`is CustomResourceDefinition in apiextensions.k8s.io/v1beta1, ` +
 				`want CustomResourceDefinition in apiextensions.k8s.io/v1`},
 		},
 		"Undecodable": {
 			reason: "A definition with a wrong type cannot be read; Check says where.",
 			crds:   []string{crd + `{name: 1}]}}`},
-			want:   []string{`reading CustomResourceDefinition "a": decoding it`},
+			want:   []string{`decoding it`},
 		},
 		"Twice": {
 			reason: "The first definition of a type counts.",
 			crds:   []string{crd + `{name: v1, served: true}]}}`, crd + `{name: v1, served: true}]}}`},
-			want:   []string{`reading CustomResourceDefinition "a": version v1: A is defined already`},
+			want:   []string{"<nil>", `version v1: A is defined already`},
 		},
 		"BadSchema": {
 			reason: "The place in the schema is told.",
 			crds:   []string{crd + `{name: v1, served: true, schema: {openAPIV3Schema: {properties: {spec: {items: {anyOf: [{pattern: "("}]}}}}}}]}}`},
-			want: []string{`reading CustomResourceDefinition "a": version v1: schema: properties/spec: items: anyOf/0: ` +
+			want: []string{`version v1: schema: properties/spec: items: anyOf/0: ` +
 				"pattern: error parsing regexp: missing closing ): `(`"},
 		},
 		"Reference": {
 			reason: "A definition is complete in itself.",
 			crds:   []string{crd + `{name: v1, served: true, schema: {openAPIV3Schema: {properties: {spec: {$ref: x}}}}}]}}`},
-			want: []string{`reading CustomResourceDefinition "a": version v1: schema: properties/spec: ` +
+			want: []string{`version v1: schema: properties/spec: ` +
 				`$ref: is "x", which a CustomResourceDefinition cannot have`},
 		},
 	}
@@ -295,7 +316,7 @@ func TestNew(t *testing.T) {
 			_, problems := New(crds)
 			var got []string
 			for _, p := range problems {
-				text, _, _ := strings.Cut(p.Error(), ": json: ") // The text of encoding/json differs between versions of Go.
+				text, _, _ := strings.Cut(fmt.Sprint(p), ": json: ") // The text of encoding/json differs between versions of Go.
 				got = append(got, text)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -1,116 +1,118 @@
 package schema
 
 import (
-	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"refract.dev/fleet/offline/manifest/nearest"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+
 	"refract.dev/tree"
 )
 
 // checkLimits checks a value that is not null and has the right type.
 func (c *checker) checkLimits(value any, s *shape) {
-	l := s.limits
-	if l == nil {
-		return
-	}
 	switch v := value.(type) {
 	case string:
-		c.checkSpan(utf8.RuneCountInString(v), l.length, "characters")
-		if l.pattern != nil && !l.pattern.MatchString(v) {
-			c.report(fmt.Sprintf("is %s, want a match of %s", c.show(v), l.pattern), "")
+		c.checkSpan(utf8.RuneCountInString(v), s.MinLength, s.MaxLength, "characters")
+		if s.pattern != nil && !s.pattern.MatchString(v) {
+			c.report(fmt.Sprintf("is %s, want a match of %s", c.show(v), s.pattern), "")
 		}
 	case []any:
-		c.checkSpan(len(v), l.elements, "elements")
+		c.checkSpan(len(v), s.MinItems, s.MaxItems, "elements")
 	case map[string]any:
-		c.checkSpan(s.size(v), l.members, "members")
+		if s.MinProperties != nil || s.MaxProperties != nil {
+			c.checkSpan(s.size(v), s.MinProperties, s.MaxProperties, "members")
+		}
 	case int64, float64:
-		c.checkNumber(v, l)
+		c.checkNumber(v, s)
 	}
 	c.checkEnum(value, s)
-	c.checkAlternatives(value, l)
+	c.checkAlternatives(value, s)
 }
 
-func (c *checker) checkSpan(n int, s span, noun string) {
-	if s.least != nil && int64(n) < *s.least {
-		c.report(fmt.Sprintf("has %d %s, want at least %d", n, noun, *s.least), "")
+func (c *checker) checkSpan(n int, least, most *int64, noun string) {
+	if least != nil && int64(n) < *least {
+		c.report(fmt.Sprintf("has %d %s, want at least %d", n, noun, *least), "")
 	}
-	if s.most != nil && int64(n) > *s.most {
-		c.report(fmt.Sprintf("has %d %s, want at most %d", n, noun, *s.most), "")
+	if most != nil && int64(n) > *most {
+		c.report(fmt.Sprintf("has %d %s, want at most %d", n, noun, *most), "")
 	}
 }
 
-func (c *checker) checkNumber(v any, l *limits) {
-	if l.minimum != nil {
-		switch order := compare(v, *l.minimum); {
-		case order < 0 && !l.above:
-			c.report(fmt.Sprintf("is %s, want at least %s", c.show(v), quote(*l.minimum)), "")
-		case order <= 0 && l.above:
-			c.report(fmt.Sprintf("is %s, want more than %s", c.show(v), quote(*l.minimum)), "")
-		}
+// checkNumber compares a number with its bounds by the functions of API servers, which round the bound of a whole
+// number toward zero.
+func (c *checker) checkNumber(v any, s *shape) {
+	least, most := "at least", "at most"
+	if s.ExclusiveMinimum {
+		least = "more than"
 	}
-	if l.maximum != nil {
-		switch order := compare(v, *l.maximum); {
-		case order > 0 && !l.below:
-			c.report(fmt.Sprintf("is %s, want at most %s", c.show(v), quote(*l.maximum)), "")
-		case order >= 0 && l.below:
-			c.report(fmt.Sprintf("is %s, want less than %s", c.show(v), quote(*l.maximum)), "")
-		}
+	if s.ExclusiveMaximum {
+		most = "less than"
 	}
-	if l.multipleOf != nil && !multiple(v, *l.multipleOf) {
-		c.report(fmt.Sprintf("is %s, want a multiple of %s", c.show(v), quote(*l.multipleOf)), "")
+	want := func(words string, bound float64) {
+		hint := ""
+		if _, whole := v.(int64); whole && bound != math.Trunc(bound) {
+			hint = fmt.Sprintf("for a whole number, an API server takes the bound as %d", int64(bound))
+		}
+		c.report(fmt.Sprintf("is %s, want %s %s", c.show(v), words, quote(bound)), hint)
+	}
+	if s.Minimum != nil && validate.MinimumNativeType("", "", v, *s.Minimum, s.ExclusiveMinimum) != nil {
+		want(least, *s.Minimum)
+	}
+	if s.Maximum != nil && validate.MaximumNativeType("", "", v, *s.Maximum, s.ExclusiveMaximum) != nil {
+		want(most, *s.Maximum)
+	}
+	if s.MultipleOf != nil && validate.MultipleOfNativeType("", "", v, *s.MultipleOf) != nil {
+		want("a multiple of", *s.MultipleOf)
 	}
 }
 
 func (c *checker) checkEnum(value any, s *shape) {
-	enum := s.limits.enum
-	if enum == nil || s.typed && value == "" || slices.ContainsFunc(enum, func(e any) bool { return tree.Equal(e, value) }) {
+	if s.enum == nil || s.typed && value == "" || slices.ContainsFunc(s.enum, func(e any) bool { return tree.Equal(e, value) }) {
 		return
 	}
 	hint := ""
 	if text, ok := value.(string); ok {
 		var texts []string
-		for _, e := range enum {
+		for _, e := range s.enum {
 			if e, ok := e.(string); ok {
 				texts = append(texts, e)
 			}
 		}
-		if near := nearest.To(text, texts); near != "" {
-			hint = fmt.Sprintf("did you mean %s?", near)
-		}
+		hint = didYouMean(text, texts)
 	}
-	shown := c.show(value)
+	shown, want := c.show(value), quoteAll(s.enum)
 	if text := quote(value); text != "" && !c.hides() {
 		shown = text
 	}
-	if len(enum) == 1 {
-		c.report(fmt.Sprintf("is %s, want %s", shown, quoteAll(enum)), hint)
-		return
+	if len(s.enum) > 1 {
+		want = "one of " + want
 	}
-	c.report(fmt.Sprintf("is %s, want one of %s", shown, quoteAll(enum)), hint)
+	c.report(fmt.Sprintf("is %s, want %s", shown, want), hint)
 }
 
-func (c *checker) checkAlternatives(value any, l *limits) {
-	for _, s := range l.allOf {
-		c.value(value, none{}, s)
+func (c *checker) checkAlternatives(value any, s *shape) {
+	for _, a := range s.allOf {
+		c.value(value, nil, a)
 	}
-	if len(l.anyOf) > 0 && c.fitting(value, l.anyOf) == 0 {
-		c.reportNone(value, l.anyOf)
+	if len(s.anyOf) > 0 && c.fitting(value, s.anyOf) == 0 {
+		c.reportNone(value, s.anyOf)
 	}
-	if len(l.oneOf) > 0 {
-		switch n := c.fitting(value, l.oneOf); {
+	if len(s.oneOf) > 0 {
+		switch n := c.fitting(value, s.oneOf); {
 		case n == 0:
-			c.reportNone(value, l.oneOf)
+			c.reportNone(value, s.oneOf)
 		case n > 1:
-			c.reportSeveral(l.oneOf)
+			c.reportSeveral(s.oneOf)
 		}
 	}
-	if l.not != nil && c.fitting(value, []*shape{l.not}) > 0 {
-		c.reportNot(l.not)
+	if s.not != nil && c.fitting(value, []*shape{s.not}) > 0 {
+		c.reportNot(s.not)
 	}
 }
 
@@ -119,7 +121,7 @@ func (c *checker) fitting(value any, alternatives []*shape) int {
 	n := 0
 	for _, s := range alternatives {
 		var trial checker
-		if trial.value(value, none{}, s); len(trial.found) == 0 {
+		if trial.value(value, nil, s); len(trial.found) == 0 {
 			n++
 		}
 	}
@@ -133,7 +135,7 @@ func (c *checker) reportNone(value any, alternatives []*shape) {
 		return
 	}
 	if len(alternatives) == 1 {
-		c.value(value, none{}, alternatives[0])
+		c.value(value, nil, alternatives[0])
 		return
 	}
 	c.report(fmt.Sprintf("is %s, which fits none of the %d alternatives of its schema", c.show(value), len(alternatives)), "")
@@ -149,7 +151,7 @@ func (c *checker) reportSeveral(alternatives []*shape) {
 
 func (c *checker) reportNot(not *shape) {
 	if names := onlyRequired([]*shape{not}); names != nil {
-		c.at(step{key: names[0]}, "is not allowed here", "")
+		c.report("is not allowed here", "", names[0])
 		return
 	}
 	c.report("is excluded by its schema", "")
@@ -160,10 +162,10 @@ func (c *checker) reportNot(not *shape) {
 func onlyRequired(alternatives []*shape) []string {
 	var names []string
 	for _, s := range alternatives {
-		if len(s.required) != 1 || s.want != anything || s.members != nil || s.rest != nil || s.items != nil || s.limits != nil {
+		if len(s.Required) != 1 || !reflect.DeepEqual(s.JSONSchemaProps, apiextensionsv1.JSONSchemaProps{Required: s.Required}) {
 			return nil
 		}
-		names = append(names, s.required[0])
+		names = append(names, s.Required[0])
 	}
 	return names
 }
@@ -178,34 +180,4 @@ func integer(v any) (int64, bool) {
 	default:
 		return 0, false
 	}
-}
-
-// float returns the float64 that is nearest to a number.
-func float(v any) float64 {
-	if n, ok := v.(int64); ok {
-		return float64(n)
-	}
-	f, _ := v.(float64)
-	return f
-}
-
-// compare compares a number with a bound, exactly if both are integers.
-func compare(v any, bound float64) int {
-	n, ok := integer(v)
-	limit, exact := integer(bound)
-	if ok && exact {
-		return cmp.Compare(n, limit)
-	}
-	return cmp.Compare(float(v), bound)
-}
-
-// multiple reports whether a number is a multiple of a positive factor, within the precision of float64.
-func multiple(v any, factor float64) bool {
-	n, ok := integer(v)
-	f, whole := integer(factor)
-	if ok && whole && f != 0 {
-		return n%f == 0
-	}
-	times := float(v) / factor
-	return math.Abs(times-math.Round(times)) < 1e-9
 }

@@ -67,34 +67,17 @@ func quoteAll(values []any) string {
 }
 
 // hintType suggests the right notation of a value, if its intended type is recognizable.
-func hintType(value any, want string) string {
+func hintType(value any, s *shape) string {
 	switch v := value.(type) {
 	case string:
-		if reads(v, want) {
+		var bare any
+		if json.Unmarshal([]byte(v), &bare) == nil && bare != nil && s.wants(bare) == "" {
 			return "write it without quotes"
 		}
-	case map[string]any, []any, nil:
-	default:
-		if want == "string" {
+	case int64, float64, bool:
+		if s.Type == "string" {
 			return "quote the value"
 		}
 	}
 	return ""
-}
-
-// reads reports whether a text without its quotes would be a value of the given type.
-func reads(text, want string) bool {
-	var value any
-	if json.Unmarshal([]byte(text), &value) != nil {
-		return false
-	}
-	switch value := value.(type) {
-	case bool:
-		return want == "boolean"
-	case float64:
-		_, whole := integer(value)
-		return want == "number" || want == "integer" && whole
-	default:
-		return false
-	}
 }

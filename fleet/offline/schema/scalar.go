@@ -2,10 +2,9 @@ package schema
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -29,7 +28,7 @@ var typeWords = map[string]string{
 // be null.
 func (s *shape) wants(value any) string {
 	ok := true
-	switch s.want {
+	switch s.Type {
 	case "object":
 		_, ok = value.(map[string]any)
 	case "array":
@@ -39,9 +38,11 @@ func (s *shape) wants(value any) string {
 	case "boolean":
 		_, ok = value.(bool)
 	case "number":
-		ok = isNumber(value)
+		_, whole := value.(int64)
+		_, fraction := value.(float64)
+		ok = whole || fraction
 	case "integer":
-		return wantsInteger(value, s.format == "int32", typeWords["integer"])
+		return wantsInteger(value, s.Format == "int32", typeWords["integer"])
 	case intOrString:
 		if _, isString := value.(string); !isString {
 			return wantsInteger(value, s.typed, typeWords[intOrString])
@@ -52,7 +53,7 @@ func (s *shape) wants(value any) string {
 	if ok {
 		return ""
 	}
-	return typeWords[s.want]
+	return typeWords[s.Type]
 }
 
 func wantsInteger(value any, small bool, words string) string {
@@ -70,27 +71,9 @@ func wantsInteger(value any, small bool, words string) string {
 	}
 }
 
-func isNumber(value any) bool {
-	switch value.(type) {
-	case int64, float64:
-		return true
-	default:
-		return false
-	}
-}
-
 func isQuantity(value any) bool {
-	var text string
-	switch v := value.(type) {
-	case string:
-		text = strings.TrimSpace(v)
-	case int64:
-		text = strconv.FormatInt(v, 10)
-	case float64:
-		text = strconv.FormatFloat(v, 'g', -1, 64)
-	}
-	_, err := resource.ParseQuantity(text)
-	return err == nil
+	text, err := json.Marshal(value)
+	return err == nil && new(resource.Quantity).UnmarshalJSON(text) == nil
 }
 
 // formatWords are the names of formats in sentences, for formats with a better name than their own.
@@ -111,15 +94,15 @@ var formatWords = map[string]string{
 }
 
 func (c *checker) checkFormat(text string, s *shape) {
-	if s.format == "" || s.want != "string" && s.want != anything || hasFormat(text, s) {
+	if s.Format == "" || s.Type != "string" && s.Type != anything || hasFormat(text, s) {
 		return
 	}
-	want, ok := formatWords[s.format]
+	want, ok := formatWords[s.Format]
 	if !ok {
-		want = "the format " + s.format
+		want = "the format " + s.Format
 	}
 	hint := ""
-	if c.secret && len(c.path) == 2 && c.path[0].key == "data" {
+	if c.secret && len(c.path) == 2 && c.path[0] == "data" {
 		hint = "stringData takes plain text"
 	}
 	c.report(fmt.Sprintf("is %s, want %s", c.show(text), want), hint)
@@ -129,9 +112,9 @@ func (c *checker) checkFormat(text string, s *shape) {
 // checked.
 func hasFormat(text string, s *shape) bool {
 	if !s.typed {
-		return !strfmt.Default.ContainsName(s.format) || strfmt.Default.Validates(s.format, text)
+		return !strfmt.Default.ContainsName(s.Format) || strfmt.Default.Validates(s.Format, text)
 	}
-	switch s.format {
+	switch s.Format {
 	case "byte":
 		_, err := base64.StdEncoding.DecodeString(text)
 		return err == nil

@@ -9,8 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"refract.dev/fleet/offline/manifest/nearest"
 )
 
 // Schemas has the built-in types of Kubernetes and the types of CustomResourceDefinitions. It is safe for concurrent
@@ -21,26 +19,15 @@ type Schemas struct {
 }
 
 // New returns the Schemas of Kubernetes and of CustomResourceDefinitions. The definitions are neither kept nor
-// modified. For each definition that cannot be used, at least in part, New returns a [CRDError], in the order of the
-// definitions. The usable parts are used.
-func New(crds []*unstructured.Unstructured) (*Schemas, []*CRDError) {
+// modified. For each definition, New returns the reason why it is not used, or not for all of its versions; nil if it
+// is used. The usable parts are used.
+func New(crds []*unstructured.Unstructured) (*Schemas, []error) {
 	s := &Schemas{builtin: readKubernetes(), custom: map[schema.GroupVersionKind]*shape{}}
-	var problems []*CRDError
-	for i, crd := range crds {
-		if err := s.add(crd); err != nil {
-			problems = append(problems, &CRDError{Index: i, Name: crd.GetName(), Err: err})
-		}
+	var problems []error
+	for _, crd := range crds {
+		problems = append(problems, s.add(crd))
 	}
 	return s, problems
-}
-
-// Knows reports whether the type is known, so that Check can check its objects.
-func (s *Schemas) Knows(gvk schema.GroupVersionKind) bool {
-	if _, ok := s.custom[gvk]; ok {
-		return true
-	}
-	_, ok := s.builtin.kinds[gvk]
-	return ok
 }
 
 // Check returns every place where an object does not fit its type, sorted by path. The object has the form of
@@ -70,7 +57,7 @@ func (s *Schemas) CheckChanged(object, before map[string]any) []Mismatch {
 		return s.unserved(gvk)
 	}
 	c := checker{secret: gvk == schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}
-	c.object(object, before, root)
+	c.value(object, before, root)
 	slices.SortFunc(c.found, func(a, b Mismatch) int {
 		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))
 	})
@@ -101,14 +88,14 @@ func (s *Schemas) unserved(gvk schema.GroupVersionKind) []Mismatch {
 			return []Mismatch{elsewhere(gvk, "Kubernetes "+s.builtin.version, versions)}
 		}
 	}
-	near := nearest.To(gvk.Kind, slices.Concat(kindsOf(s.builtin.kinds, gvk.GroupVersion()), kindsOf(s.custom, gvk.GroupVersion())))
-	if near == "" {
+	hint := didYouMean(gvk.Kind, slices.Concat(kindsOf(s.builtin.kinds, gvk.GroupVersion()), kindsOf(s.custom, gvk.GroupVersion())))
+	if hint == "" {
 		return nil
 	}
 	return []Mismatch{{
 		Path:    "/kind",
 		Message: fmt.Sprintf("is %q, and there is no such kind in %s", gvk.Kind, gvk.GroupVersion()),
-		Hint:    fmt.Sprintf("did you mean %s?", near),
+		Hint:    hint,
 	}}
 }
 

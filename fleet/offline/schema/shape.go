@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,7 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// The types of values that a shape can want, in addition to those of JSON schema.
+// The values of Type in addition to those of JSON schema.
 const (
 	anything    = ""
 	intOrString = "int-or-string"
@@ -19,44 +20,27 @@ const (
 
 // shape is a schema in a form for checking values. It is immutable once compiled.
 type shape struct {
-	// want is a type of JSON schema, or one of the constants above.
-	want   string
-	format string
+	// The schema. The fields below replace its parts that contain schemas, JSON or a regular expression.
+	apiextensionsv1.JSONSchemaProps
+
 	// typed values are decoded into Go types, like all built-in types: null is equivalent to an absent value, and an
 	// empty string to the default of an enumeration. Other values are not decoded.
-	typed    bool
-	nullable bool
+	typed bool
 	// fallback is the default value, if any. A member with a default may be absent.
 	fallback any
+	enum     []any
+	pattern  *regexp.Regexp
 
-	members  map[string]*shape
-	rest     *shape // The shape of members that are not in members.
-	open     bool   // Members without a shape are allowed, with any value.
-	required []string
-	// base is set for an alternative: the shape that has the alternative.
-	base *shape
-
-	items  *shape
-	keys   []string // The members that identify elements.
-	unique bool     // No two elements may be equal.
-
-	limits *limits // Nil for most shapes.
-}
-
-// limits are the bounds of a value that has the right type.
-type limits struct {
-	enum                         []any
-	minimum, maximum, multipleOf *float64
-	above, below                 bool // The minimum or maximum itself is not allowed.
-	length, elements, members    span
-	pattern                      *regexp.Regexp
+	members map[string]*shape
+	rest    *shape // The shape of members that are not in members.
+	open    bool   // Members without a shape are allowed, with any value.
+	items   *shape
 
 	allOf, anyOf, oneOf []*shape
 	not                 *shape
+	// base is set for an alternative: the shape that has the alternative.
+	base *shape
 }
-
-// span is a minimum and a maximum; nil if there is no bound.
-type span struct{ least, most *int64 }
 
 // compiler compiles schemas to shapes.
 type compiler struct {
@@ -70,24 +54,17 @@ type compiler struct {
 // compile compiles a schema to a shape. The text of an error has the place in the schema.
 func (c *compiler) compile(props *apiextensionsv1.JSONSchemaProps, to *shape) error {
 	*to = shape{
-		want:     props.Type,
-		format:   props.Format,
-		typed:    c.typed,
-		nullable: props.Nullable,
-		open:     props.XPreserveUnknownFields != nil && *props.XPreserveUnknownFields,
-		required: props.Required,
-		keys:     props.XListMapKeys,
-		unique:   props.UniqueItems || props.XListType != nil && *props.XListType == "set",
-		base:     to.base,
+		JSONSchemaProps: *props,
+		typed:           c.typed,
+		// In an alternative, the base determines the allowed members.
+		open: to.base != nil || props.XPreserveUnknownFields != nil && *props.XPreserveUnknownFields,
+		base: to.base,
 	}
 	switch {
 	case props.XIntOrString:
-		to.want = intOrString
+		to.Type = intOrString
 	case c.typed && props.Format == quantity:
-		to.want = quantity
-	}
-	if to.base != nil {
-		to.open = true // The base determines the allowed members.
+		to.Type = quantity
 	}
 	if props.Default != nil {
 		if err := json.Unmarshal(props.Default.Raw, &to.fallback); err != nil {
@@ -98,40 +75,37 @@ func (c *compiler) compile(props *apiextensionsv1.JSONSchemaProps, to *shape) er
 		return err
 	}
 	if props.XEmbeddedResource {
-		to.required = slices.Concat(to.required, []string{"apiVersion", "kind"})
+		to.Required = slices.Concat(to.Required, []string{"apiVersion", "kind"})
 		if err := c.addIdentity(props, to); err != nil {
 			return err
 		}
 	}
-	return c.compileLimits(props, to)
+	return c.compileLimits(to)
 }
 
 // compileInside compiles the shapes of members and elements.
 func (c *compiler) compileInside(props *apiextensionsv1.JSONSchemaProps, to *shape) error {
 	var err error
+	base := cmp.Or(to.base, &shape{})
 	if len(props.Properties) > 0 {
 		to.members = make(map[string]*shape, len(props.Properties))
 	}
 	for _, name := range slices.Sorted(maps.Keys(props.Properties)) {
 		p := props.Properties[name]
-		if to.members[name], err = c.within(&p, to.base.member(name), to.base != nil); err != nil {
+		if to.members[name], err = c.within(&p, base.member(name), to.base != nil); err != nil {
 			return fmt.Errorf("properties/%s: %w", name, err)
 		}
 	}
 	if more := props.AdditionalProperties; more != nil {
 		to.open = to.open || more.Allows && more.Schema == nil
 		if more.Schema != nil {
-			if to.rest, err = c.within(more.Schema, to.base.member(""), to.base != nil); err != nil {
+			if to.rest, err = c.within(more.Schema, base.member(""), to.base != nil); err != nil {
 				return fmt.Errorf("additionalProperties: %w", err)
 			}
 		}
 	}
 	if props.Items != nil && props.Items.Schema != nil {
-		var base *shape
-		if to.base != nil {
-			base = to.base.items
-		}
-		if to.items, err = c.within(props.Items.Schema, base, to.base != nil); err != nil {
+		if to.items, err = c.within(props.Items.Schema, base.items, to.base != nil); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
 	}
@@ -154,7 +128,8 @@ func (c *compiler) within(props *apiextensionsv1.JSONSchemaProps, base *shape, a
 // addIdentity adds the members of every object (apiVersion, kind, metadata), whether or not the schema has them. A
 // schema can only restrict metadata further.
 func (c *compiler) addIdentity(props *apiextensionsv1.JSONSchemaProps, to *shape) error {
-	members := map[string]*shape{"apiVersion": {want: "string"}, "kind": {want: "string"}}
+	text := &shape{JSONSchemaProps: apiextensionsv1.JSONSchemaProps{Type: "string"}}
+	members := map[string]*shape{"apiVersion": text, "kind": text}
 	maps.Copy(members, to.members)
 	metadata := *c.objectMeta
 	if p, ok := props.Properties["metadata"]; ok {
@@ -162,79 +137,51 @@ func (c *compiler) addIdentity(props *apiextensionsv1.JSONSchemaProps, to *shape
 		if err != nil {
 			return fmt.Errorf("properties/metadata: %w", err)
 		}
-		metadata.limits = &limits{allOf: []*shape{more}}
+		metadata.allOf = []*shape{more}
 	}
 	members["metadata"] = &metadata
 	to.members = members
 	return nil
 }
 
-func (c *compiler) compileLimits(props *apiextensionsv1.JSONSchemaProps, to *shape) error {
-	l := limits{
-		minimum: props.Minimum, above: props.ExclusiveMinimum,
-		maximum: props.Maximum, below: props.ExclusiveMaximum,
-		multipleOf: props.MultipleOf,
-		length:     span{props.MinLength, props.MaxLength},
-		elements:   span{props.MinItems, props.MaxItems},
-		members:    span{props.MinProperties, props.MaxProperties},
-	}
-	for _, value := range props.Enum {
+// compileLimits compiles the bounds of a value that has the right type.
+func (c *compiler) compileLimits(to *shape) error {
+	for _, value := range to.Enum {
 		var v any
 		if err := json.Unmarshal(value.Raw, &v); err != nil {
 			return fmt.Errorf("enum: %w", err)
 		}
-		l.enum = append(l.enum, v)
+		to.enum = append(to.enum, v)
 	}
 	var err error
-	if props.Pattern != "" {
-		if l.pattern, err = regexp.Compile(props.Pattern); err != nil {
+	if to.Pattern != "" {
+		if to.pattern, err = regexp.Compile(to.Pattern); err != nil {
 			return fmt.Errorf("pattern: %w", err)
 		}
 	}
-	if l.allOf, err = c.alternatives(props.AllOf, to, "allOf"); err != nil {
-		return err
-	}
-	if l.anyOf, err = c.alternatives(props.AnyOf, to, "anyOf"); err != nil {
-		return err
-	}
-	if l.oneOf, err = c.alternatives(props.OneOf, to, "oneOf"); err != nil {
-		return err
-	}
-	if props.Not != nil {
-		if l.not, err = c.within(props.Not, to, true); err != nil {
-			return fmt.Errorf("not: %w", err)
+	for _, list := range []struct {
+		name string
+		from []apiextensionsv1.JSONSchemaProps
+		to   *[]*shape
+	}{{"allOf", to.AllOf, &to.allOf}, {"anyOf", to.AnyOf, &to.anyOf}, {"oneOf", to.OneOf, &to.oneOf}} {
+		for i := range list.from {
+			s, err := c.within(&list.from[i], to, true)
+			if err != nil {
+				return fmt.Errorf("%s/%d: %w", list.name, i, err)
+			}
+			*list.to = append(*list.to, s)
 		}
 	}
-	if !l.empty() {
-		to.limits = &l
+	if to.Not != nil {
+		if to.not, err = c.within(to.Not, to, true); err != nil {
+			return fmt.Errorf("not: %w", err)
+		}
 	}
 	return nil
 }
 
-// alternatives compiles schemas that restrict the values of base further.
-func (c *compiler) alternatives(list []apiextensionsv1.JSONSchemaProps, base *shape, name string) ([]*shape, error) {
-	var shapes []*shape
-	for i := range list {
-		s, err := c.within(&list[i], base, true)
-		if err != nil {
-			return nil, fmt.Errorf("%s/%d: %w", name, i, err)
-		}
-		shapes = append(shapes, s)
-	}
-	return shapes, nil
-}
-
-func (l *limits) empty() bool {
-	return l.enum == nil && l.minimum == nil && l.maximum == nil && l.multipleOf == nil && l.pattern == nil &&
-		l.length == span{} && l.elements == span{} && l.members == span{} &&
-		l.allOf == nil && l.anyOf == nil && l.oneOf == nil && l.not == nil
-}
-
 // member returns the shape of a member; nil if the shape has none for it.
 func (s *shape) member(name string) *shape {
-	if s == nil {
-		return nil
-	}
 	if m, ok := s.members[name]; ok {
 		return m
 	}
@@ -251,7 +198,7 @@ func (s *shape) has(object map[string]any, name string) bool {
 	if m == nil {
 		return ok && !s.typed
 	}
-	return m.fallback != nil || ok && m.nullable
+	return m.fallback != nil || ok && m.Nullable
 }
 
 // size returns the number of members of an object, including those with a default.
