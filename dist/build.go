@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,17 +81,12 @@ func (r *release) build(ctx context.Context, p platform, work string) (binary, e
 var shells = map[string]string{"bash": "refract", "zsh": "_refract", "fish": "refract.fish"}
 
 // completions returns the completions by shell. A refract program for this machine prints them.
-func (r *release) completions(ctx context.Context, work string) (map[string][]byte, error) {
-	r.say("building refract %s to print completions", r.version)
-	here := filepath.Join(work, "refract-here")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", here, "./cmd/refract")
-	build.Dir, build.Stderr = r.source, os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("building refract: %w", err)
-	}
+func (r *release) completions(ctx context.Context) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for shell := range shells {
-		out, err := exec.CommandContext(ctx, here, "completion", shell).Output()
+		cmd := exec.CommandContext(ctx, "go", "run", "-buildvcs=false", "./cmd/refract", "completion", shell)
+		cmd.Dir, cmd.Stderr = r.source, os.Stderr
+		out, err := cmd.Output()
 		if err != nil {
 			return nil, fmt.Errorf("refract completion %s: %w", shell, err)
 		}
@@ -160,17 +152,4 @@ func (r *release) charts(ctx context.Context) error {
 		return fmt.Errorf("packing the chart: %w", err)
 	}
 	return nil
-}
-
-func sha256Of(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

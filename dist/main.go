@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -100,7 +101,8 @@ func (r *release) make(ctx context.Context, platforms []platform) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	completions, err := r.completions(ctx, work)
+	r.say("building refract %s to print completions", r.version)
+	completions, err := r.completions(ctx)
 	if err != nil {
 		return err
 	}
@@ -150,11 +152,11 @@ func (r *release) checksums() error {
 		if e.IsDir() {
 			continue
 		}
-		sum, err := sha256Of(filepath.Join(r.out, e.Name()))
+		text, err := os.ReadFile(filepath.Join(r.out, e.Name()))
 		if err != nil {
 			return err
 		}
-		lines = append(lines, sum+"  "+e.Name()+"\n")
+		lines = append(lines, fmt.Sprintf("%x  %s\n", sha256.Sum256(text), e.Name()))
 	}
 	if len(lines) == 0 {
 		return errors.New("nothing was made")

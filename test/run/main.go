@@ -23,12 +23,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "error: want stages, unit, quick, live, node, browser or benchmarks")
-		os.Exit(2)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1], os.Args[2:])
+	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -36,8 +32,12 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, what string, args []string) error {
-	switch what {
+func run(ctx context.Context, args []string) error {
+	const want = "want stages, unit, quick, live, node, browser or benchmarks"
+	if len(args) == 0 {
+		return errors.New(want)
+	}
+	switch what, args := args[0], args[1:]; what {
 	case "stages":
 		return stages(ctx, os.Stdout, args)
 	case "unit":
@@ -52,6 +52,7 @@ func run(ctx context.Context, what string, args []string) error {
 		return alone(ctx, onNode, args)
 	case "browser":
 		return alone(ctx, inBrowser, args)
+	default:
+		return errors.New(want + ", got " + what)
 	}
-	return errors.New("want stages, unit, quick, live, node, browser or benchmarks, got " + what)
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +64,8 @@ type pkg struct {
 	XTestGoFiles []string `json:"XTestGoFiles"`
 	TestImports  []string `json:"TestImports"`
 	XTestImports []string `json:"XTestImports"`
+
+	kind kind
 }
 
 // list returns the packages that match the patterns.
@@ -77,31 +77,26 @@ func list(ctx context.Context, patterns ...string) ([]pkg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing packages: %w", err)
 	}
-	var all []pkg
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("decoding the list of packages: %w", err)
-		}
-		all = append(all, p)
+	all, err := decode[pkg](bytes.NewReader(out))
+	if err != nil {
+		return nil, fmt.Errorf("decoding the list of packages: %w", err)
 	}
+	for i := range all {
+		if all[i].kind, err = all[i].find(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // goTool returns the go command from the variable of make, by default go.
-func goTool() string {
-	if name := os.Getenv("GO"); name != "" {
-		return name
-	}
-	return "go"
-}
+func goTool() string { return cmp.Or(os.Getenv("GO"), "go") }
 
 // concurrent matches goroutines and synchronization in source text.
 var concurrent = regexp.MustCompile(`(?m)^\s*go (func|[a-z])|\.Go\(|"sync"|"sync/atomic"|\.Parallel\(\)|"golang\.org/x/sync`)
 
-// kind returns the way to test the package.
-func (p *pkg) kind() (kind, error) {
+// find returns the way to test the package.
+func (p *pkg) find() (kind, error) {
 	tests := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
 	switch {
 	case len(tests) == 0 || slices.ContainsFunc(elsewhere, func(path string) bool { return strings.HasPrefix(p.ImportPath, path) }):
@@ -123,15 +118,10 @@ func (p *pkg) kind() (kind, error) {
 	return plain, nil
 }
 
-// ofKind returns the import paths of the packages of a kind. Live packages are in the order of their start.
-func ofKind(all []pkg, want kind) ([]string, error) {
-	var paths []string
+// ofKind returns the import paths of the packages of these kinds. Live packages are in the order of their start.
+func ofKind(all []pkg, kinds ...kind) (paths []string) {
 	for i := range all {
-		k, err := all[i].kind()
-		if err != nil {
-			return nil, err
-		}
-		if k == want {
+		if slices.Contains(kinds, all[i].kind) {
 			paths = append(paths, all[i].ImportPath)
 		}
 	}
@@ -142,15 +132,5 @@ func ofKind(all []pkg, want kind) ([]string, error) {
 		return len(longest)
 	}
 	slices.SortStableFunc(paths, func(a, b string) int { return rank(a) - rank(b) })
-	return paths, nil
-}
-
-// withoutControlPlanes returns the import paths of the packages whose tests need no control plane.
-func withoutControlPlanes(all []pkg) ([]string, error) {
-	alone, err := ofKind(all, plain)
-	if err != nil {
-		return nil, err
-	}
-	detected, err := ofKind(all, race)
-	return append(alone, detected...), err
+	return paths
 }

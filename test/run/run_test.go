@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -57,8 +57,15 @@ func TestShow(t *testing.T) {
 		t.Errorf("show(...): of what passes only the package is of interest, got\n%s", &shown)
 	}
 	var of []string
-	if want := map[string]bool{"example.com/m/bad": true, "example.com/m/dead": true, "example.com/m/broken": true}; !maps.Equal(want, r.failed) {
-		t.Errorf("show(...): want %v to have failed, got %v", want, r.failed)
+	var failed []string
+	for of, p := range r.packages {
+		if p.failed {
+			failed = append(failed, of)
+		}
+	}
+	slices.Sort(failed)
+	if want := []string{"example.com/m/bad", "example.com/m/broken", "example.com/m/dead"}; !slices.Equal(want, failed) {
+		t.Errorf("show(...): want %v to have failed, got %v", want, failed)
 	}
 	for _, took := range r.times {
 		of = append(of, strings.TrimSpace(took.What+" "+took.Test))
@@ -109,6 +116,37 @@ func TestRuntimeFault(t *testing.T) {
 				t.Errorf("%s\ntest(): want an error: %t, got %v", tc.reason, tc.fails, err)
 			}
 		})
+	}
+}
+
+// TestInterrupted: running tests get the interrupt, and time for their cleanup.
+func TestInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for file, text := range map[string]string{
+		"go.mod": "module example.com/m\n\ngo 1.26\n",
+		"a_test.go": "package m\n\nimport (\n\t\"os\"\n\t\"os/signal\"\n\t\"testing\"\n\t\"time\"\n)\n\nfunc TestSlow(t *testing.T) {\n\tc := make(chan os.Signal, 1)\n" +
+			"\tsignal.Notify(c, os.Interrupt)\n\t_ = os.WriteFile(\"begun\", nil, 0o600)\n\t<-c\n\ttime.Sleep(300 * time.Millisecond)\n" +
+			"\t_ = os.WriteFile(\"cleaned\", nil, 0o600)\n}\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat("begun"); err == nil {
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	if err := test(ctx, []string{"-count=1"}, []string{"./..."}, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("test(), interrupted: got %v", err)
+	}
+	if _, err := os.Stat("cleaned"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -164,7 +202,11 @@ func TestOnceMore(t *testing.T) {
 			if err := patiently(t.Context(), append([]string{"-count=1"}, tc.flags...), packages, nil); (err == nil) != (tc.again != nil) {
 				t.Errorf("%s\npatiently(): got %v", tc.reason, err)
 			}
-			all, err := read(filepath.Join(dir, "times"))
+			text, err := os.ReadFile(filepath.Join(dir, "times"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := decode[took](bytes.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -265,9 +307,7 @@ func TestKinds(t *testing.T) {
 	got := map[string]kind{}
 	tested := 0
 	for i := range all {
-		if got[strings.TrimPrefix(all[i].ImportPath, module)], err = all[i].kind(); err != nil {
-			t.Fatal(err)
-		}
+		got[strings.TrimPrefix(all[i].ImportPath, module)] = all[i].kind
 		if len(all[i].TestGoFiles)+len(all[i].XTestGoFiles) > 0 {
 			tested++
 		}
@@ -282,11 +322,7 @@ func TestKinds(t *testing.T) {
 	}
 	run := 0
 	for _, k := range []kind{plain, race, alive} {
-		paths, err := ofKind(all, k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run += len(paths)
+		run += len(ofKind(all, k))
 	}
 	if run != tested-len(elsewhere) {
 		t.Errorf("Of %d packages with tests %d are run, and %q are not: the others are forgotten.", tested, run, elsewhere)

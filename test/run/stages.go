@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -52,24 +50,22 @@ func record(times []took) (err error) {
 // stages runs make for each target until one fails, and then prints the durations of the targets and of the packages
 // and tests in them.
 func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
-	dir, err := os.MkdirTemp("", "refract-times-")
+	times, err := os.CreateTemp("", "refract-times-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	path := filepath.Join(dir, "times")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, times.Close(), os.Remove(times.Name())) }()
 	began := time.Now()
 	var all []took
 	var failed error
 	for _, target := range targets {
 		from := time.Now()
-		cmd := exec.Command(cmp.Or(os.Getenv("MAKE"), "make"), target) // The terminal interrupts it, too.
-		cmd.Env = append(os.Environ(), timesVariable+"="+path)
+		// The terminal interrupts make, too. To end make alone takes SIGTERM, because make may ignore interrupts.
+		cmd := exec.CommandContext(ctx, cmp.Or(os.Getenv("MAKE"), "make"), target)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.Env = append(os.Environ(), timesVariable+"="+times.Name())
 		cmd.Stdout, cmd.Stderr = to, os.Stderr
-		failed = runMake(ctx, cmd)
+		failed = cmd.Run()
 		all = append(all, took{What: target, Seconds: time.Since(from).Seconds()})
 		if failed != nil {
 			failed = fmt.Errorf("make %s: %w", target, failed)
@@ -79,39 +75,23 @@ func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	if ctx.Err() != nil {
 		return errors.Join(errors.New("interrupted"), failed)
 	}
-	parts, err := read(path)
+	parts, err := decode[took](times)
 	if err != nil {
-		return errors.Join(failed, err)
+		return errors.Join(failed, fmt.Errorf("reading %s: %w", times.Name(), err))
 	}
 	return errors.Join(failed, report(to, time.Since(began), all, parts))
 }
 
-// runMake runs make and ends it when ctx does. An interrupt from the terminal reaches both processes. To end make alone
-// takes SIGTERM, because make may ignore interrupts.
-func runMake(ctx context.Context, cmd *exec.Cmd) error {
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // The process may have ended.
-	defer stop()
-	return cmd.Wait()
-}
-
-func read(path string) ([]took, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // The file was only read.
-	var all []took
-	for from := json.NewDecoder(bufio.NewReader(file)); ; {
-		var t took
-		if err := from.Decode(&t); errors.Is(err, io.EOF) {
+// decode returns all JSON values of a stream.
+func decode[T any](from io.Reader) (all []T, err error) {
+	for d := json.NewDecoder(from); ; {
+		var one T
+		if err := d.Decode(&one); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
+			return nil, err
 		}
-		all = append(all, t)
+		all = append(all, one)
 	}
 }
 

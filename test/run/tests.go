@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,14 +34,7 @@ func unit(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	alone, err := ofKind(all, plain)
-	if err != nil {
-		return err
-	}
-	detected, err := ofKind(all, race)
-	if err != nil {
-		return err
-	}
+	alone, detected := ofKind(all, plain), ofKind(all, race)
 	slow := slices.DeleteFunc(slices.Sorted(maps.Keys(sequential)), func(path string) bool { return !slices.Contains(detected, path) })
 	names := fmt.Sprintf("^(%s)$", strings.Join(slices.Sorted(maps.Values(sequential)), "|"))
 	timeout := []string{"-timeout=30m"}
@@ -58,11 +52,7 @@ func quick(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	paths, err := withoutControlPlanes(all)
-	if err != nil {
-		return err
-	}
-	return test(ctx, append([]string{"-timeout=30m"}, flags...), paths, nil)
+	return test(ctx, append([]string{"-timeout=30m"}, flags...), ofKind(all, plain, race), nil)
 }
 
 // detector returns the flag of the race detector, or nil without a C compiler, which the detector needs. Go disables
@@ -89,9 +79,9 @@ func live(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	paths, err := ofKind(all, alive)
-	if err != nil || len(paths) == 0 {
-		return err
+	paths := ofKind(all, alive)
+	if len(paths) == 0 {
+		return nil
 	}
 	// Files of interrupted tests are removed with this folder.
 	dir, err := os.MkdirTemp("", "refract-live-")
@@ -179,11 +169,7 @@ func benchmarks(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	paths, err := withoutControlPlanes(all)
-	if err != nil {
-		return err
-	}
-	return test(ctx, append([]string{"-v", "-run=^$", "-bench=.", "-benchmem"}, flags...), paths, nil)
+	return test(ctx, append([]string{"-v", "-run=^$", "-bench=.", "-benchmem"}, flags...), ofKind(all, plain, race), nil)
 }
 
 // split separates arguments of go test into flags and packages. Without packages it returns all packages.
@@ -228,7 +214,7 @@ func tested(ctx context.Context, flags, packages, env []string) (results, error)
 	}
 	r, err := testOnce(ctx, flags, packages, env)
 	again := r.faults()
-	if err == nil || ctx.Err() != nil || len(again) == 0 || len(again) < len(r.failed) {
+	if err == nil || ctx.Err() != nil || len(again) == 0 {
 		return r, err
 	}
 	fmt.Fprintf(os.Stderr, "Go's runtime has failed (%s), and no test has: running once more %s\n", runtimeFault, strings.Join(again, " "))
@@ -259,7 +245,7 @@ func patiently(ctx context.Context, flags, packages, env []string) error {
 		}
 		var times []took
 		for _, name := range again[of] {
-			if !slices.Contains(second.passed[of], name) {
+			if !slices.Contains(second.packages[of].passed, name) {
 				return fmt.Errorf("%s %s has failed, and did not run once more", of, name)
 			}
 			times = append(times, took{What: strings.TrimPrefix(of, module), Test: name, Again: true})
@@ -283,10 +269,17 @@ func insists(flag string) bool {
 func testOnce(ctx context.Context, flags, packages, env []string) (r results, err error) {
 	// The linter runs vet, and debug information would take a quarter of the link time.
 	args := slices.Concat([]string{"test", "-json", "-vet=off", "-ldflags=-w"}, flags, packages)
-	cmd := exec.Command(goTool(), args...) // It is interrupted, so that it can clean up.
+	cmd := exec.CommandContext(ctx, goTool(), args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	apart(cmd)
+	kill := time.AfterFunc(math.MaxInt64, func() { signalAll(cmd, os.Kill) })
+	defer kill.Stop()
+	cmd.Cancel = func() error {
+		signalAll(cmd, os.Interrupt) // All tests can clean up.
+		kill.Reset(grace)
+		return nil
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return results{}, err
@@ -294,43 +287,30 @@ func testOnce(ctx context.Context, flags, packages, env []string) (r results, er
 	if err := cmd.Start(); err != nil {
 		return results{}, fmt.Errorf("starting go test: %w", err)
 	}
-	ended := make(chan struct{})
-	go interrupt(ctx, cmd, ended)
 	r, err = show(out, os.Stdout, slices.Contains(flags, "-v"))
 	err = errors.Join(err, cmd.Wait())
-	close(ended)
 	if ctx.Err() != nil {
 		return r, errors.Join(errors.New("interrupted"), err)
 	}
 	return r, errors.Join(err, record(r.times))
 }
 
-// grace is the time limit for the cleanup of interrupted tests.
+// grace is the time limit for the cleanup of interrupted tests. All of them are killed after it.
 const grace = 30 * time.Second
 
-// interrupt interrupts go test and all tests when ctx ends, and kills them after [grace].
-func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
-	select {
-	case <-ended:
-		return
-	case <-ctx.Done():
-	}
-	signalAll(cmd, os.Interrupt)
-	select {
-	case <-ended:
-	case <-time.After(grace):
-		signalAll(cmd, os.Kill)
-	}
+// results are the results of a test run: durations of packages and tests, and the outcome of each package.
+type results struct {
+	times    []took
+	packages map[string]*outcome
 }
 
-// results are the results of a test run: durations of packages and tests, packages that failed, and packages that
-// printed the message of a fault of Go's runtime.
-type results struct {
-	times          []took
-	failed, faulty map[string]bool
-	tests, passed  map[string][]string // Failed and passed tests, by package.
-	ended          map[string]bool     // Packages that have ended in any way.
-	ran, broken    map[string]bool     // Packages that ran all tests, and that failed in another way, too.
+// outcome is the result of a package.
+type outcome struct {
+	ended, failed bool
+	ran, broken   bool              // It ran all tests, and it failed in another way, too.
+	faulty        bool              // It printed the message of a fault of Go's runtime.
+	tests, passed []string          // Failed and passed tests.
+	output        map[string][]byte // Output of running tests.
 }
 
 // ranAll is the line that a package prints after it has run all tests and some failed. theEnd is the prefix of the last
@@ -344,42 +324,35 @@ const (
 // again returns the failed tests that may run once more, by package. It returns nil if there are too many, if something
 // else failed, or if a package did not end.
 func (r *results) again(packages []string) map[string][]string {
-	n := 0
-	for of := range r.failed {
-		if len(r.tests[of]) == 0 || !r.ran[of] || r.broken[of] {
-			return nil
-		}
-		n += len(r.tests[of])
-	}
+	n, tests := 0, map[string][]string{}
 	for _, of := range packages {
-		if !r.ended[of] {
+		p := r.packages[of]
+		switch {
+		case p == nil || !p.ended || p.failed && (len(p.tests) == 0 || !p.ran || p.broken):
 			return nil
+		case p.failed:
+			tests[of] = p.tests
+			n += len(p.tests)
 		}
 	}
 	if n == 0 || n > mostAgain {
 		return nil
 	}
-	return r.tests
+	return tests
 }
 
 // show prints events like go test without -json: without the output of passed tests, unless all is set.
 func show(from io.Reader, to io.Writer, all bool) (results, error) {
-	r := results{
-		failed: map[string]bool{}, faulty: map[string]bool{}, tests: map[string][]string{}, passed: map[string][]string{},
-		ended: map[string]bool{}, ran: map[string]bool{}, broken: map[string]bool{},
-	}
-	output := map[string]*strings.Builder{} // Output of running tests, by package and test.
-	lines := bufio.NewReader(from)
-	for {
+	r := results{packages: map[string]*outcome{}}
+	for lines := bufio.NewReader(from); ; {
 		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) != nil {
-				fmt.Fprintf(to, "%s", line) // Not an event of test2json.
-				continue
-			}
-			r.times = append(r.times, e.show(to, output, all)...)
-			r.add(&e)
+		var e event
+		switch {
+		case len(line) == 0:
+		case json.Unmarshal(line, &e) != nil, e.Action == "build-output":
+			fmt.Fprint(to, cmp.Or(e.Output, string(line))) // Other lines are no events of test2json.
+		default:
+			r.add(&e, to, all)
 		}
 		if errors.Is(err, io.EOF) {
 			return r, nil
@@ -394,90 +367,70 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 // end, or the race detector reports a race.
 var harms = []string{"a program has crashed", " did not end within ", "WARNING: DATA RACE"}
 
-// faults returns the packages that failed only by a fault of Go's runtime. A package with failed tests does not count,
-// because tests may print the message, too: those of this package do.
+// faults returns the failed packages, if all of them failed only by a fault of Go's runtime. A package with failed tests
+// does not count, because tests may print the message, too: those of this package do.
 func (r *results) faults() (packages []string) {
-	for _, of := range slices.Sorted(maps.Keys(r.failed)) {
-		if r.faulty[of] && len(r.tests[of]) == 0 {
+	for _, of := range slices.Sorted(maps.Keys(r.packages)) {
+		switch p := r.packages[of]; {
+		case !p.failed:
+		case !p.faulty || len(p.tests) > 0:
+			return nil
+		default:
 			packages = append(packages, of)
 		}
 	}
 	return packages
 }
 
-func (r *results) add(e *event) {
-	top := e.Test != "" && !strings.Contains(e.Test, "/")
+func (r *results) add(e *event, to io.Writer, all bool) {
+	p := r.packages[e.Package]
+	if p == nil {
+		p = &outcome{output: map[string][]byte{}}
+		r.packages[e.Package] = p
+	}
 	switch e.Action {
-	case "pass", "skip", "fail":
-		if e.Test == "" {
-			r.ended[e.Package] = true
-		}
-		if e.Test == "" && e.Action == "fail" {
-			r.failed[e.Package] = true
-		}
-		if top && e.Action == "fail" {
-			r.tests[e.Package] = append(r.tests[e.Package], e.Test)
-		}
-		if top && e.Action == "pass" {
-			r.passed[e.Package] = append(r.passed[e.Package], e.Test)
-		}
 	case "output":
-		r.read(e)
+		p.read(e)
+		if all || e.Test == "" && e.Output != "PASS\n" {
+			fmt.Fprint(to, e.Output)
+			return
+		}
+		p.output[e.Test] = append(p.output[e.Test], e.Output...)
+	case "pass", "skip", "fail":
+		p.end(e, to)
+		r.times = append(r.times, took{What: strings.TrimPrefix(e.Package, module), Test: e.Test, Seconds: e.Elapsed})
+	}
+}
+
+// end ends a package or a test. It prints the output of a failed test. A failed package ends its unended tests, too.
+func (p *outcome) end(e *event, to io.Writer) {
+	failed := e.Action == "fail"
+	for _, test := range slices.Sorted(maps.Keys(p.output)) {
+		if failed && (test == e.Test || e.Test == "") {
+			fmt.Fprintf(to, "%s", p.output[test])
+		}
+	}
+	delete(p.output, e.Test)
+	switch {
+	case e.Test == "":
+		p.ended, p.failed = true, failed
+	case strings.Contains(e.Test, "/"):
+	case failed:
+		p.tests = append(p.tests, e.Test)
+	case e.Action == "pass":
+		p.passed = append(p.passed, e.Test)
 	}
 }
 
 // read looks in the output of a package or its tests for failures other than those of tests.
-func (r *results) read(e *event) {
-	if strings.Contains(e.Output, runtimeFault) {
-		r.faulty[e.Package] = true
-	}
-	if slices.ContainsFunc(harms, func(harm string) bool { return strings.Contains(e.Output, harm) }) {
-		r.broken[e.Package] = true
-	}
+func (p *outcome) read(e *event) {
+	p.faulty = p.faulty || strings.Contains(e.Output, runtimeFault)
+	p.broken = p.broken || slices.ContainsFunc(harms, func(harm string) bool { return strings.Contains(e.Output, harm) })
 	switch {
 	case e.Test != "":
 	case e.Output == ranAll:
-		r.ran[e.Package] = true
-	case r.ran[e.Package] && !strings.HasPrefix(e.Output, theEnd):
-		r.broken[e.Package] = true
-	}
-}
-
-func (e *event) show(to io.Writer, output map[string]*strings.Builder, all bool) []took {
-	key := e.Package + " " + e.Test
-	switch e.Action {
-	case "build-output":
-		fmt.Fprint(to, e.Output)
-	case "output":
-		if all || (e.Test == "" && e.Output != "PASS\n") {
-			fmt.Fprint(to, e.Output)
-			return nil
-		}
-		if output[key] == nil {
-			output[key] = &strings.Builder{}
-		}
-		output[key].WriteString(e.Output)
-	case "fail":
-		if text := output[key]; text != nil {
-			fmt.Fprint(to, text)
-		}
-		if e.Test == "" {
-			unended(to, output, e.Package)
-		}
-		fallthrough
-	case "pass", "skip":
-		delete(output, key)
-		return []took{{What: strings.TrimPrefix(e.Package, module), Test: e.Test, Seconds: e.Elapsed}}
-	}
-	return nil
-}
-
-// unended prints the output of those tests of a package that did not end because their process ended.
-func unended(to io.Writer, output map[string]*strings.Builder, of string) {
-	for _, key := range slices.Sorted(maps.Keys(output)) {
-		if strings.HasPrefix(key, of+" ") {
-			fmt.Fprint(to, output[key])
-			delete(output, key)
-		}
+		p.ran = true
+	case p.ran && !strings.HasPrefix(e.Output, theEnd):
+		p.broken = true
 	}
 }

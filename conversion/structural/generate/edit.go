@@ -25,61 +25,17 @@ type Edit struct {
 // value and the parent of a set value must exist. The copy shares unchanged values with obj.
 func Apply(obj map[string]any, edits []Edit) (map[string]any, bool) {
 	for _, e := range edits {
-		value := e.Value
-		if e.Removed {
-			value = removed
-		} else {
-			value = runtime.DeepCopyJSONValue(value)
+		value := any(removed)
+		if !e.Removed {
+			value = runtime.DeepCopyJSONValue(e.Value)
 		}
-		if !fits(obj, e.Path, e.Removed) {
+		changed, ok := with(obj, e.Path, value)
+		if !ok || len(e.Path) == 0 {
 			return nil, false
 		}
-		obj, _ = set(obj, e.Path, value).(map[string]any)
+		obj, _ = changed.(map[string]any)
 	}
 	return maps.Clone(obj), true
-}
-
-// set is with, extended by appending to lists.
-func set(parent any, place []any, value any) any {
-	list, ok := parent.([]any)
-	if i, _ := place[0].(int); ok && i == len(list) {
-		return append(slices.Clone(list), value)
-	}
-	if len(place) == 1 {
-		return with(parent, place, value)
-	}
-	switch tree := parent.(type) {
-	case map[string]any:
-		key, _ := place[0].(string)
-		return with(tree, place[:1], set(tree[key], place[1:], value))
-	case []any:
-		i, _ := place[0].(int)
-		return with(tree, place[:1], set(tree[i], place[1:], value))
-	default:
-		return parent
-	}
-}
-
-// fits reports whether a path can be set or removed in a tree.
-func fits(parent any, place []any, remove bool) bool {
-	if len(place) == 0 {
-		return false
-	}
-	last := len(place) == 1
-	switch parent := parent.(type) {
-	case map[string]any:
-		key, ok := place[0].(string)
-		value, there := parent[key]
-		return ok && (last && (there || !remove) || !last && there && fits(value, place[1:], remove))
-	case []any:
-		i, ok := place[0].(int)
-		if !ok || i < 0 || i > len(parent) || i == len(parent) && (!last || remove) {
-			return false
-		}
-		return last || fits(parent[i], place[1:], remove)
-	default:
-		return false
-	}
 }
 
 // Edits returns from one to most changes of an object as users make them: a value is set, added or removed, an element

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -86,9 +87,9 @@ func narrow(c choices, s *schema.Structural, branch *schema.NestedValueValidatio
 func tighten(limits, by *schema.ValueValidation) {
 	limits.Maximum, limits.ExclusiveMaximum = nearer(limits.Maximum, limits.ExclusiveMaximum, by.Maximum, by.ExclusiveMaximum, -1)
 	limits.Minimum, limits.ExclusiveMinimum = nearer(limits.Minimum, limits.ExclusiveMinimum, by.Minimum, by.ExclusiveMinimum, 1)
-	limits.MaxLength, limits.MinLength = least(limits.MaxLength, by.MaxLength), greatest(limits.MinLength, by.MinLength)
-	limits.MaxItems, limits.MinItems = least(limits.MaxItems, by.MaxItems), greatest(limits.MinItems, by.MinItems)
-	limits.MaxProperties, limits.MinProperties = least(limits.MaxProperties, by.MaxProperties), greatest(limits.MinProperties, by.MinProperties)
+	limits.MaxLength, limits.MinLength = stricter(limits.MaxLength, by.MaxLength, -1), stricter(limits.MinLength, by.MinLength, 1)
+	limits.MaxItems, limits.MinItems = stricter(limits.MaxItems, by.MaxItems, -1), stricter(limits.MinItems, by.MinItems, 1)
+	limits.MaxProperties, limits.MinProperties = stricter(limits.MaxProperties, by.MaxProperties, -1), stricter(limits.MinProperties, by.MinProperties, 1)
 	limits.Required = append(slices.Clone(limits.Required), by.Required...)
 	if by.MultipleOf != nil {
 		limits.MultipleOf = by.MultipleOf
@@ -117,16 +118,10 @@ func nearer(limit *float64, exclusive bool, by *float64, byExclusive bool, sign 
 	}
 }
 
-func least(a, b *int64) *int64 {
-	if a == nil || b != nil && *b < *a {
-		return b
+// stricter is nearer for limits of sizes.
+func stricter(limit, by *int64, sign int) *int64 {
+	if limit == nil || by != nil && cmp.Compare(*by, *limit) == sign {
+		return by
 	}
-	return a
-}
-
-func greatest(a, b *int64) *int64 {
-	if a == nil || b != nil && *b > *a {
-		return b
-	}
-	return a
+	return limit
 }

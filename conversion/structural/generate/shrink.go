@@ -50,6 +50,16 @@ func (s *shrinker) holds(obj map[string]any) bool {
 	return s.fails(runtime.DeepCopyJSON(obj))
 }
 
+// keep makes a changed object the smallest one if fails is true for it.
+func (s *shrinker) keep(changed any) bool {
+	obj, ok := changed.(map[string]any)
+	if !ok || !s.holds(obj) {
+		return false
+	}
+	s.best = obj
+	return true
+}
+
 // pass tries once to simplify all values below a place, and reports whether it changed any.
 func (s *shrinker) pass(at []any, value any) bool {
 	smaller := false
@@ -59,12 +69,7 @@ func (s *shrinker) pass(at []any, value any) bool {
 			if s.over() {
 				return false
 			}
-			place := append(slices.Clone(at), k)
-			if s.try(place, removed) {
-				smaller = true
-				continue
-			}
-			smaller = s.simplify(place, value[k]) || smaller
+			smaller = s.reduce(append(slices.Clone(at), k), value[k]) || smaller
 		}
 	case []any:
 		left := s.cut(at, value)
@@ -73,15 +78,24 @@ func (s *shrinker) pass(at []any, value any) bool {
 			if s.over() {
 				return false
 			}
-			place := append(slices.Clone(at), i)
-			if s.try(place, removed) {
-				smaller = true
-				continue
-			}
-			smaller = s.simplify(place, item) || smaller
+			smaller = s.reduce(append(slices.Clone(at), i), item) || smaller
 		}
 	}
 	return smaller
+}
+
+// reduce removes the value at a place. If it is needed, reduce replaces it by the first simpler value that still fails.
+// Without one, it simplifies the values below.
+func (s *shrinker) reduce(place []any, value any) bool {
+	if s.try(place, removed) {
+		return true
+	}
+	for _, v := range simpler(value) {
+		if s.try(place, v) || s.tryTogether(value, v) {
+			return true
+		}
+	}
+	return s.pass(place, value)
 }
 
 // coarse first shortens long lists or makes all their elements the same text, because each attempt takes time
@@ -101,19 +115,19 @@ func (s *shrinker) coarse(at []any, value any) {
 }
 
 func (s *shrinker) coarseList(at []any, list []any) {
-	if len(list) > long && s.try(at, []any{}) {
-		return
-	}
-	if len(list) > long && s.try(at, alike(list)) {
-		list = alike(list)
-		for _, v := range simpler(list[0]) {
-			if s.tryTogether(list[0], v) {
-				list = slices.Repeat([]any{v}, len(list))
-				break
+	if len(list) > long {
+		if s.try(at, []any{}) {
+			return
+		}
+		if same := slices.Repeat(list[:1], len(list)); s.try(at, same) { // The length may be restricted.
+			list = same
+			for _, v := range simpler(list[0]) {
+				if s.tryTogether(list[0], v) {
+					list = slices.Repeat([]any{v}, len(list))
+					break
+				}
 			}
 		}
-	}
-	if len(list) > long {
 		list = s.cut(at, list)
 	}
 	for i, item := range list[:min(long, len(list))] {
@@ -123,9 +137,6 @@ func (s *shrinker) coarseList(at []any, list []any) {
 
 // long is the maximum number of elements of a short list.
 const long = 16
-
-// alike returns a list of the same length with copies of the first element, since the length may be restricted.
-func alike(list []any) []any { return slices.Repeat(list[:1], len(list)) }
 
 // cut removes several elements of a long list at once, first many and then fewer, and returns the remaining elements.
 func (s *shrinker) cut(at []any, list []any) []any {
@@ -139,30 +150,14 @@ func (s *shrinker) cut(at []any, list []any) []any {
 	return list
 }
 
-// simplify replaces the value at a place by the first simpler value that still fails. Without one, it simplifies the
-// values below.
-func (s *shrinker) simplify(place []any, value any) bool {
-	for _, v := range simpler(value) {
-		if s.try(place, v) || s.tryTogether(value, v) {
-			return true
-		}
-	}
-	return s.pass(place, value)
-}
-
 // tryTogether replaces all occurrences of a text, since their equality may matter.
 func (s *shrinker) tryTogether(value, simple any) bool {
 	text, ok := value.(string)
 	if !ok || simple == nil || s.over() {
 		return false
 	}
-	all, n := replaced(s.best, text, simple)
-	changed, _ := all.(map[string]any)
-	if n < 2 || !s.holds(changed) {
-		return false
-	}
-	s.best = changed
-	return true
+	changed, n := replaced(s.best, text, simple)
+	return n > 1 && s.keep(changed)
 }
 
 // replaced returns a copy of a tree with a text replaced, and the number of replacements.
@@ -201,43 +196,46 @@ func (s *shrinker) try(place []any, value any) bool {
 	if s.over() {
 		return false
 	}
-	changed, ok := with(s.best, place, value).(map[string]any)
-	if !ok || !s.holds(changed) {
-		return false
-	}
-	s.best = changed
-	return true
+	changed, ok := with(s.best, place, value)
+	return ok && s.keep(changed)
 }
 
-// with returns a copy of a tree with the value at a place replaced or removed.
-func with(tree any, place []any, value any) any {
+// with returns a copy of a tree with the value at a place set or removed, and reports whether that was possible: a
+// removed value and the parent of a set value must exist. The index after the last element appends. The copy shares
+// unchanged values with the tree.
+func with(tree any, place []any, value any) (any, bool) {
+	if len(place) == 0 {
+		return value, true
+	}
 	switch tree := tree.(type) {
 	case map[string]any:
-		key, _ := place[0].(string)
+		key, isKey := place[0].(string)
+		inner, there := tree[key]
+		inner, ok := with(inner, place[1:], value)
+		if !isKey || !ok || !there && inner == any(removed) {
+			return nil, false
+		}
 		out := maps.Clone(tree)
-		switch {
-		case len(place) > 1:
-			out[key] = with(tree[key], place[1:], value)
-		case value == any(removed):
+		if out[key] = inner; inner == any(removed) {
 			delete(out, key)
-		default:
-			out[key] = value
 		}
-		return out
+		return out, true
 	case []any:
-		i, _ := place[0].(int)
-		out := slices.Clone(tree)
-		switch {
-		case len(place) > 1:
-			out[i] = with(tree[i], place[1:], value)
-		case value == any(removed):
-			out = slices.Delete(out, i, i+1)
-		default:
-			out[i] = value
+		i, isIndex := place[0].(int)
+		if !isIndex || i < 0 || i > len(tree) {
+			return nil, false
 		}
-		return out
+		if i == len(tree) {
+			return append(slices.Clone(tree), value), len(place) == 1 && value != any(removed)
+		}
+		inner, ok := with(tree[i], place[1:], value)
+		out := slices.Clone(tree)
+		if out[i] = inner; inner == any(removed) {
+			out = slices.Delete(out, i, i+1)
+		}
+		return out, ok
 	default:
-		return tree
+		return nil, false
 	}
 }
 
@@ -252,7 +250,9 @@ func simpler(value any) []any {
 			out = append(out, map[string]any{})
 		}
 	case []any:
-		out = simplerLists(value)
+		if len(value) > 0 {
+			out = append(out, []any{})
+		}
 	case string:
 		out = simplerTexts(value)
 	case int64:
@@ -265,17 +265,6 @@ func simpler(value any) []any {
 		}
 	}
 	return append(out, nil)
-}
-
-func simplerLists(list []any) []any {
-	if len(list) == 0 {
-		return nil
-	}
-	out := []any{[]any{}}
-	if half := len(list) / 2; half > 1 {
-		out = append(out, slices.Clone(list[:half]), slices.Clone(list[half:]))
-	}
-	return out
 }
 
 func simplerTexts(text string) []any {
