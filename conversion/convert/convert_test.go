@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -169,8 +170,6 @@ func TestLimits(t *testing.T) {
 		err    string
 	}{
 		"Defaults":  {reason: "They are generous."},
-		"Objects":   {reason: "The limit is allowed.", limits: Limits{Objects: 3}},
-		"TooMany":   {reason: "More is not.", limits: Limits{Objects: 2}, err: "the review has more than 2 objects"},
 		"Fits":      {reason: "An answer may be as long.", limits: Limits{OutputBytes: 1845}},
 		"Longer":    {reason: "And not a byte longer.", limits: Limits{OutputBytes: 1844}, err: "the answer would have 1845 bytes, more than 1844"},
 		"TooLarge":  {reason: "Nor is a long answer.", limits: Limits{OutputBytes: 1000}, err: "the answer would have 1135 bytes, more than 1000"},
@@ -196,9 +195,28 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestManyObjects checks that the memory for a review of the smallest objects grows only with its bytes.
+func TestManyObjects(t *testing.T) {
+	const objects = 200_000
+	e := pizzaEngine(t, false)
+	one := `{"apiVersion":"` + pizzaGroup + `/v1alpha1","kind":"Pizza"},`
+	body := []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"a","desiredAPIVersion":"` + pizzaGroup +
+		`/v1beta1","objects":[` + strings.TrimSuffix(strings.Repeat(one, objects), ",") + `]}}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	a, err := e.Review(body)
+	runtime.ReadMemStats(&after)
+	if err != nil || a.Err() != nil || a.Objects() != objects {
+		t.Fatalf("got %v, %v and %d objects", err, a.Err(), a.Objects())
+	}
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 16*uint64(len(body)) {
+		t.Errorf("%d bytes take %d bytes of memory, want at most 16 times as many", len(body), taken)
+	}
+}
+
 // TestDefaultLimits checks that zero limits become the documented defaults.
 func TestDefaultLimits(t *testing.T) {
-	if diff := cmp.Diff(Limits{Objects: defaultObjects, OutputBytes: defaultOutputBytes}, Limits{}.orDefaults()); diff != "" {
+	if diff := cmp.Diff(Limits{OutputBytes: defaultOutputBytes}, Limits{}.orDefaults()); diff != "" {
 		t.Errorf("orDefaults(): -want, +got:\n%s", diff)
 	}
 }

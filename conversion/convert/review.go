@@ -9,23 +9,16 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// Limits bound one review. Zero values mean the defaults.
+// Limits bound one review. Zero values mean the defaults. The number of objects has no limit of its own: the time and
+// the memory for a review grow only with the bytes of the review and of the answer.
 type Limits struct {
-	// Objects is the maximum number of objects of a review, 100,000 by default.
-	Objects int
 	// OutputBytes is the maximum size of the answer in bytes, 512 MiB by default.
 	OutputBytes int64
 }
 
-const (
-	defaultObjects     = 100_000
-	defaultOutputBytes = 512 << 20
-)
+const defaultOutputBytes = 512 << 20
 
 func (l Limits) orDefaults() Limits {
-	if l.Objects <= 0 {
-		l.Objects = defaultObjects
-	}
 	if l.OutputBytes <= 0 {
 		l.OutputBytes = defaultOutputBytes
 	}
@@ -231,9 +224,6 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 	for first := true; s.NextElement(first); first = false {
 		index := a.objects
 		a.objects++
-		if r.failed == nil && a.objects > r.limits.Objects {
-			r.failed = fmt.Errorf("the review has more than %d objects", r.limits.Objects)
-		}
 		if r.failed != nil {
 			s.Value()
 			continue

@@ -6,13 +6,11 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Limits of a policy. The validation of the API has the same limits, except for the size of expressions. They are
-// checked here, too, because a policy may come from a file or be older than the validation. A policy that exceeds a
-// limit does not compile.
+// Limits of a policy. A policy that exceeds a limit does not compile. The schema has these limits and more, except for
+// the size of expressions. A policy in a file has only the limits below: its spokes are limited by the versions of the
+// definition, and the time for pairs grows only with their number.
 const (
-	mostSpokes     = 32
-	mostFields     = 256 // Per spoke.
-	mostPairs      = 256 // Per field.
+	mostFields     = 256 // Per spoke. The time to compile grows with the square of this number.
 	mostPlaceBytes = 1024
 	// mostExpressions limits the number of expressions in all spokes of a policy, and mostExpressionBytes their total
 	// size. A compiled expression takes some 100 KB while the policy serves, and a long one takes more.
@@ -22,9 +20,6 @@ const (
 
 // excessive reports the limits that a policy exceeds.
 func (r *report) excessive(spec *refractv1alpha1.ConversionPolicySpec) {
-	if n := len(spec.Spokes); n > mostSpokes {
-		r.errorf("spec.spokes", ruleExcess, "has %d versions, want at most %d: remove the versions that are neither served nor stored", n, mostSpokes)
-	}
 	count, size := 0, 0
 	for i := range spec.Spokes {
 		path := fmt.Sprintf("spec.spokes[%d].fields", i)
@@ -33,9 +28,6 @@ func (r *report) excessive(spec *refractv1alpha1.ConversionPolicySpec) {
 			r.errorf(path, ruleExcess, "has %d entries, want at most %d: convert parents of several of the fields in one entry", n, mostFields)
 		}
 		for j := range fields {
-			if n := len(fields[j].Map); n > mostPairs {
-				r.errorf(fmt.Sprintf("%s[%d].map", path, j), ruleExcess, "has %d pairs, want at most %d: use a pair toHub and toSpoke", n, mostPairs)
-			}
 			for _, text := range expressionsOf(&fields[j]) {
 				if text != "" {
 					count++

@@ -84,9 +84,8 @@ const (
 	// a record has changed, but not the fields.
 	mostFields   = 16 << 10
 	mostOfFields = mostKept / 2
-	// knownSets is how many records of all members together are cached by the text that an API server wrote, and
-	// mostKnown how many bytes these may have.
-	knownSets = 2048
+	// mostKnown is how many bytes the records of all members may have that are cached by the text that an API server
+	// wrote. Each record counts as at least setBytes.
 	mostKnown = 8 << 20
 	// mostSet is how many bytes a record of fields may have to be parsed. In a longer record, the order of the fields
 	// counts, too.

@@ -322,11 +322,11 @@ func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
 	if readable && len(text) <= mostFields && s.json.Load() == nil && !f.name(s, string(text), by) {
 		return s // There may be room for its names next time.
 	}
-	size := 0
+	size := setBytes
 	if s.json.Load() != nil {
-		size = len(text)
+		size += len(text)
 	}
-	if len(f.lately) >= knownSets || f.bytes+size > mostKnown {
+	if f.bytes+size > mostKnown {
 		clear(f.lately)
 		f.bytes = 0
 	}

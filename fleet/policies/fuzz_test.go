@@ -140,7 +140,7 @@ func TestHostileReviews(t *testing.T) {
 		"Nothing":     {`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","userInfo":{"groups":[`, `"",`, `]}}}`},
 		"Deep":        {policy + `},"spec":[`, `[[`, ``},
 	} {
-		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead - 100} { // The rest of the review has values, too.
+		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": bounded.MaxValues - 100} { // The rest of the review has values, too.
 			t.Run(name+"/"+reason, func(t *testing.T) {
 				fuzzed.Review(t, h, fuzzed.Filled(values/tree.Values([]byte(tc.repeated)), tc.before, tc.repeated, tc.behind), rescue.Count)
 			})

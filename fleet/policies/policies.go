@@ -75,10 +75,6 @@ type Options struct {
 // patience leaves most of the API server's timeout for other work.
 const patience = 3 * time.Second
 
-// mostRead limits the values of a policy and its old version together: two policies with the largest number of items,
-// with ten values each. Decoding, comparing and explaining takes half a KB for each value.
-const mostRead = 100_000
-
 // mostAdvice is the time that advice for the policies of a namespace may take at once. After that, the policies are
 // only checked. Otherwise many reviews of large policies would take the processors from all other work.
 const mostAdvice = 10 * time.Second
@@ -107,7 +103,7 @@ type validator struct {
 func newValidator(o Options) *validator {
 	turns := bounded.Turns()
 	turns.Apart = turns.Places - 1
-	v := &validator{Options: o, known: newKnown(), reading: bounded.NewReader(mostRead), places: fair.New(turns), advice: fair.Charges{Most: mostAdvice}}
+	v := &validator{Options: o, known: newKnown(), reading: bounded.NewReader(bounded.MaxValues), places: fair.New(turns), advice: fair.Charges{Most: mostAdvice}}
 	if o.Client != nil {
 		v.marker = newMarker(&o)
 	}

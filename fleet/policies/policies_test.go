@@ -522,16 +522,15 @@ func TestWithin(t *testing.T) {
 
 // TestMostBytes: the handler accepts reviews up to the limit that it tells the server. The server rejects larger ones.
 func TestMostBytes(t *testing.T) {
-	const mostBytes = 8 << 20
 	h, err := New(Options{Allowed: everything})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limited, ok := h.(interface{ MaxBytes() int64 }); !ok || limited.MaxBytes() != mostBytes {
-		t.Errorf("MaxBytes(): want %d, got %v", mostBytes, limited)
+	if limited, ok := h.(interface{ MaxBytes() int64 }); !ok || limited.MaxBytes() != bounded.MaxBytes {
+		t.Errorf("MaxBytes(): want %d, got %v", bounded.MaxBytes, limited)
 	}
 	body := review(t, nil, placingPolicy("shop"))
-	body = append(body, bytes.Repeat([]byte(" "), mostBytes-len(body))...)
+	body = append(body, bytes.Repeat([]byte(" "), bounded.MaxBytes-len(body))...)
 	if got := ask(t, h, body); !got.Allowed {
 		t.Errorf("One as large is answered: got %s", shown(got))
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -335,7 +336,7 @@ func (c *choices) pod(t *testing.T) []byte {
 		metadata["annotations"] = map[string]any{"refract.dev/injection": pick(c, "", "[]", `{"v":2}`, `{"v":1,"hash":"x","skipped":[{"p":"p0"}]}`)}
 	}
 	if c.one(50) {
-		metadata["annotations"] = map[string]any{"long": strings.Repeat("x", maxAnnotations-c.below(200)-c.below(2)*600)}
+		metadata["annotations"] = map[string]any{"long": strings.Repeat("x", apivalidation.TotalAnnotationSizeLimitB-c.below(200)-c.below(2)*600)}
 	}
 	if !c.one(9) {
 		object["metadata"] = metadata

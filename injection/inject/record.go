@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/tree/raw"
 )
@@ -126,11 +128,6 @@ func (d *injection) even(a *Applied) bool {
 	return len(d.additions) == len(a.Volumes)+len(d.chosen)*(len(a.Env)+len(a.EnvFrom)+len(a.Mounts))
 }
 
-// maxAnnotations is the most bytes that all annotations of an object may have together.
-//
-// Source: TotalAnnotationSizeLimitB in k8s.io/apimachinery/pkg/api/validation.
-const maxAnnotations = 256 << 10
-
 // claims returns the annotations for a pod: the applied policies of each service, and the record. It omits an
 // annotation that does not fit.
 func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []claim {
@@ -139,7 +136,7 @@ func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []
 		return nil
 	}
 	out := serviceClaims(h, outcomes, first)
-	room := maxAnnotations - h.size
+	room := apivalidation.TotalAnnotationSizeLimitB - h.size
 	for _, a := range h.annotations {
 		if a.key == refractv1beta1.InjectionAnnotation || strings.HasPrefix(a.key, refractv1beta1.ServicePrefix) {
 			room += len(a.key) + len(a.value)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
@@ -121,7 +122,7 @@ func TestRoom(t *testing.T) {
 			for key, value := range annotations {
 				size += len(key) + len(value)
 			}
-			if size > maxAnnotations && tc.room >= 0 {
+			if size > apivalidation.TotalAnnotationSizeLimitB && tc.room >= 0 {
 				t.Errorf("annotations have %d bytes", size)
 			}
 		})
@@ -131,7 +132,7 @@ func TestRoom(t *testing.T) {
 // podWithRoom returns a pod with room for this many bytes of annotations.
 func podWithRoom(room int) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"annotations":{"long":%q}},"spec":{"containers":[{"name":"a"}]}}`,
-		strings.Repeat("x", maxAnnotations-len("long")-room))
+		strings.Repeat("x", apivalidation.TotalAnnotationSizeLimitB-len("long")-room))
 }
 
 // TestResultHash: the hash of a result depends only on the applied policies, their content and their order.

@@ -74,7 +74,7 @@ func FuzzReview(f *testing.F) {
 
 // handlers returns both handlers, on a cluster with a Secret that authors may not read.
 func handlers() map[string]http.Handler {
-	reading := bounded.NewReader(mostRead)
+	reading := bounded.NewReader(bounded.MaxValues)
 	o := Options{
 		Reading: reading,
 		Client:  cluster(interceptor.Funcs{}, secret("password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
@@ -84,9 +84,6 @@ func handlers() map[string]http.Handler {
 	}
 	return map[string]http.Handler{"Validate": Validate(o), "Mutate": Mutate(reading, logr.Discard())}
 }
-
-// mostRead limits the values of a policy in these tests, like in the program.
-const mostRead = 100_000
 
 // TestHostileReviews sends the most expensive reviews, of one MiB each.
 func TestHostileReviews(t *testing.T) {
@@ -107,7 +104,7 @@ func TestHostileReviews(t *testing.T) {
 		"Elsewhere":   {policy + `},"data":[`, `{},`, `]}}}`},
 		"Owners":      {policy + `,"ownerReferences":[`, `{},`, end},
 	} {
-		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead - 100} { // The rest of the review has values, too.
+		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": bounded.MaxValues - 100} { // The rest of the review has values, too.
 			for handler, h := range handlers() {
 				t.Run(name+"/"+reason+"/"+handler, func(t *testing.T) {
 					fuzzed.Review(t, h, fuzzed.Filled(values/tree.Values([]byte(tc.repeated)), tc.before, tc.repeated, tc.behind), rescue.Count)

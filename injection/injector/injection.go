@@ -79,13 +79,9 @@ func ServePolicies(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection
 	return &Injection{policies: known}, nil
 }
 
-// mostRead is the most values of a policy in a review, together with its old version: twice the largest injected
-// content, at about five bytes for each value.
-const mostRead = 100_000
-
 // handlePolicies serves the review of policies. With probe, the review tries a policy on a pod in a dry run.
 func (o *Options) handlePolicies(known *Cache, probe bool) {
-	reading := bounded.NewReader(mostRead)
+	reading := bounded.NewReader(bounded.MaxValues)
 	o.Server.Handle(injectionpolicies.MutatePath, injectionpolicies.Mutate(reading, o.Log))
 	o.Server.Handle(injectionpolicies.ValidatePath, injectionpolicies.Validate(injectionpolicies.Options{
 		Reading: reading,

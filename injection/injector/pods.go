@@ -14,6 +14,7 @@ import (
 
 	"refract.dev/injection/inject"
 	"refract.dev/internal/rescue"
+	"refract.dev/internal/webhook/bounded"
 )
 
 // PodsPath is the path of the webhook for pods.
@@ -25,8 +26,6 @@ const (
 	syncPatience = 1500 * time.Millisecond
 	// usualRequest is the most memory that is allocated in advance for a request, whatever its Content-Length says.
 	usualRequest = 64 << 10
-	// mostBytes is the largest review: the largest pod that an API server accepts, with its old version.
-	mostBytes = 8 << 20
 )
 
 // pods serves reviews of created pods and of added ephemeral containers.
@@ -48,7 +47,7 @@ func newPods(policies *Cache, h *liveFallback, log logr.Logger) *pods {
 }
 
 // MaxBytes returns the bound on a request's body for the server.
-func (*pods) MaxBytes() int64 { return mostBytes }
+func (*pods) MaxBytes() int64 { return bounded.MaxBytes }
 
 // ServeHTTP serves one review.
 func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {

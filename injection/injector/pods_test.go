@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"refract.dev/injection/inject"
+	"refract.dev/internal/webhook/bounded"
 )
 
 // offline returns a fallback whose lists fail.
@@ -103,11 +104,11 @@ func send(tb testing.TB, h http.Handler, body []byte) *httptest.ResponseRecorder
 // TestMostBytes: the handler accepts a review of the size that it announces to the server, which rejects larger ones.
 func TestMostBytes(t *testing.T) {
 	p := served(t, database)
-	if got := http.Handler(p).(interface{ MaxBytes() int64 }).MaxBytes(); got != mostBytes {
-		t.Errorf("MaxBytes(): want %d, got %d", mostBytes, got)
+	if got := http.Handler(p).(interface{ MaxBytes() int64 }).MaxBytes(); got != bounded.MaxBytes {
+		t.Errorf("MaxBytes(): want %d, got %d", bounded.MaxBytes, got)
 	}
 	body := (&request{pod: website}).body(t)
-	body = append(body, bytes.Repeat([]byte(" "), mostBytes-len(body))...)
+	body = append(body, bytes.Repeat([]byte(" "), bounded.MaxBytes-len(body))...)
 	if got := ask(t, p, body); !got.Allowed || got.Patch == nil {
 		t.Errorf("A pod in one as large is injected: got %+v", got)
 	}

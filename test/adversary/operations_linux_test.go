@@ -103,7 +103,7 @@ func TestOperationsStoredBefore(t *testing.T) {
 			return nil
 		})
 		harness.WantAll(t, "The limit is named, and the policy.", condition(u, "Synced", "message"),
-			[]string{"OverridePolicy " + ns + "/" + name, "it has " + fmt.Sprint(n) + " items, and a rule may have 1000"})
+			[]string{"OverridePolicy " + ns + "/" + name, "values together (items", "a policy may have 15000"})
 	}
 	there(t, env, "member-1", "configmap", ns, "settings", true) // What is beside it goes on.
 	switch got := peak(t, controllers); {

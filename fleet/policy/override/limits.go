@@ -13,31 +13,24 @@ import (
 	"refract.dev/tree"
 )
 
-// Limits of the size of a policy. The schemas of the API have the same limits, except for the number of values, which
-// schemas cannot count. The limits are checked here as well, because a policy may have been stored before the schemas
-// had limits, and policies in files are not checked by schemas. A policy beyond a limit fails every cluster, and no
-// part of it is compiled.
+// Limits of the size of a policy. The schemas limit the rules and the items of a rule and of a policy, but cannot count
+// values. Policies in files, and policies that were stored before the schemas had limits, have only the limits below. A
+// policy beyond a limit fails every cluster, and no part of it is compiled.
 const (
-	// MaxRules is the maximum number of rules of a policy.
+	// MaxRules is the maximum number of rules of a policy, as in the schemas.
 	MaxRules = 1000
-	// MaxItems is the maximum number of items of all overriders of a rule together.
-	MaxItems = 1000
-	// MaxPolicyItems is the maximum number of items of all rules of a policy together.
-	MaxPolicyItems = 5000
-	// MaxValues is the maximum number of values of a policy: entries of maps, elements of lists, names of clusters, and
-	// the values inside the values of JSON patches. An item of annotations may have thousands, and each takes some
-	// hundred bytes when compiled.
-	MaxValues = 10_000
-	// MaxDepth is the maximum number of segments of a path.
+	// MaxValues is the maximum number of values of a policy: items of overriders, entries of maps, elements of lists,
+	// names of clusters, and the values inside the values of JSON patches. An item of annotations may have thousands,
+	// and each takes some hundred bytes when compiled. The schemas permit 5,000 items, which leaves 10,000 other values.
+	MaxValues = 15_000
+	// MaxDepth is the maximum number of segments of a path. It bounds the levels that a JSON patch adds to an object.
 	MaxDepth = 100
 )
 
 // Limits of the effect of the policies of an object. The rule that would exceed a limit fails its variant.
 const (
-	// MaxChanges is the maximum number of changes and warnings of one variant.
-	MaxChanges = 20_000
-	// MaxTotalChanges is the maximum number of changes and warnings of all variants of an object together.
-	MaxTotalChanges = 100_000
+	// MaxChanges is the maximum number of changes and warnings of all variants of an object together.
+	MaxChanges = 100_000
 	// MaxWork is the maximum work for one variant. Work is counted and not timed, so that the result is the same on
 	// every machine. An item counts 50, a visited container 10, a changed component of an image 100, a visited item in
 	// a list of a container 20, a label or annotation 50, and copies count as [tree.Doc.Copied] says. A unit takes some
@@ -67,9 +60,8 @@ const (
 var ErrTooMuch = errors.New("is too much")
 
 var (
-	errChanges      = fmt.Errorf("%w: the object has more than %d changes and warnings for one cluster: change fewer places", ErrTooMuch, MaxChanges)
-	errTotalChanges = fmt.Errorf("%w: the object has more than %d changes and warnings for all clusters together: "+
-		"change fewer places, or have fewer clusters with rules of their own", ErrTooMuch, MaxTotalChanges)
+	errChanges = fmt.Errorf("%w: the object has more than %d changes and warnings for all clusters together: "+
+		"change fewer places, or have fewer clusters with rules of their own", ErrTooMuch, MaxChanges)
 	errWork      = fmt.Errorf("%w: the object is more than %d units of work for one cluster: have fewer items, or smaller lists", ErrTooMuch, MaxWork)
 	errTotalWork = fmt.Errorf("%w: the object is more than %d units of work for all clusters together: "+
 		"have fewer items, or fewer clusters with rules of their own", ErrTooMuch, MaxTotalWork)
@@ -118,12 +110,10 @@ func (r *rendering) spent() (changes, work int) {
 func (r *rendering) exceeded() error {
 	changes, work := r.spent()
 	switch {
-	case changes > MaxChanges:
-		return errChanges
 	case work > MaxWork:
 		return errWork
-	case r.budget.changes+changes > MaxTotalChanges:
-		return errTotalChanges
+	case r.budget.changes+changes > MaxChanges:
+		return errChanges
 	case r.budget.work+work > MaxTotalWork:
 		return errTotalWork
 	case (r.budget.variants+1)*r.budget.size+r.budget.written+r.written > MaxTotalBytes:
@@ -138,29 +128,18 @@ func excessive(spec *corev1alpha1.OverridePolicySpec) *field.Error {
 	if n := len(spec.OverrideRules); n > MaxRules {
 		return field.TooMany(path, n, MaxRules)
 	}
-	items, values := 0, 0
+	values := 0
 	for i := range spec.OverrideRules {
-		rule := &spec.OverrideRules[i]
-		n := itemsOf(rule.Overriders)
-		if n > MaxItems {
-			return forbidden(path.Index(i).Child("overriders"),
-				fmt.Errorf("%w: it has %d items, and a rule may have %d: make several rules of it, or several policies", ErrTooMuch, n, MaxItems))
-		}
-		items += n
-		values += valuesOf(rule)
+		values += valuesOf(&spec.OverrideRules[i])
 	}
-	switch {
-	case items > MaxPolicyItems:
-		return forbidden(path, fmt.Errorf("%w: the rules have %d items together, and a policy may have %d: make several policies of it",
-			ErrTooMuch, items, MaxPolicyItems))
-	case values > MaxValues:
-		return forbidden(path, fmt.Errorf("%w: the rules have %d values together (entries of maps, elements of lists, names of clusters), "+
+	if values > MaxValues {
+		return forbidden(path, fmt.Errorf("%w: the rules have %d values together (items, entries of maps, elements of lists, names of clusters), "+
 			"and a policy may have %d: select clusters by labels, or make several policies of it", ErrTooMuch, values, MaxValues))
 	}
 	return nil
 }
 
-// valuesOf counts the values in the items of a rule, and the clusters that the rule names.
+// valuesOf counts the items of a rule, the values in them, and the clusters that the rule names.
 func valuesOf(rule *corev1alpha1.OverrideRule) int {
 	n := 0
 	if t := rule.TargetClusters; t != nil {
@@ -178,17 +157,6 @@ func valuesOf(rule *corev1alpha1.OverrideRule) int {
 	}
 	for i := range overriders {
 		n += overriders[i].values(rule.Overriders)
-	}
-	return n
-}
-
-// itemsOf counts the items of all overriders together; 0 for nil.
-func itemsOf(o *corev1alpha1.Overriders) (n int) {
-	if o == nil {
-		return 0
-	}
-	for i := range overriders {
-		n += len(overriders[i].Items(o))
 	}
 	return n
 }

@@ -19,7 +19,7 @@ type Overrider struct {
 	// Remove removes the item with this index from the list.
 	Remove func(of *corev1alpha1.Overriders, item int)
 
-	// values returns the number of values in all items of the list; they count for [MaxValues].
+	// values returns the number of items and of values in them; they count for [MaxValues].
 	values func(*corev1alpha1.Overriders) int
 	// compile compiles the items of the list, and reports every mistake at its field path.
 	compile func(c *compiler, of *corev1alpha1.Overriders, path *field.Path)
@@ -54,7 +54,7 @@ func newOverrider[T any](
 		values: func(of *corev1alpha1.Overriders) (n int) {
 			items := *list(of)
 			for i := range items {
-				n += values(&items[i])
+				n += 1 + values(&items[i])
 			}
 			return n
 		},

@@ -16,9 +16,14 @@ import (
 	"refract.dev/tree"
 )
 
-// mostBytes is the largest review: two objects of the largest size that an API server stores, each with JSON of twice
-// that size.
-const mostBytes = 8 << 20
+const (
+	// MaxBytes is the largest review: two objects of the largest size that an API server stores, each with JSON of twice
+	// that size.
+	MaxBytes = 8 << 20
+	// MaxValues is the maximum number of values in a review of a policy for objects or pods: two policies with the
+	// largest number of items, with ten values each. Decoding, comparing and explaining takes half a KB for each value.
+	MaxValues = 100_000
+)
 
 // Handler returns a handler that answers reviews of at most 8 MiB with f. A server of package webhook reads no more.
 func Handler(f admission.Func) http.Handler { return &handler{admission.Handler(f)} }
@@ -26,7 +31,7 @@ func Handler(f admission.Func) http.Handler { return &handler{admission.Handler(
 type handler struct{ http.Handler }
 
 // MaxBytes tells the server the limit.
-func (*handler) MaxBytes() int64 { return mostBytes }
+func (*handler) MaxBytes() int64 { return MaxBytes }
 
 // atOnce is the number of reviews that are read at the same time. waitingEach and waitingAltogether bound the reviews
 // that wait, for each namespace and for all together, in pieces of waitingPiece bytes. A larger review counts as

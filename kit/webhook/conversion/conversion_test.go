@@ -228,10 +228,10 @@ func counts(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// TestLimits: a review with too many objects gets a Failure, and counts as a failed request.
+// TestLimits: a review with too long an answer gets a Failure, and counts as a failed request.
 func TestLimits(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	h := Handler(pizzas(t), Options{Limits: convert.Limits{Objects: 1}, Metrics: registry})
+	h := Handler(pizzas(t), Options{Limits: convert.Limits{OutputBytes: 1}, Metrics: registry})
 	one := pizza("v1", "size", "large")
 	if w := ask(t, h, strings.NewReader(review("v2", one, one))); w.Code != 200 || !strings.Contains(w.Body.String(), `"Failure"`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
