@@ -12,7 +12,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// join starts a second replica, which ends with the test if not before, and returns when it is ready.
+// join starts a second replica and returns when it is ready. The replica ends with the test, unless the test ends it
+// before.
 func join(t *testing.T) *harness.Replica {
 	t.Helper()
 	second, err := env.Replica("second", "--lease-duration", usual.String(), "--deletion-guard", "100")
@@ -33,7 +34,7 @@ func join(t *testing.T) *harness.Replica {
 	return second
 }
 
-// succeed ends the leading replica, so that the other one takes over, and starts it again.
+// succeed stops the leading replica, so that the other one takes over, and starts it again.
 func succeed(t *testing.T) {
 	t.Helper()
 	if err := controllers.Stop(syscall.SIGTERM); err != nil {
@@ -45,8 +46,8 @@ func succeed(t *testing.T) {
 	}
 }
 
-// TestTwoReplicas: beside a replica that stands by, the leader reports as if it were alone, and writes each report once.
-// Another leader goes on with its work. The test starts and ends replicas, and is alone for that.
+// TestTwoReplicas: next to a standby replica, the leader reports as if it were alone, and writes each report once. The
+// next leader continues its work. The test starts and stops replicas, so it is not parallel.
 func TestTwoReplicas(t *testing.T) {
 	ns := namespace(t)
 	second := join(t)
@@ -86,7 +87,7 @@ func TestTwoReplicas(t *testing.T) {
 	everywhere(t, "placed everywhere again", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, record, "Synced")
 
-	// Another replica leads while the copies go.
+	// Another replica takes the lead while copies are deleted.
 	remove(t, "hub", "deployment", ns, "web")
 	succeed(t)
 	everywhere(t, "deleted", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
@@ -94,7 +95,7 @@ func TestTwoReplicas(t *testing.T) {
 		return fmt.Sprint(get(t, "hub", "propagations.refract.dev", ns, record) == nil)
 	})
 
-	// And while copies come.
+	// Another replica takes the lead while copies are created.
 	apply(t, in(ns, strings.ReplaceAll(web, "name: web\n  namespace", "name: late\n  namespace")))
 	if err := second.Stop(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

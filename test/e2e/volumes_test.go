@@ -9,8 +9,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestClaims: what happens to a Deployment on the hub takes no claim along on any cluster. A claim waits for approval,
-// or for its own deletion; the ConfigMap that travels with it outlives it for long enough to be there when it is created again.
+// TestClaims: no change of a Deployment on the hub deletes a claim on any cluster. The deletion of a claim waits for an approval, unless the claim itself is
+// deleted. The ConfigMap that travels with the Deployment is kept long enough for the recreation of the Deployment.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
