@@ -23,7 +23,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// ofUsers are objects of users: a policy of ours, and what can be written without us.
+// ofUsers are objects of users: a policy, and objects that need no installation.
 const ofUsers = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
@@ -31,19 +31,19 @@ metadata: {name: web, namespace: default}
 spec: {overrideRules: [{overriders: {jsonpatch: [{path: /spec/replicas, operator: replace, value: 2}]}}]}
 `
 
-// TestInstallAndUninstall: what is installed works and is checked; when it has been uninstalled
-// the cluster is as it was before, but for what users wrote; with --purge that goes, too.
+// TestInstallAndUninstall: an installation works and passes refract check. An uninstallation restores the cluster,
+// except for objects of users; with --purge these are deleted, too.
 func TestInstallAndUninstall(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
 	before := w.everything()
 
 	if out, code := w.refract("check"); code != 1 || !strings.Contains(out, "✗ installed    Refract is not installed in namespace "+system) {
-		t.Errorf("want refract check to say that nothing is installed, got exit code %d\n%s", code, out)
+		t.Errorf("want refract check to report that nothing is installed, got exit code %d\n%s", code, out)
 	}
 	w.must("check", "--pre", "--injection", "--conversion")
 
-	// What runs has to be there for the installation to be right in the end.
+	// The check passes only once the replicas run.
 	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
 	propagation := w.start("refract")
 	out := w.must("install", "--image", image)
@@ -55,7 +55,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	w.kubectl(ofUsers, "apply", "-f", "-")
 
-	// Its pods end when the Deployment goes; so does what stands for them.
+	// The pods end with the Deployment, and so does the replica that replaces them here.
 	w.kill(propagation)
 	out = w.must("uninstall")
 	harness.WantAll(t, "It says what it takes away.", out, []string{
@@ -68,12 +68,12 @@ func TestInstallAndUninstall(t *testing.T) {
 	harness.WantAll(t, "It lists what goes.", out, []string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
 	w.gone("namespace", namespaceOf(system))
 	if diff := cmp.Diff(before, w.everything()); diff != "" {
-		t.Errorf("what is left: -before, +after:\n%s", diff)
+		t.Errorf("objects of the cluster: -before, +after:\n%s", diff)
 	}
 }
 
-// TestManifestsDeleted: whoever deletes the manifests by hand can write afterwards what could be
-// written before.
+// TestManifestsDeleted: after a manual deletion of the manifests, users can write the same objects as before the
+// installation.
 func TestManifestsDeleted(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -109,10 +109,10 @@ func TestManifestsDeleted(t *testing.T) {
 	}
 	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-injection-pods")
 	if said := wrong(w.check()); !strings.Contains(said, `policies: the API server does not restrict the accounts of Refract`) {
-		t.Errorf("want an admission policy of the installation to be missed, got\n%s", said)
+		t.Errorf("want a missing admission policy reported, got\n%s", said)
 	}
 	w.kubectl(manifest, "apply", "-f", "-")
-	// The replicas go on to run, as a pod does for half a minute: what they still do is undone.
+	// The replicas continue for a while, like pods for half a minute. Their last writes must be removed as well.
 	w.kubectl(manifest, "delete", "-f", "-", "--wait=false")
 	for _, o := range asked {
 		w.gone(fmt.Sprintf("%T", o), o)
@@ -124,11 +124,11 @@ func TestManifestsDeleted(t *testing.T) {
 	w.gone("namespace", namespaceOf(system))
 	for _, r := range w.check().Results {
 		if r.Check == "left" {
-			t.Errorf("want nothing to be left, got %s", r.Message)
+			t.Errorf("want no remaining objects, got %s", r.Message)
 		}
 	}
 
-	// It may run outside of the cluster as well.
+	// A replica may run outside of the cluster.
 	outside, err := w.ReplicaFor(site, "outside")
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +139,9 @@ func TestManifestsDeleted(t *testing.T) {
 	w.settled("a program outside of the cluster is right", nil)
 }
 
-// TestManifestsDeletedWhileConverting: what converts objects that need it cannot be deleted by hand, and goes on to convert; all
-// the rest goes. Whoever wants it gone nevertheless is told how, and can write afterwards what could be written before.
+// TestManifestsDeletedWhileConverting: a manual deletion does not remove the conversion while objects need it, and
+// removes everything else. The message tells users how to remove the conversion nevertheless. Afterwards they can write
+// the same objects as before the installation.
 func TestManifestsDeletedWhileConverting(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -160,21 +161,21 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 	converted := func() {
 		t.Helper()
 		if got := w.kubectl("", "get", "routes.v1.traffic.example.com", "-A", "-o", "name"); got != "route.traffic.example.com/a\n" {
-			t.Errorf("want objects in another version than they are stored in, got %q", got)
+			t.Errorf("want the objects in a version other than the stored one, got %q", got)
 		}
 	}
 
-	// API servers heed an admission policy a moment after it was written.
-	harness.Eventually(t, "what converts cannot be deleted", func(context.Context) error {
+	// API servers enforce a new admission policy after a moment.
+	harness.Eventually(t, "the conversion cannot be deleted", func(context.Context) error {
 		_, err := w.KubectlSays(site, "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")
 		if err == nil {
-			return errors.New("it can")
+			return errors.New("the deletion is allowed")
 		}
 		return nil
 	})
 	said, err := w.KubectlSays(site, manifest, "delete", "-f", "-", "--wait=false")
 	if err == nil {
-		t.Errorf("want kubectl to say that not all could be deleted, got\n%s", said)
+		t.Errorf("want kubectl to report objects that it could not delete, got\n%s", said)
 	}
 	harness.WantAll(t, "It says why, and what to do.", said, []string{
 		`ConversionPolicy routes converts routes.traffic.example.com`, "refract uninstall --unwire", `deployments.apps "refract-conversion" is forbidden`,
@@ -196,8 +197,7 @@ func namespaceOf(name string) client.Object {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// everything returns all objects of the cluster by their names, as YAML, without what changes by
-// itself.
+// everything returns all objects of the cluster as YAML, by name, without fields that change by themselves.
 func (w *world) everything() map[string]string {
 	w.t.Helper()
 	cfg, err := w.Config(site)
@@ -220,7 +220,7 @@ func (w *world) everything() map[string]string {
 		}
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
-			// What says how things stand, and not what is wanted.
+			// Objects of these kinds change by themselves.
 			if !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"Event", "Lease", "ComponentStatus", "Node", "CSINode"}, r.Kind) {
 				continue
 			}
@@ -255,7 +255,7 @@ func (w *world) objectsOf(kind schema.GroupVersionKind) map[string]string {
 	return all
 }
 
-// TestUninstallConverted: what converts objects that need it stays, and runs, until none does.
+// TestUninstallConverted: the conversion stays and works while objects need it.
 func TestUninstallConverted(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -272,11 +272,11 @@ func TestUninstallConverted(t *testing.T) {
 			t.Errorf("%s\nwant exit code 1 and %q, got %d\n%s", reason, why, code, out)
 		}
 		if out := w.kubectl("", "get", "deployments", "-n", system, "-o", "name"); out != "deployment.apps/refract-conversion\n" {
-			t.Errorf("%s\nwant what converts to stay, and nothing else, got\n%s", reason, out)
+			t.Errorf("%s\nwant only the conversion to stay, got\n%s", reason, out)
 		}
 		if out := w.kubectl("", "get", "clusterrolebindings", "-l", "app.kubernetes.io/part-of=refract", "-o", "name"); !strings.Contains(out, "/refract-conversion\n") ||
 			strings.Contains(out, "refract-hub") {
-			t.Errorf("%s\nwant its rights to stay, got\n%s", reason, out)
+			t.Errorf("%s\nwant the rights of the conversion to stay, got\n%s", reason, out)
 		}
 	}
 	stays("Both versions are served.", "its versions v1, v2 are in use")
@@ -286,7 +286,7 @@ func TestUninstallConverted(t *testing.T) {
 	out := w.must("uninstall", "--unwire")
 	harness.WantAll(t, "It is wired to nobody.", out, []string{"customresourcedefinition widgets.example.com is no longer converted", "Refract is removed from the cluster"})
 	if got := w.kubectl("", "get", "widgets.v2.example.com", "-n", "default", "-o", "name"); got != "widget.example.com/a\n" {
-		t.Errorf("want objects to be read in both versions, got %q", got)
+		t.Errorf("want objects readable in both versions, got %q", got)
 	}
 	w.gone("namespace", namespaceOf(system))
 }
