@@ -109,10 +109,10 @@ func (s *stream) judge(t *testing.T) {
 		}
 		t.Errorf("%s while %s: %s: %v", s.name, f.while, f.when, f.err)
 	}
-	t.Logf("%s: %d; not as they should have been: %d, and %d until those who were killed had begun again", s.name, s.done, len(s.failed)-killed, killed)
+	t.Logf("%s: %d actions; %d failed, and %d while a killed program restarted", s.name, s.done, len(s.failed)-killed, killed)
 }
 
-var errNotInjected = errors.New("it was not injected into")
+var errNotInjected = errors.New("the pod lacks the items of the policy")
 
 // unanswered reports whether an error shows that the API server got no answer from Refract.
 func unanswered(err error) bool {
@@ -177,7 +177,7 @@ func createPod(ctx context.Context, ns string, n int) error {
 		options = append(options, client.DryRunAll)
 	}
 	if err := api.Create(ctx, pod, options...); err != nil {
-		return fmt.Errorf("it was refused: %w", err)
+		return fmt.Errorf("the pod was rejected: %w", err)
 	}
 	for _, v := range pod.Spec.Containers[0].Env {
 		if v.Name == "DB_PORT" && v.Value == "6379" {
