@@ -17,7 +17,7 @@ import (
 	kit "refract.dev/kit/webhook"
 )
 
-// restaurant asks a webhook about everything.
+// restaurant is a set of objects that call a webhook.
 const restaurant = `
 apiVersion: v1
 kind: Namespace
@@ -59,8 +59,8 @@ webhooks:
   sideEffects: None
 `
 
-// TestTrust has what is in a Secret trusted by all that ask, as an API server keeps
-// who owns which field.
+// TestTrust writes the authorities of a Secret into all objects that call the webhook. The API server tracks the owners
+// of fields.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -117,7 +117,7 @@ func TestTrust(t *testing.T) {
 		"ValidatingWebhookConfiguration": `{"f:webhooks":{"k:{\"name\":\"a.restaurant.example\"}":{".":{},"f:clientConfig":{"f:caBundle":{}},"f:name":{}},"k:{\"name\":\"b.restaurant.example\"}":{".":{},"f:clientConfig":{"f:caBundle":{}},"f:name":{}}}}`,
 	}
 	if diff := cmp.Diff(want, w.owned(t)); diff != "" {
-		t.Errorf("It owns what it writes alone: -want, +got:\n%s", diff)
+		t.Errorf("fields that the manager owns: -want, +got:\n%s", diff)
 	}
 	w.mustNot(t, "What is not there is not created.", "", []string{"not found"}, "get", "validatingwebhookconfiguration", "gone")
 	w.mustNot(t, "What is not there is not created.", "", []string{"not found"}, "get", "customresourcedefinition", "gone.restaurant.example")
@@ -128,11 +128,11 @@ func TestTrust(t *testing.T) {
 	all = all[:3]
 	trusted("the rest trusts the authority")
 	if out, err := w.do("", "get", "validatingwebhookconfiguration", "restaurant", "-o", "jsonpath={.webhooks[*].name}"); err != nil || out != "a.restaurant.example" {
-		t.Errorf("No entry is created: got %q, %v", out, err)
+		t.Errorf("The truster must create no entry: got %q, %v", out, err)
 	}
 }
 
-// owned returns the fields that the objects of the restaurant say are ours, by kind.
+// owned returns the fields of the restaurant's objects that our manager owns, by kind.
 func (w *world) owned(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
