@@ -121,7 +121,7 @@ func (w *world) refusals(t *testing.T) {
 func (w *world) putRight(t *testing.T) {
 	w.converts(t, "Sprocket")
 	w.must(t, "", "patch", "crd", "sprockets.example.com", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-	harness.Eventually(t, "it asks again", func(context.Context) error {
+	harness.Eventually(t, "the definition names the webhook again", func(context.Context) error {
 		if c := w.conversion(t, "Sprocket"); c.Strategy != apiextensionsv1.WebhookConverter {
 			return fmt.Errorf("it is %s", c.Strategy)
 		}
@@ -316,7 +316,7 @@ func (w *world) oneVersion(t *testing.T, kind string) {
 // unwired waits until a definition has no conversion webhook, and its policy is deleted.
 func (w *world) unwired(t *testing.T, kind string) {
 	t.Helper()
-	harness.Eventually(t, "the policy has gone", func(context.Context) error {
+	harness.Eventually(t, "the policy is deleted", func(context.Context) error {
 		err := w.client.Get(t.Context(), client.ObjectKey{Name: of("NAME", kind)}, &refractv1alpha1.ConversionPolicy{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
 			return fmt.Errorf("it is there: %w", err)

@@ -178,7 +178,7 @@ func (w *world) serve() {
 	})
 	t.Cleanup(w.stop)
 	harness.Eventually(t, "it is ready", func(context.Context) error { return errors.Join(server.Ready(), served.Ready()) })
-	harness.Eventually(t, "the API server asks about policies", func(context.Context) error {
+	harness.Eventually(t, "the API server calls the webhook for policies", func(context.Context) error {
 		return w.client.Get(t.Context(), client.ObjectKey{Name: converter.ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 }
