@@ -28,7 +28,7 @@ func TestKilledAtRandom(t *testing.T) {
 			}
 			s.change()
 		}
-		d.wait("again at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
+		d.wait("ready again", func(ctx context.Context) error { return k.replica().Ready(ctx) })
 	}
 	d.settle()
 	if got := k.restarts(); got != kills {

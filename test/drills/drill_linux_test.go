@@ -117,7 +117,7 @@ func (d *drill) clear() {
 	for _, kind := range []string{"ConfigMap", "Deployment"} {
 		d.must(d.hub().DeleteAllOf(ctx, object(kind, d.ns, ""), client.InNamespace(d.ns), client.HasLabels{corev1alpha1.PropagationPolicyLabel}))
 	}
-	d.wait("nothing is left", func(ctx context.Context) error {
+	d.wait("all copies are deleted", func(ctx context.Context) error {
 		d.approveAll(ctx)
 		return d.right(ctx)
 	})
@@ -199,7 +199,7 @@ func (d *drill) right(ctx context.Context) error {
 // orphaned.
 func (d *drill) settle() {
 	d.Helper()
-	d.wait("every copy right, none too many, nothing orphaned", d.right)
+	d.wait("every copy is correct, none is superfluous or orphaned", d.right)
 }
 
 // clusterCondition returns a condition of a FederatedCluster, or a zero one.

@@ -144,7 +144,7 @@ func (d *drill) unchanged(before map[string]types.UID) {
 	now := d.copies()
 	for name, uid := range before {
 		if now[name] != uid {
-			d.Fatalf("copy %s was deleted, though nobody asked for that", name)
+			d.Fatalf("copy %s was deleted, although no user deleted its object", name)
 		}
 	}
 }
@@ -189,7 +189,7 @@ data: {size: large, color: %s}
 			d.apply("hub", fmt.Sprintf(config, fmt.Sprintf("config-%d", i), overridden, "green"))
 		}
 		d.apply("hub", fmt.Sprintf(config, "plain", "", "green"))
-		d.wait("objects that it does not concern go on", func(ctx context.Context) error { return d.holds(ctx, "plain", "large green") })
+		d.wait("objects without the invalid policy still change", func(ctx context.Context) error { return d.holds(ctx, "plain", "large green") })
 		for i := range 5 {
 			d.must(d.holds(t.Context(), fmt.Sprintf("config-%d", i), "small red"))
 		}

@@ -207,7 +207,7 @@ func TestMemberRefusesTheCredentials(t *testing.T) {
 	expired.Cert, expired.Key, err = d.Playground.ClientCertificate(d.struck(), "late", []string{"system:masters"}, time.Now().Add(-time.Minute))
 	d.must(err)
 	d.must(d.Join(t.Context(), d.struck(), expired))
-	d.wait("the status says so", func(ctx context.Context) error {
+	d.wait("the status reports the rejected credentials", func(ctx context.Context) error {
 		if c := d.clusterCondition(ctx, d.struck(), string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionFalse || c.Reason != "Unauthorized" {
 			return fmt.Errorf("Ready is %s, %s: %s", c.Status, c.Reason, c.Message)
 		}
@@ -255,7 +255,7 @@ spec: {teeth: %d}
 		d.apply("hub", fmt.Sprintf(gear, i, i))
 	}
 	for _, m := range d.Members {
-		d.wait("it is said that a type is missing", func(ctx context.Context) error {
+		d.wait("the missing type is reported", func(ctx context.Context) error {
 			p := d.get(ctx, "hub", "Propagation", "gear-0.gears.drills.refract.dev")
 			if p == nil {
 				return errors.New("there is no Propagation")
@@ -355,7 +355,7 @@ func TestNamespaceDeletedWhileMemberIsAway(t *testing.T) {
 	for i := range asked {
 		d.must(d.hub().Delete(t.Context(), object("ConfigMap", d.ns, fmt.Sprintf("asked-%02d", i))))
 	}
-	d.wait("the members that are there have lost the copies", func(ctx context.Context) error {
+	d.wait("the reachable members have lost the copies", func(ctx context.Context) error {
 		for i := range asked {
 			name := types.NamespacedName{Namespace: d.ns, Name: fmt.Sprintf("asked-%02d", i)}
 			if err := absent(d.clients[d.spared()[0]].Get(ctx, name, object("ConfigMap", "", ""))); err != nil {

@@ -73,7 +73,7 @@ func (d *drill) leader() string {
 			return w.Agent
 		}
 	}
-	d.Fatal("nobody has ever written a Propagation")
+	d.Fatal("no replica has written a Propagation")
 	return ""
 }
 
