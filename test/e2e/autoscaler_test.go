@@ -66,10 +66,10 @@ func TestAutoscalerOfMember(t *testing.T) {
 		return nil
 	})
 	marked(t, ns, "changed", "yes", "yes", "yes") // Refract writes another field.
-	everywhere(t, "left", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
+	everywhere(t, "replicas left to the autoscaler", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 	change(t, "member-2", "deployment", ns, "web", `{"metadata":{"labels":{"changed":"no"}}}`, somebody)
 	marked(t, ns, "changed", "yes", "yes", "yes") // Refract corrects the label.
-	everywhere(t, "left when another field is corrected", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
+	everywhere(t, "replicas left after the correction of another field", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 	rowSays(t, ns, record, "member-2", "fields:[.metadata.labels.changed]", "replicas left to HorizontalPodAutoscaler web-load")
 
 	// A user's change of the replicas is corrected.
@@ -108,7 +108,7 @@ func TestAutoscalerOfHub(t *testing.T) {
 	marked(t, ns, "changed", "yes", "yes", "yes")
 	scale(t, "hub", ns, 6)
 	marked(t, ns, "scaled", "yes", "yes", "yes")
-	everywhere(t, "left", "deployment", ns, "web", []string{"5", "5", "7"}, replicas...)
+	everywhere(t, "replicas left to the autoscaler", "deployment", ns, "web", []string{"5", "5", "7"}, replicas...)
 	for _, m := range []string{"member-1", "member-2", "member-3"} {
 		neverCorrected(t, ns, m)
 	}

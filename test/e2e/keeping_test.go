@@ -169,7 +169,7 @@ func TestReplicasAreRetained(t *testing.T) {
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":"true"`)
 	marked(t, ns, "retained", "yes", "yes", "yes")
 	status(t, ns, "web.deployments.apps", "Synced")
-	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	everywhere(t, "no replicas are changed", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	scale(t, "member-2", ns, 9)
 	// A change of another field arrives, and does not change the replicas.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"nginx:1.27"}]`)
@@ -195,14 +195,14 @@ func TestAdoption(t *testing.T) {
 	}
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	status(t, ns, "web.deployments.apps", "AlreadyExists")
-	everywhere(t, "not asked for", "deployment", ns, "web", []string{"1", "9", "9"}, replicas...)
+	everywhere(t, "without the annotation", "deployment", ns, "web", []string{"1", "9", "9"}, replicas...)
 	annotate(t, "deployment", ns, "web",
 		`"kubeadmiral.io/conflict-resolution":"adopt","kubeadmiral.io/clusters-to-adopt":"{\"clusters\":[\"member-2\"]}","kubeadmiral.io/orphan":"adopted"`)
 	everywhere(t, "adopted on one", "deployment", ns, "web", []string{"1", "5", "9"}, replicas...)
 	rowSays(t, ns, "web.deployments.apps", "member-2", "adopted:true", "state:Synced")
 	remove(t, "hub", "deployment", ns, "web")
 	everywhere(t, "kept where it was adopted", "deployment", ns, "web", []string{"absent", "5", "9"}, replicas...)
-	eventually(t, "it is an object like any other", "", func() string {
+	eventually(t, "the adopted object is a plain object again", "", func() string {
 		u := there(t, "member-2", "deployment", ns, "web")
 		return u.GetLabels()["kubeadmiral.io/managed"] + u.GetAnnotations()["refract.dev/source"]
 	})
@@ -215,7 +215,7 @@ func TestOrphans(t *testing.T) {
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/orphan":"all"`)
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	everywhere(t, "the copies know", "deployment", ns, "web", []string{"all", "all", "all"}, "metadata", "annotations", "refract.dev/orphan")
+	everywhere(t, "the copies have the annotation", "deployment", ns, "web", []string{"all", "all", "all"}, "metadata", "annotations", "refract.dev/orphan")
 	remove(t, "hub", "deployment", ns, "web")
 	eventually(t, "end of the report", "absent", func() string {
 		return harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
@@ -240,7 +240,7 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	marked(t, ns, "held", "absent", "yes", "absent") // Before the policy changes.
 	apply(t, in(ns, placeEverywhere))
 	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
-	everywhere(t, "where it is it is kept up to date", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
+	everywhere(t, "the copy on its cluster is still updated", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
 	eventually(t, "the report says why", "true", func() string {
 		return fmt.Sprint(strings.Contains(harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "member-1"))
 	})
@@ -317,14 +317,14 @@ spec:
 	// A Secret is created after the workload that refers to it.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"add","path":"/spec/template/spec/imagePullSecrets","value":[{"name":"late"}]}]`)
 	apply(t, in(ns, "apiVersion: v1\nkind: Secret\nmetadata: {name: late, namespace: NS}\n"))
-	everywhere(t, "a late one", "secret", ns, "late", []string{"late", "late", "late"}, name...)
+	everywhere(t, "a Secret created later", "secret", ns, "late", []string{"late", "late", "late"}, name...)
 
 	// The controllers restart before and after the next change, so they must know the earlier references from the
 	// Propagations.
 	stop(t, syscall.SIGTERM)
 	start(t, brief)
 	annotate(t, "secret", ns, "late", `"kubeadmiral.io/disable-following":"true"`)
-	everywhere(t, "one that is not to follow", "secret", ns, "late", []string{"absent", "absent", "absent"}, name...)
+	everywhere(t, "a Secret that must not travel", "secret", ns, "late", []string{"absent", "absent", "absent"}, name...)
 
 	stop(t, syscall.SIGKILL)
 	start(t, usual)

@@ -229,7 +229,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 	change(t, "hub", "overridepolicy", ns, "web",
 		`[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0","value":{"path":"/spec/no/where","operator":"add","value":9}},
 		  {"op":"replace","path":"/spec/overrideRules/0/overriders/jsonpatch/0/value","value":2}]`)
-	everywhere(t, "others get theirs", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
+	everywhere(t, "the other clusters get their content", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
 	p := status(t, ns, "web.deployments.apps", "OverrideFailed")
 	want := "member-2: OverridePolicy " + ns + "/web rule 1 jsonpatch[0]: /spec/no does not exist"
 	if got := condition(p, "Synced", "message"); got != want {

@@ -169,10 +169,10 @@ spec: {overrideRules: [{overriders: {%s}}]}
 	if got := condition(p, "Synced", "message"); !strings.Contains(got, "OverridePolicy "+ns+"/web rule 0 jsonpatch[0]") || !strings.Contains(got, "may not be overridden") {
 		t.Errorf("message: want the policy, the rule and the reason, got %q", got)
 	}
-	eventually(t, "the policy says so, too", "False", func() string {
+	eventually(t, "the status of the policy has the error", "False", func() string {
 		return condition(get(t, "hub", "overridepolicy", ns, "web"), "Accepted", "status")
 	})
-	everywhere(t, "nothing slips out", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
+	everywhere(t, "nothing is propagated", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
 }
 
 // TestTooLargeForTheMember: an override makes an object larger than an API server accepts.
@@ -228,7 +228,7 @@ func TestNothingIsWrittenWithoutCause(t *testing.T) {
 		}
 		return "1"
 	})
-	harness.Consistently(t, "the resourceVersion of the copy, which nobody has cause to write", quiet, func(context.Context) error {
+	harness.Consistently(t, "the resourceVersion of the unaffected copy", quiet, func(context.Context) error {
 		return is(before, version())
 	})
 }

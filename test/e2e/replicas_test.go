@@ -61,12 +61,12 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	status(t, ns, record, "DryRun")
 	last, since := "", time.Now()
-	harness.Eventually(t, "nobody writes the record any more", func(context.Context) error {
+	harness.Eventually(t, "the Propagation is no longer written", func(context.Context) error {
 		if now := version(); now != last {
 			last, since = now, time.Now()
 		}
 		if ago := time.Since(since); ago < quiet {
-			return fmt.Errorf("it was written %s ago", ago)
+			return fmt.Errorf("the last write was %s ago", ago)
 		}
 		return nil
 	})
@@ -77,7 +77,7 @@ func TestTwoReplicas(t *testing.T) {
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":"true"`)
 	apply(t, strings.Replace(in(ns, placeEverywhere), "Duplicate", "Duplicate, clusterSelector: {region: us}", 1))
 	status(t, ns, record, "DryRun")
-	harness.Consistently(t, "copies that nothing may be done to", quiet, func(context.Context) error {
+	harness.Consistently(t, "copies in a dry run stay unchanged", quiet, func(context.Context) error {
 		return errors.Join(is("1", harness.Field(get(t, "member-1", "deployment", ns, "web"), replicas...)),
 			is("7", harness.Field(get(t, "member-3", "deployment", ns, "web"), replicas...)))
 	})
@@ -91,7 +91,7 @@ func TestTwoReplicas(t *testing.T) {
 	remove(t, "hub", "deployment", ns, "web")
 	succeed(t)
 	everywhere(t, "deleted", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
-	eventually(t, "the record is closed", "true", func() string {
+	eventually(t, "the Propagation is deleted", "true", func() string {
 		return fmt.Sprint(get(t, "hub", "propagations.refract.dev", ns, record) == nil)
 	})
 
@@ -104,7 +104,7 @@ func TestTwoReplicas(t *testing.T) {
 	status(t, ns, "late.deployments.apps", "Synced")
 	remove(t, "hub", "deployment", ns, "late")
 	everywhere(t, "deleted", "deployment", ns, "late", []string{"absent", "absent", "absent"}, replicas...)
-	eventually(t, "the record is closed", "true", func() string {
+	eventually(t, "the Propagation is deleted", "true", func() string {
 		return fmt.Sprint(get(t, "hub", "propagations.refract.dev", ns, "late.deployments.apps") == nil)
 	})
 }
