@@ -136,7 +136,7 @@ func (k *kitchen) define(t *testing.T) {
 			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: trusted},
 		},
 	}
-	harness.Eventually(t, "no earlier definition is there", func(ctx context.Context) error {
+	harness.Eventually(t, "the earlier definition is deleted", func(ctx context.Context) error {
 		return k.definition.Create(ctx, definition)
 	})
 	if err := harness.Establish(t.Context(), k.definition, crd); err != nil {

@@ -396,7 +396,7 @@ func (s *guests) count(what string) *atomic.Int64 {
 func (s *guests) everybody(t *testing.T, what string) {
 	t.Helper()
 	before := s.served()
-	harness.Eventually(t, "everybody "+what, func(context.Context) error {
+	harness.Eventually(t, "each kind of client "+what, func(context.Context) error {
 		for what, n := range s.served() {
 			if more := n - before[what]; more < 2 {
 				return fmt.Errorf("%d more %s", more, what)
