@@ -226,7 +226,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 		"strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://"+dead[0]+"/convert'}}",
 	).Replace(nastyType)
 	must(ApplyAll(t.Context(), c, unreadable))
-	Eventually(t, cluster+": nobody can read the widget", func(ctx context.Context) error {
+	Eventually(t, cluster+": the widget is unreadable", func(ctx context.Context) error {
 		if w, err := e.Get(ctx, cluster, "widgets.v2.nasty.example.org", "default", "stuck"); err == nil {
 			return fmt.Errorf("got %v", w)
 		}
