@@ -47,7 +47,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
 	propagation := w.start("refract")
 	out := w.must("install", "--image", image)
-	harness.WantAll(t, "It says what it writes, waits, and checks.", out, []string{
+	harness.WantAll(t, "The output names the written objects, the wait and the check.", out, []string{
 		"deployment " + system + "/refract configured", "deployment " + system + "/refract: 2 of 2 replicas are ready", "✔ answer",
 	})
 	if again := w.must("install", "--image", image); strings.Contains(again, "created") || strings.Contains(again, "configured") {
@@ -58,14 +58,15 @@ func TestInstallAndUninstall(t *testing.T) {
 	// The pods end with the Deployment, and so does the replica that replaces them here.
 	w.kill(propagation)
 	out = w.must("uninstall")
-	harness.WantAll(t, "It says what it takes away.", out, []string{
+	harness.WantAll(t, "The output names the removed objects.", out, []string{
 		"validatingwebhookconfiguration refract-policies deleted", "deployment " + system + "/refract deleted", "clusterrole refract-hub deleted",
 		"Refract is removed from the cluster",
 	})
 	w.kubectl(strings.ReplaceAll(ofUsers, "name: web", "name: other"), "apply", "-f", "-")
 
 	out = w.must("uninstall", "--purge", "--yes")
-	harness.WantAll(t, "It lists what goes.", out, []string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
+	harness.WantAll(t, "The output lists the objects to delete.", out,
+		[]string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
 	w.gone("namespace", namespaceOf(system))
 	if diff := cmp.Diff(before, w.everything()); diff != "" {
 		t.Errorf("objects of the cluster: -before, +after:\n%s", diff)
@@ -177,7 +178,7 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 	if err == nil {
 		t.Errorf("want kubectl to report objects that it could not delete, got\n%s", said)
 	}
-	harness.WantAll(t, "It says why, and what to do.", said, []string{
+	harness.WantAll(t, "The message has the reason and the remedy.", said, []string{
 		`ConversionPolicy routes converts routes.traffic.example.com`, "refract uninstall --unwire", `deployments.apps "refract-conversion" is forbidden`,
 		`namespaces "kube-admiral-system" is forbidden`, `deployment.apps "refract" deleted`, `clusterrole.rbac.authorization.k8s.io "refract-hub" deleted`,
 	})
@@ -186,7 +187,7 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 	converted()
 
 	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
-	harness.Eventually(t, "it can be deleted all the same", func(context.Context) error {
+	harness.Eventually(t, "the conversion can be deleted nevertheless", func(context.Context) error {
 		_, err := w.KubectlSays(site, manifest, "delete", "-f", "-", "--wait=false", "--ignore-not-found")
 		return err
 	})
@@ -284,7 +285,8 @@ func TestUninstallConverted(t *testing.T) {
 	stays("An object may be stored in another version.", "objects may be stored in v1, v2: refract crd migrate widgets.example.com", "--unwire")
 	stored(`["v1"]`)
 	out := w.must("uninstall", "--unwire")
-	harness.WantAll(t, "It is wired to nobody.", out, []string{"customresourcedefinition widgets.example.com is no longer converted", "Refract is removed from the cluster"})
+	harness.WantAll(t, "The definition has no conversion webhook any more.", out,
+		[]string{"customresourcedefinition widgets.example.com is no longer converted", "Refract is removed from the cluster"})
 	if got := w.kubectl("", "get", "widgets.v2.example.com", "-n", "default", "-o", "name"); got != "widget.example.com/a\n" {
 		t.Errorf("want objects readable in both versions, got %q", got)
 	}

@@ -54,7 +54,7 @@ func TestJoin(t *testing.T) {
 	}
 
 	out := w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member, "--label", "region=eu")
-	harness.WantAll(t, "It says what it does.", out, []string{
+	harness.WantAll(t, "The output names the steps.", out, []string{
 		"serviceaccount kube-admiral-system/refract-member has the rights of clusterrole refract-member on the cluster", "cluster eu-1 joined", "cluster eu-1 is ready",
 	})
 	secret := &corev1.Secret{}
@@ -116,13 +116,13 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 		t.Errorf("want the account to have exactly the rights of the role, got %q, %v", got, err)
 	}
 	out = w.must("unjoin", "eu-2", "--kubeconfig", config, "--yes")
-	harness.WantAll(t, "It says what it takes away.", out, []string{"clusterrole refract-member deleted on cluster eu-2", "cluster eu-2 left"})
+	harness.WantAll(t, "The output names the removed objects.", out, []string{"clusterrole refract-member deleted on cluster eu-2", "cluster eu-2 left"})
 	for _, o := range []client.Object{&rbacv1.ClusterRoleBinding{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
 		key := client.ObjectKey{Name: "refract-member"}
 		if _, ok := o.(*rbacv1.ClusterRoleBinding); !ok {
 			key.Namespace = system
 		}
-		harness.Eventually(t, "what belonged to the role is gone", func(ctx context.Context) error {
+		harness.Eventually(t, "the objects of the account are deleted", func(ctx context.Context) error {
 			err := there.Get(ctx, key, o)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -154,7 +154,7 @@ func (w *world) renewed(t *testing.T, config string, there client.Client, name s
 		t.Errorf("want a member without a context to be named, got exit code %d\n%s", code, out)
 	}
 	out = w.must("join", "--renew-all", "--member-kubeconfig", config)
-	harness.WantAll(t, "It says what it does.", out, []string{"cluster " + name + " is ready", "cluster " + name + ": renewed by context member-2"})
+	harness.WantAll(t, "The output names the steps.", out, []string{"cluster " + name + " is ready", "cluster " + name + ": renewed by context member-2"})
 	if hubs := hubsOf(t, there); !strings.HasSuffix(hubs, "/"+name) {
 		t.Errorf("want the account to name the member's hub again, got %q", hubs)
 	}

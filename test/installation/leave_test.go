@@ -87,7 +87,7 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 		if way.leave == nil { // The pods end with the Deployment, and so does the replica that replaces them here.
 			w.kill(replica)
 			out := w.must("uninstall")
-			harness.WantAll(t, "It says what stays.", out, []string{"5 copies stay on eu-1", "Refract is removed from the cluster"})
+			harness.WantAll(t, "The output names the remaining copies.", out, []string{"5 copies stay on eu-1", "Refract is removed from the cluster"})
 		} else {
 			way.leave()
 			w.gone("deployment", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "refract"}})
