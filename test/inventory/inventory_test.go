@@ -149,7 +149,7 @@ func TestInventories(t *testing.T) {
 			t.Logf("the log ends:\n%s", harness.LogTail(run.Log))
 		}
 	})
-	harness.Eventually(t, "the controllers are at work", run.Ready)
+	harness.Eventually(t, "the controllers are ready", run.Ready)
 
 	// The credentials come from a Secret, which must name the server for its token.
 	w.profile("eu-1", "secretreader", "member-1", "eu-1")
