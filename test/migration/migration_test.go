@@ -276,7 +276,7 @@ func (k *kind) mustApply(v versions) {
 func (k *kind) settled(storage string, in ...string) {
 	k.t.Helper()
 	for _, version := range in {
-		harness.Eventually(k.t, "what is created in "+version+" is stored in "+storage, func(ctx context.Context) error {
+		harness.Eventually(k.t, "new objects in "+version+" are stored in "+storage, func(ctx context.Context) error {
 			probe := k.object(version, "probe", 1)
 			if _, err := k.in(version).Create(ctx, probe, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
