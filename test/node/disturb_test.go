@@ -136,7 +136,7 @@ func undisturbed(t *testing.T, disturbances []part) {
 	apply(t, ns, strings.ReplaceAll(allowDatabase, "VALUE", "6379"))
 	kubectl(t, conversionPolicy, "apply", "--server-side", "-f", "-")
 	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
-	harness.Eventually(t, "pods are injected into", func(ctx context.Context) error { return createPod(ctx, ns, 0) })
+	harness.Eventually(t, "pods are injected", func(ctx context.Context) error { return createPod(ctx, ns, 0) })
 
 	streams := append(sizes(t, ns), &stream{name: "pods created", does: func(ctx context.Context, n int) error { return createPod(ctx, ns, n) }})
 	ctx, stop := context.WithCancel(t.Context())
@@ -301,7 +301,7 @@ func kill(t *testing.T, name string) {
 	if _, err := node.Ctr(t.Context(), "tasks", "kill", "--signal", "SIGKILL", id); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "what was killed is ready again", func(ctx context.Context) error {
+	harness.Eventually(t, "the killed container is ready again", func(ctx context.Context) error {
 		now := &corev1.Pod{}
 		if err := api.Get(ctx, client.ObjectKeyFromObject(victim), now); err != nil {
 			return err

@@ -62,7 +62,7 @@ func manifestsDeleted(t *testing.T) {
 	converts(t)
 	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
 	for _, part := range []string{"", "injection", "conversion"} {
-		harness.Eventually(t, "what is left can be deleted", func(context.Context) error {
+		harness.Eventually(t, "the remaining objects can be deleted", func(context.Context) error {
 			_, err := remove(part)
 			return err
 		})
@@ -220,7 +220,7 @@ func helm(t *testing.T) {
 	}
 	converts(t)
 	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
-	harness.Eventually(t, "what is left can be uninstalled", func(context.Context) error {
+	harness.Eventually(t, "the rest of the installation can be removed", func(context.Context) error {
 		_, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "5m")
 		return err
 	})
