@@ -115,7 +115,7 @@ func agree(t *testing.T, hooks *webhooks) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "what is stored", stored.Object, parse(t, string(etcd[key])))
+	same(t, "stored object", stored.Object, parse(t, string(etcd[key])))
 	got, err := hooks.ovens(read).Get(t.Context(), "old", metav1.GetOptions{})
 	if trace.Refused() {
 		refused(t, &last, err)
@@ -124,7 +124,7 @@ func agree(t *testing.T, hooks *webhooks) {
 	if err != nil {
 		t.Fatalf("get: %v; the pipeline returns the object", err)
 	}
-	same(t, "what is read", trace.Object(), got.Object)
+	same(t, "returned object", trace.Object(), got.Object)
 }
 
 func (w *webhooks) ovens(version string) dynamic.ResourceInterface {

@@ -134,13 +134,13 @@ func (w *webhooks) waitAsked(t *testing.T) {
 	probe := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": w.group + "/v1alpha1", "kind": "Oven", "metadata": map[string]any{"name": "probe"}, "spec": map[string]any{},
 	}}
-	harness.Eventually(t, "the webhook is asked", func(ctx context.Context) error {
+	harness.Eventually(t, "the webhook is called", func(ctx context.Context) error {
 		_, err := w.ovens("v1alpha1").Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !strings.Contains(err.Error(), "too hot") {
 			t.Errorf("probing: %v", err)
 		}
 		if w.asked.Load() == 0 {
-			return errors.New("it is not")
+			return errors.New("the webhook was not called")
 		}
 		return nil
 	})
