@@ -318,7 +318,7 @@ func (w *world) answers(t *testing.T) {
 	}
 	w.must(t, changed(database, "allow-database", "strict", "service: db", "onConflict: Reject"), "apply", "-f", "-")
 	defer w.must(t, "", "delete", "serviceinjectionpolicy", "strict", "-n", "myns")
-	harness.Eventually(t, "the pod is refused", func(context.Context) error {
+	harness.Eventually(t, "the pod is rejected", func(context.Context) error {
 		out, err := w.do(conflicting, "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, `admission webhook "pods.injection.refract.dev" denied the request: `) || !strings.Contains(out, port) {
 			return fmt.Errorf("%w: %s", err, out)

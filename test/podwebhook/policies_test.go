@@ -90,8 +90,8 @@ func TestPolicies(t *testing.T) {
 func (w *authors) place(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "/")+1:])
-	w.takes(t, "A namespace of its own.", strings.ReplaceAll(ofAuthors, "NAMESPACE", name), nil, "apply", "-f", "-")
-	w.takes(t, "Without one there are no pods, not even to try.", "", nil, "wait", "--for=create", "serviceaccount/default", "-n", name)
+	w.takes(t, "The namespace of the test.", strings.ReplaceAll(ofAuthors, "NAMESPACE", name), nil, "apply", "-f", "-")
+	w.takes(t, "Without a ServiceAccount no pod can be created, not even in a dry run.", "", nil, "wait", "--for=create", "serviceaccount/default", "-n", name)
 	return name
 }
 
@@ -271,13 +271,13 @@ func (w *authors) secrets(t *testing.T) {
 	w.refuses(t, "Bob could read the Secret in a pod.", handsOut,
 		[]string{"Forbidden", "Secret db-cred", `user "bob" may not get in namespace ` + ns, "--trusted-authors=bob"}, "create", "-f", "-", "--as=bob")
 	w.takes(t, "A trusted user needs no right to read.", handsOut, nil, "create", "-f", "-", "--as="+trusted)
-	w.takes(t, "Bob may do what hands out nothing else.", "", nil, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge",
+	w.takes(t, "Bob may make changes that give the Secret to no other container or field.", "", nil, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge",
 		"-p", `{"metadata":{"labels":{"a":"b"}},"spec":{"rollout":{"strategy":"None"},"volumes":[{"name":"v","emptyDir":{}}]}}`)
 	for reason, patch := range map[string]string{
-		"What prints GREETING prints the password.": `{"spec":{"env":[{"name":"GREETING","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}}]}}`,
-		"What expands it has it.":                   `{"spec":{"env":[{"name":"PASSWORD","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}},{"name":"GREETING","value":"$(PASSWORD)"}]}}`,
-		"Other containers have it.":                 `{"spec":{"containers":{"include":["web"]}}}`,
-		"As files.":                                 `{"spec":{"volumes":[{"name":"v","secret":{"secretName":"db-cred"}}]}}`,
+		"GREETING would be the password.":          `{"spec":{"env":[{"name":"GREETING","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}}]}}`,
+		"GREETING would contain it.":               `{"spec":{"env":[{"name":"PASSWORD","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}},{"name":"GREETING","value":"$(PASSWORD)"}]}}`,
+		"Other containers would get the password.": `{"spec":{"containers":{"include":["web"]}}}`,
+		"Files would contain the password.":        `{"spec":{"volumes":[{"name":"v","secret":{"secretName":"db-cred"}}]}}`,
 	} {
 		w.refuses(t, reason, "", []string{"Secret db-cred"}, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", patch)
 	}
