@@ -64,7 +64,7 @@ func TestWaves(t *testing.T) {
 	}
 	release(t, ns, "shop:broken")
 	reaches(t, ns, refractv1alpha1.RolloutReverted, nil)
-	harness.Eventually(t, "the canary has what it had", func(context.Context) error {
+	harness.Eventually(t, "the canary has its former content", func(context.Context) error {
 		if got := h.now("member-2"); got != "shop:2" {
 			return fmt.Errorf("it has %s", got)
 		}
@@ -391,7 +391,7 @@ spec:
 func leads(t *testing.T) string {
 	t.Helper()
 	var name string
-	harness.Eventually(t, "somebody leads", func(context.Context) error {
+	harness.Eventually(t, "a replica leads", func(context.Context) error {
 		if name = holder(t); name == "" {
 			return errors.New("no replica leads")
 		}
@@ -442,7 +442,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	kubectl(t, "hub", "", "create", "configmap", "tried", "-n", ns)
 	kubectl(t, "hub", "", "annotate", "configmap", "tried", "-n", ns, "kubeadmiral.io/dry-run=true")
 	kubectl(t, "hub", "", "label", "configmap", "tried", "-n", ns, "kubeadmiral.io/propagation-policy-name=everywhere")
-	harness.Eventually(t, "the object that is tried is reported on", func(context.Context) error {
+	harness.Eventually(t, "the tried object has a Propagation", func(context.Context) error {
 		_, err := env.Kubectl("hub", "", "get", "propagation", "tried.configmaps", "-n", ns)
 		return err
 	})
