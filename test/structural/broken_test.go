@@ -188,7 +188,7 @@ var ofDefinitions = []breakage{
 	}),
 	within("spec", "no names", func(spec members) { spec["names"] = members{"plural": "", "kind": ""} }),
 	within("spec", "unknown conversion", func(spec members) { spec["conversion"] = members{"strategy": "Magic"} }),
-	within("spec", "conversion by nobody", func(spec members) { spec["conversion"] = members{"strategy": "Webhook"} }),
+	within("spec", "conversion without a webhook", func(spec members) { spec["conversion"] = members{"strategy": "Webhook"} }),
 	within("spec", "conversion with too much", func(spec members) {
 		spec["conversion"] = members{"strategy": "None", "webhook": members{
 			"conversionReviewVersions": []any{"v1"}, "clientConfig": members{"url": "https://a.example"},
