@@ -196,7 +196,7 @@ func (w *world) registration(t *testing.T) (*admissionregistrationv1.ValidatingW
 // checked waits until the API server calls the webhook.
 func (w *world) checked(t *testing.T) {
 	t.Helper()
-	harness.Eventually(t, "the API server asks", func(context.Context) error {
+	harness.Eventually(t, "the API server calls the webhook", func(context.Context) error {
 		if out, err := w.do(policy(`[{overriders: {jsonpatch: [{path: no-pointer}]}}]`), "apply", "--dry-run=server", "-f", "-"); err == nil {
 			return fmt.Errorf("a broken policy is accepted: %s", out)
 		}
