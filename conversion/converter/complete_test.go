@@ -49,7 +49,7 @@ func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstruc
 	return p
 }
 
-// said changes the spec of the policy, and reconciles.
+// said edits the spec of the policy, and reconciles.
 func (k *reconciler) said(t *testing.T, change func(spec *refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	p, _ := k.now(t)
@@ -159,7 +159,7 @@ func TestNewFieldInBoth(t *testing.T) {
 	convertsTo(t, k.registry, `{"only":"x","capacity":5}`)
 }
 
-// TestNewFieldAsNow checks that the served spec stays unchanged if the new field cannot be kept.
+// TestNewFieldAsNow checks that the served spec stays in use if the new field cannot be kept.
 func TestNewFieldAsNow(t *testing.T) {
 	cases := map[string]struct {
 		reason string

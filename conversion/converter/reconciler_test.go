@@ -97,7 +97,7 @@ func (k *reconciler) now(t *testing.T) (*refractv1alpha1.ConversionPolicy, *unst
 	return p, crd
 }
 
-// is checks a condition of a policy.
+// The method is checks a condition of a policy.
 func is(t *testing.T, p *refractv1alpha1.ConversionPolicy, condition, reason, message string) {
 	t.Helper()
 	if c := meta.FindStatusCondition(p.Status.Conditions, condition); c == nil || c.Reason != reason || !strings.Contains(c.Message, message) {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// hangs is the timeout on any machine, with the race detector. On an idle machine, each case takes less than 100 ms.
+// hangs is the time after which a case counts as hanging, even on a slow machine with the race detector. On an idle
+// machine, each case takes less than 100 ms.
 const hangs = time.Minute
 
 // TestBombs has expressions and values that would create large results or take much time. Each must be rejected

@@ -86,7 +86,7 @@ func TestRunEndsInTime(t *testing.T) {
 
 // brief is a context that ends after a number of calls of Err.
 type brief struct {
-	context.Context //nolint:containedctx // It is one.
+	context.Context //nolint:containedctx // brief is a context itself.
 
 	left int
 }
