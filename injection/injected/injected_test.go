@@ -145,14 +145,14 @@ func TestRolloutEnds(t *testing.T) {
 		status refractv1beta1.ServiceInjectionPolicyStatus
 		want   ends
 	}{
-		"NotSeen":      {reason: "Nobody has said anything.", status: refractv1beta1.ServiceInjectionPolicyStatus{}},
-		"NotSeenAnew":  {reason: "What is said is about what it was.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 1, Rollout: phase(refractv1beta1.PhaseComplete)}},
-		"Rolls":        {reason: "It goes on.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseRolling)}},
-		"Complete":     {reason: "It is over.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseComplete)}, want: ends{Complete: true}},
-		"Halted":       {reason: "Somebody has to look.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseHalted)}, want: ends{Halted: true}},
-		"NoneAndStale": {reason: "Nobody recreates what is stale.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionFalse)}, want: ends{Idle: true}},
-		"NoneAndDone":  {reason: "Nobody has to.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionTrue)}, want: ends{Complete: true, Idle: true}},
-		"NoConditions": {reason: "What is not said is not so.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2}, want: ends{Idle: true}},
+		"NotSeen":      {reason: "The controller has not seen the policy yet.", status: refractv1beta1.ServiceInjectionPolicyStatus{}},
+		"NotSeenAnew":  {reason: "The status describes an earlier generation.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 1, Rollout: phase(refractv1beta1.PhaseComplete)}},
+		"Rolls":        {reason: "The rollout is not complete yet.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseRolling)}},
+		"Complete":     {reason: "The rollout is complete.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseComplete)}, want: ends{Complete: true}},
+		"Halted":       {reason: "A halted rollout waits for a user.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseHalted)}, want: ends{Halted: true}},
+		"NoneAndStale": {reason: "With the strategy None, stale pods are not recreated.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionFalse)}, want: ends{Idle: true}},
+		"NoneAndDone":  {reason: "With the strategy None and no stale pods, the rollout is complete.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionTrue)}, want: ends{Complete: true, Idle: true}},
+		"NoConditions": {reason: "A missing condition counts as false.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2}, want: ends{Idle: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func newWorldOf(s *runtime.Scheme, objects ...client.Object) *world {
 	return w
 }
 
-// look reconciles the policy and returns its status.
+// look reconciles the policy, and returns its status.
 func (w *world) look(t *testing.T) *refractv1beta1.ServiceInjectionPolicyStatus {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "shop", Name: "allow-database"}
@@ -178,7 +178,7 @@ func TestReconcileFailures(t *testing.T) {
 		fails   error
 		want    error
 	}{
-		"Gone":        {reason: "There is nothing to be done about a policy that has gone."},
+		"Gone":        {reason: "A deleted policy needs no action."},
 		"GoneSince":   {"It has gone since it was read.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, apierrors.NewNotFound(schema.GroupResource{}, ""), nil},
 		"AnotherOne":  {"Another one has its name, which is looked at for itself.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, conflict, nil},
 		"Unavailable": {"It is tried again, and no event tells of what is not written.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, other, other},
@@ -259,16 +259,16 @@ func TestSpeaksAnew(t *testing.T) {
 		change  func(*corev1.Service)
 		want    bool
 	}{
-		"Nothing":     {reason: "A resync says nothing.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}"},
-		"Annotation":  {reason: "Other tools annotate Services, too.", was: "{a: b}", is: "{a: c}"},
-		"Ours":        {reason: "This is what consumers get.", was: "{refract.dev/env: '{}'}", is: `{refract.dev/env: '{"A":"b"}'}`, want: true},
-		"OursGone":    {reason: "Or do not any more.", was: "{refract.dev/prefix: DB_}", is: `{}`, want: true},
-		"Status":      {reason: "Nothing is made of that.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Status.Conditions = make([]metav1.Condition, 1) }},
-		"Ports":       {reason: "Nobody asks for them.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }},
-		"PortDerived": {"Somebody does.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }, true},
-		"PortAdded":   {"It may have a name.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, s.Spec.Ports[0]) }, true},
-		"TargetPort":  {reason: "Only pods behind it know it.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}", change: func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 1 }},
-		"AnotherOne":  {"It was deleted and made again.", "{}", "{}", func(s *corev1.Service) { s.UID = "2" }, true},
+		"Nothing":     {reason: "A resync changes nothing.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}"},
+		"Annotation":  {reason: "Annotations of other tools do not matter.", was: "{a: b}", is: "{a: c}"},
+		"Ours":        {reason: "A changed annotation changes the items of consumers.", was: "{refract.dev/env: '{}'}", is: `{refract.dev/env: '{"A":"b"}'}`, want: true},
+		"OursGone":    {reason: "A removed annotation changes the items of consumers.", was: "{refract.dev/prefix: DB_}", is: `{}`, want: true},
+		"Status":      {reason: "The status of a Service does not define items.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Status.Conditions = make([]metav1.Condition, 1) }},
+		"Ports":       {reason: "Ports do not matter without refract.dev/derive.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }},
+		"PortDerived": {"With refract.dev/derive, ports define items.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }, true},
+		"PortAdded":   {"A new port may have a name, which defines an item.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, s.Spec.Ports[0]) }, true},
+		"TargetPort":  {reason: "Only the number and name of a port define items.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}", change: func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 1 }},
+		"AnotherOne":  {"The Service was deleted and created again.", "{}", "{}", func(s *corev1.Service) { s.UID = "2" }, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
