@@ -28,7 +28,7 @@ type part struct {
 // row is a bound.
 type row struct {
 	what string
-	// dir and name are the package and the name of the constant, unit its unit.
+	// dir and name are the package and the name of the constant; unit is its unit.
 	dir, name string
 	unit      unit
 	beyond    string
