@@ -143,15 +143,15 @@ func TestValidations(t *testing.T) {
 		object, old []byte
 		want        string
 	}{
-		"Known":      {reason: "All are there.", menu: has, object: pizza(alpha, `{"toppings":["mozzarella","tomato"]}`)},
-		"KnownBeta":  {reason: "All are there.", menu: has, object: pizza(beta, `{"toppings":[{"name":"mozzarella","quantity":2}]}`)},
-		"None":       {reason: "A bare pizza has no topping that is not there.", menu: has, object: pizza(alpha, `{}`)},
-		"First":      {reason: "The first that is not there is named.", menu: has, object: pizza(alpha, `{"toppings":["tomato","salami","ham"]}`), want: `topping "salami" not known`},
-		"FirstBeta":  {reason: "The same in the other version, by its name alone.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami"},{"name":"ham"}]}`), want: `topping "salami" not known`},
-		"Quoted":     {reason: "Names are text.", menu: has, object: pizza(alpha, `{"toppings":["a\"b"]}`), want: `topping "a\"b" not known`},
-		"Before":     {reason: "What was on a pizza may stay.", menu: has, object: pizza(alpha, `{"toppings":["salami","tomato"]}`), old: pizza(alpha, `{"toppings":["salami"]}`)},
-		"BeforeBeta": {reason: "The same.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami","quantity":2}]}`), old: pizza(beta, `{"toppings":[{"name":"salami"}]}`)},
-		"Added":      {reason: "What is added must be there.", menu: has, object: pizza(alpha, `{"toppings":["salami","ham"]}`), old: pizza(alpha, `{"toppings":["salami"]}`), want: `topping "ham" not known`},
+		"Known":      {reason: "The restaurant has all toppings.", menu: has, object: pizza(alpha, `{"toppings":["mozzarella","tomato"]}`)},
+		"KnownBeta":  {reason: "The restaurant has all toppings.", menu: has, object: pizza(beta, `{"toppings":[{"name":"mozzarella","quantity":2}]}`)},
+		"None":       {reason: "A pizza without toppings has no unknown topping.", menu: has, object: pizza(alpha, `{}`)},
+		"First":      {reason: "The first unknown topping is named.", menu: has, object: pizza(alpha, `{"toppings":["tomato","salami","ham"]}`), want: `topping "salami" not known`},
+		"FirstBeta":  {reason: "In the other version, the name of the first unknown topping is shown, too.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami"},{"name":"ham"}]}`), want: `topping "salami" not known`},
+		"Quoted":     {reason: "Names are quoted.", menu: has, object: pizza(alpha, `{"toppings":["a\"b"]}`), want: `topping "a\"b" not known`},
+		"Before":     {reason: "A topping that was on the pizza before may stay.", menu: has, object: pizza(alpha, `{"toppings":["salami","tomato"]}`), old: pizza(alpha, `{"toppings":["salami"]}`)},
+		"BeforeBeta": {reason: "A topping that was on the pizza before may stay in the other version, too.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami","quantity":2}]}`), old: pizza(beta, `{"toppings":[{"name":"salami"}]}`)},
+		"Added":      {reason: "An added topping must be known.", menu: has, object: pizza(alpha, `{"toppings":["salami","ham"]}`), old: pizza(alpha, `{"toppings":["salami"]}`), want: `topping "ham" not known`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
