@@ -441,11 +441,11 @@ func TestCompileNames(t *testing.T) {
 		meta   metav1.ObjectMeta
 		want   []string
 	}{
-		"Long":     {"A name of 253 characters is valid, though no part of an annotation's key.", metav1.ObjectMeta{Name: long}, nil},
-		"TooLong":  {"No object can have it.", metav1.ObjectMeta{Name: long + "a"}, []string{"metadata.name: Invalid value"}},
-		"Comma":    {"It would be two names in the annotation of a pod.", metav1.ObjectMeta{Name: "a,b"}, []string{"metadata.name: Invalid value"}},
-		"None":     {"A policy is told from others by its name.", metav1.ObjectMeta{}, []string{"metadata.name: Required value"}},
-		"Generate": {"The API server makes the name.", metav1.ObjectMeta{GenerateName: "a-"}, nil},
+		"Long":     {"A name of 253 characters is valid, although it cannot be part of an annotation's key.", metav1.ObjectMeta{Name: long}, nil},
+		"TooLong":  {"A longer name is invalid for any object.", metav1.ObjectMeta{Name: long + "a"}, []string{"metadata.name: Invalid value"}},
+		"Comma":    {"A name with a comma would count as two names in the annotation of a pod.", metav1.ObjectMeta{Name: "a,b"}, []string{"metadata.name: Invalid value"}},
+		"None":     {"A policy needs a name.", metav1.ObjectMeta{}, []string{"metadata.name: Required value"}},
+		"Generate": {"The API server generates the name.", metav1.ObjectMeta{GenerateName: "a-"}, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -492,10 +492,10 @@ func TestValidateOtherRequests(t *testing.T) {
 		req    admissionv1.AdmissionRequest
 		want   bool
 	}{
-		"Delete":      {"Deletion is not asked about.", admissionv1.AdmissionRequest{Operation: admissionv1.Delete, OldObject: runtime.RawExtension{Raw: now}}, true},
-		"Subresource": {"The status is ours.", admissionv1.AdmissionRequest{Operation: admissionv1.Update, SubResource: "status", Object: runtime.RawExtension{Raw: now}}, true},
-		"NoObject":    {"Nobody knows what this is.", admissionv1.AdmissionRequest{Operation: admissionv1.Create}, false},
-		"Operation":   {"Nor this.", admissionv1.AdmissionRequest{Operation: "PUT", Object: runtime.RawExtension{Raw: now}}, false},
+		"Delete":      {"Deletions are not checked.", admissionv1.AdmissionRequest{Operation: admissionv1.Delete, OldObject: runtime.RawExtension{Raw: now}}, true},
+		"Subresource": {"Writes of the status are not checked.", admissionv1.AdmissionRequest{Operation: admissionv1.Update, SubResource: "status", Object: runtime.RawExtension{Raw: now}}, true},
+		"NoObject":    {"A create without an object is rejected.", admissionv1.AdmissionRequest{Operation: admissionv1.Create}, false},
+		"Operation":   {"An unknown operation is rejected.", admissionv1.AdmissionRequest{Operation: "PUT", Object: runtime.RawExtension{Raw: now}}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

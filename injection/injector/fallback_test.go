@@ -118,10 +118,10 @@ func TestNewestListIsRemembered(t *testing.T) {
 		want     *listing
 		negative bool
 	}{
-		"First":         {"It is newer than what is here.", []*listing{older}, other, older, false},
-		"InOrder":       {"The last says how things are.", []*listing{older, newest}, other, newest, false},
-		"OtherWayRound": {"The one that ends last is of old.", []*listing{newest, older}, other, newest, false},
-		"Same":          {"It gives what is given here: the hash is of old.", []*listing{older}, same, nil, true},
+		"First":         {"The listing is newer than the cache.", []*listing{older}, other, older, false},
+		"InOrder":       {"The last listing is the newest.", []*listing{older, newest}, other, newest, false},
+		"OtherWayRound": {"The listing that ends last is older.", []*listing{newest, older}, other, newest, false},
+		"Same":          {"The listing gives the same result as the cache, so the hash is an old one.", []*listing{older}, same, nil, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

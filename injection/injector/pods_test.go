@@ -329,15 +329,15 @@ func TestMalformedReviews(t *testing.T) {
 		body   string
 		status int
 	}{
-		"Empty":        {"There is nobody to answer.", "", http.StatusBadRequest},
-		"NoJSON":       {"Nor here.", "<xml/>", http.StatusBadRequest},
-		"NoRequest":    {"Nor here.", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest},
-		"NoUID":        {"Nor here.", changed(good, `"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"`, `"uid":""`), http.StatusBadRequest},
-		"CutOff":       {"It is known who asks.", good[:len(good)-10], http.StatusOK},
-		"MoreBehind":   {"It is known who asks.", good + "}", http.StatusOK},
-		"OtherVersion": {"It is known who asks.", changed(good, "admission.k8s.io/v1", "admission.k8s.io/v3"), http.StatusOK},
-		"OtherKind":    {"It is known who asks.", changed(good, "AdmissionReview", "ConversionReview"), http.StatusOK},
-		"WrongType":    {"It is known who asks.", changed(good, `"namespace":"shop"`, `"namespace":3`), http.StatusOK},
+		"Empty":        {"An empty body has no UID to answer.", "", http.StatusBadRequest},
+		"NoJSON":       {"A body that is not JSON has no UID to answer.", "<xml/>", http.StatusBadRequest},
+		"NoRequest":    {"A review without a request has no UID to answer.", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest},
+		"NoUID":        {"A request without a UID cannot be answered.", changed(good, `"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"`, `"uid":""`), http.StatusBadRequest},
+		"CutOff":       {"The UID of a truncated review is known, so there is an answer.", good[:len(good)-10], http.StatusOK},
+		"MoreBehind":   {"The UID is known, so there is an answer.", good + "}", http.StatusOK},
+		"OtherVersion": {"The UID is known, so there is an answer.", changed(good, "admission.k8s.io/v1", "admission.k8s.io/v3"), http.StatusOK},
+		"OtherKind":    {"The UID is known, so there is an answer.", changed(good, "AdmissionReview", "ConversionReview"), http.StatusOK},
+		"WrongType":    {"The UID is known, so there is an answer.", changed(good, `"namespace":"shop"`, `"namespace":3`), http.StatusOK},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -878,34 +878,34 @@ func TestEvents(t *testing.T) {
 		want     []string
 	}{
 		"Started": {
-			"It is said once, when the first workload is touched.",
+			"The start of a rollout has one event, when the first workload is touched.",
 			scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale"))),
 			[]string{"RolloutStarted a"},
 		},
 		"StartedBefore": {
-			"What was written was told.",
+			"A start that is in the status has no second event.",
 			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1))}, owner("Deployment/x", pods(1, "a Stale"))),
 			nil,
 		},
 		"Completed": {
-			"The end, too.",
+			"The completion of a rollout has an event.",
 			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))}, owner("Deployment/x", pods(1, "a Injected"), recreated)),
 			[]string{"RolloutCompleted a"},
 		},
 		"Halted": {
-			"And that it is not reached.",
+			"A halted rollout has an event.",
 			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
 				owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" }))),
 			[]string{"RolloutHalted a"},
 		},
 		"Conflicts": {
-			"Once for each content of the policy.",
+			"Conflicts have one event for each content of the policy.",
 			scene([]*policy{somePolicy("a"), somePolicy("b", func(p *policy) { p.status.Hash, p.status.Skipped = p.hash, 2 })},
 				owner("Deployment/x", pods(1, "a Skipped EnvConflict", "b Skipped EnvConflict"))),
 			[]string{"Conflicts a"},
 		},
 		"Reverted": {
-			"On the workload and on the policy.",
+			"A reverted annotation has events on the workload and on the policy.",
 			func() *snapshot {
 				s := scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale")))
 				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon, reverts: 1}

@@ -293,9 +293,9 @@ func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
 func TestRefusedNames(t *testing.T) {
 	long := strings.Repeat("long-", 13)
 	for name, tc := range map[string]struct{ reason, base, text, want string }{
-		"APIServer": {"So the API server names an invalid pod.", "web-", `Pod "web-%s" is invalid: spec.hostname: Invalid value`, `Pod "web-" is invalid: spec.hostname: Invalid value`},
-		"Webhook":   {"So webhooks name it.", "web-", "resource Pod/shop/web-%s was blocked (web-%[1]s)", "resource Pod/shop/web- was blocked (web-)"},
-		"Long":      {"A generated name has 63 characters at most.", long, `pods "` + long[:58] + `%s" is forbidden`, `pods "` + long[:58] + `" is forbidden`},
+		"APIServer": {"The API server names an invalid pod like this.", "web-", `Pod "web-%s" is invalid: spec.hostname: Invalid value`, `Pod "web-" is invalid: spec.hostname: Invalid value`},
+		"Webhook":   {"Webhooks name a rejected pod like this.", "web-", "resource Pod/shop/web-%s was blocked (web-%[1]s)", "resource Pod/shop/web- was blocked (web-)"},
+		"Long":      {"A generated name has at most 63 characters.", long, `pods "` + long[:58] + `%s" is forbidden`, `pods "` + long[:58] + `" is forbidden`},
 		"Others":    {"Other names stay.", "web-", "exceeded quota: web-quota, web-7d4b9c-%[1]s, my-web-bcdfghj", "exceeded quota: web-quota, web-7d4b9c-%[1]s, my-web-bcdfghj"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -452,10 +452,10 @@ func TestStoreTells(t *testing.T) {
 		change func(*store[*pod]) error
 		want   []string
 	}{
-		"Added":       {"It is new.", nil, func(s *store[*pod]) error { return s.Add(named("shop")) }, []string{"shop"}},
-		"Updated":     {"It may be another.", []any{named("shop")}, func(s *store[*pod]) error { return s.Update(named("shop")) }, []string{"shop"}},
-		"Deleted":     {"There is one less.", []any{named("shop")}, func(s *store[*pod]) error { return s.Delete(named("shop")) }, []string{"shop"}},
-		"ListedAgain": {"Nobody told of what went, or came.", []any{named("shop")}, func(s *store[*pod]) error { return s.Replace([]any{named("bank")}, "") }, []string{"bank", "shop"}},
+		"Added":       {"A new object triggers a reconciliation.", nil, func(s *store[*pod]) error { return s.Add(named("shop")) }, []string{"shop"}},
+		"Updated":     {"A changed object triggers a reconciliation.", []any{named("shop")}, func(s *store[*pod]) error { return s.Update(named("shop")) }, []string{"shop"}},
+		"Deleted":     {"A deleted object triggers a reconciliation.", []any{named("shop")}, func(s *store[*pod]) error { return s.Delete(named("shop")) }, []string{"shop"}},
+		"ListedAgain": {"A list may have missed events of deleted and new objects.", []any{named("shop")}, func(s *store[*pod]) error { return s.Replace([]any{named("bank")}, "") }, []string{"bank", "shop"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -640,10 +640,10 @@ func TestReconcilePanics(t *testing.T) {
 		stumble func(*cluster)
 		want    string
 	}{
-		"Probe": {"Trying out a pod: the workload waits.", func(c *cluster) {
+		"Probe": {"After a panic in a dry run, only that workload waits.", func(c *cluster) {
 			c.webhook = func() *inject.Set { panic("oh") }
 		}, "Blocked: Deployment/web: InternalError: trying out a pod: Refract stumbled"},
-		"Decision": {"All of a namespace: its policies stand still.", func(c *cluster) {
+		"Decision": {"After a panic in the decision, all policies of the namespace stop.", func(c *cluster) {
 			calls := 0
 			c.gatherer.now = func() time.Time {
 				if calls++; calls == 1 {

@@ -132,9 +132,9 @@ func TestApply(t *testing.T) {
 		wrote  []int
 		fails  bool
 	}{
-		"Allowed":   {"It has its owner.", nil, []int{1}, false},
-		"Forbidden": {"It is written without.", apierrors.NewForbidden(schema.GroupResource{Resource: "a"}, "a", errors.New("cannot set an ownerRef")), []int{1, 0}, false},
-		"Down":      {"What is wrong otherwise is an error.", errors.New("down"), []int{1}, true},
+		"Allowed":   {"The object gets its owner.", nil, []int{1}, false},
+		"Forbidden": {"If the owner is rejected, the object is written without an owner.", apierrors.NewForbidden(schema.GroupResource{Resource: "a"}, "a", errors.New("cannot set an ownerRef")), []int{1, 0}, false},
+		"Down":      {"Any other failure is an error.", errors.New("down"), []int{1}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

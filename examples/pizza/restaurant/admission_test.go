@@ -88,13 +88,13 @@ func TestDefaults(t *testing.T) {
 		object string
 		want   string
 	}{
-		"NoSpec":    {"The book's empty pizza.", `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"}}`, `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":["tomato","mozzarella","salami"]}}`},
-		"NullSpec":  {"The same, unpruned.", string(pizza(alpha, `null`)), string(pizza(alpha, `{"toppings":["tomato","mozzarella","salami"]}`))},
-		"Absent":    {"No toppings are those of the house.", string(pizza(beta, `{}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
-		"Empty":     {"An empty list, too.", string(pizza(beta, `{"toppings":[]}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
+		"NoSpec":    {"The empty pizza of the book gets the recommended toppings.", `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"}}`, `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":["tomato","mozzarella","salami"]}}`},
+		"NullSpec":  {"A null spec, before pruning, is treated like a missing one.", string(pizza(alpha, `null`)), string(pizza(alpha, `{"toppings":["tomato","mozzarella","salami"]}`))},
+		"Absent":    {"A pizza without toppings gets the recommended ones.", string(pizza(beta, `{}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
+		"Empty":     {"An empty list of toppings counts as missing.", string(pizza(beta, `{"toppings":[]}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
 		"Unknown":   {"Fields of later versions stay.", string(pizza(beta, `{"later":9007199254740993}`)), string(pizza(beta, `{"later":9007199254740993,"toppings":`+all+`}`))},
-		"Chosen":    {"A choice is a choice.", string(pizza(beta, `{"toppings":[{"name":"a"}]}`)), string(pizza(beta, `{"toppings":[{"name":"a"}]}`))},
-		"Quantity0": {"What a schema refuses is for the schema to refuse.", string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`)), string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`))},
+		"Chosen":    {"Chosen toppings stay.", string(pizza(beta, `{"toppings":[{"name":"a"}]}`)), string(pizza(beta, `{"toppings":[{"name":"a"}]}`))},
+		"Quantity0": {"Invalid quantities stay, and the schema rejects them.", string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`)), string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`))},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -179,9 +179,9 @@ func TestReconcileFailures(t *testing.T) {
 		want    error
 	}{
 		"Gone":        {reason: "A deleted policy needs no action."},
-		"GoneSince":   {"It has gone since it was read.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, apierrors.NewNotFound(schema.GroupResource{}, ""), nil},
-		"AnotherOne":  {"Another one has its name, which is looked at for itself.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, conflict, nil},
-		"Unavailable": {"It is tried again, and no event tells of what is not written.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, other, other},
+		"GoneSince":   {"The policy was deleted after it was read.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, apierrors.NewNotFound(schema.GroupResource{}, ""), nil},
+		"AnotherOne":  {"Another policy has the same name now, and gets its own event.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, conflict, nil},
+		"Unavailable": {"A failed write is repeated, without an event about it.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, other, other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tc.objects...)

@@ -258,11 +258,11 @@ func TestTooMuch(t *testing.T) {
 		said   *refractv1beta1.InjectedItems
 		want   string // The reason of the condition, and the names of the items that are taken over.
 	}{
-		"Fits":      {"All is well.", []int{1}, nil, "Found A B"},
-		"First":     {"There is nothing from before.", much, nil, "InvalidAnnotations"},
-		"Before":    {"What was said before fits.", much, said(3), "InvalidAnnotations SAID"},
-		"Neither":   {"Nor does what was said before.", much, said(32000), "InvalidAnnotations"},
-		"OwnFaults": {"The policy is wrong by itself, which is no fault of the Service.", append(much, much...), said(3), "Found A B"},
+		"Fits":      {"The items fit the policy.", []int{1}, nil, "Found A B"},
+		"First":     {"There are no earlier items.", much, nil, "InvalidAnnotations"},
+		"Before":    {"The earlier items fit the policy.", much, said(3), "InvalidAnnotations SAID"},
+		"Neither":   {"The earlier items do not fit the policy either.", much, said(32000), "InvalidAnnotations"},
+		"OwnFaults": {"The policy is invalid without the Service, too.", append(much, much...), said(3), "Found A B"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := policy(tc.spec...)
