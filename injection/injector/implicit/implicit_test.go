@@ -112,7 +112,7 @@ func TestReconcile(t *testing.T) {
 			[]string{"Warning ServiceNotFound there is no Service db in the namespace: only the items of the policy itself are injected"},
 		},
 		{"Nothing has changed.", func() {}, "NotFound ", 0, nil},
-		{"Somebody else writes what it might say.", func() {
+		{"Another writer sets items in the status, as if they came from the Service.", func() {
 			p := &refractv1beta1.ServiceInjectionPolicy{}
 			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
 			p.Status.FromService = &refractv1beta1.InjectedItems{Env: []refractv1beta1.EnvVar{{Name: "A", Value: "x"}}}
@@ -124,17 +124,17 @@ func TestReconcile(t *testing.T) {
 			[]string{"Normal ServiceFound Service db provides: 1 variable"},
 		},
 		{"Nothing has changed.", func() {}, "Found b", 0, nil},
-		{"It says something else, which is no event.", func() {
+		{"The Service has other items, which causes no event.", func() {
 			service.Annotations[refractv1beta1.EnvAnnotation] = `{"A":"c"}`
 			must(w.client.Update(t.Context(), service))
 		}, "Found c", 1, nil},
-		{"Somebody else writes what is not his.", func() {
+		{"Another writer sets fields of this controller.", func() {
 			p := &refractv1beta1.ServiceInjectionPolicy{}
 			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
 			p.Status.FromService.Env[0].Value = "x"
 			must(w.client.Status().Update(t.Context(), p))
 		}, "Found c", 1, nil},
-		{"It says what nobody understands.", func() {
+		{"The Service has an invalid annotation.", func() {
 			service.Annotations[refractv1beta1.EnvAnnotation] = `A=c`
 			must(w.client.Update(t.Context(), service))
 		}, "InvalidAnnotations c", 1, []string{`Warning ServiceInvalidAnnotations Service db: metadata.annotations[refract.dev/env]: Invalid value: "A=c": ` +
@@ -144,7 +144,7 @@ func TestReconcile(t *testing.T) {
 			"It goes.", func() { must(w.client.Delete(t.Context(), service)) }, "NotFound ", 1,
 			[]string{"Warning ServiceNotFound there is no Service db in the namespace: only the items of the policy itself are injected"},
 		},
-		{"The policy does without it.", func() {
+		{"The policy no longer uses the Service.", func() {
 			p := &refractv1beta1.ServiceInjectionPolicy{}
 			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
 			p.Spec.Implicit = false
