@@ -1,8 +1,8 @@
-# Reads what `go build -v` prints, a package a line, and says how far it has come
-# and how many minutes remain at that speed. `all` is how many packages are not in
-# the cache. What is neither the name of a package nor a download is an error, and
-# shown. The last line is "exit" and the exit code, since a pipe hides that of what
-# is before it.
+# Reads the output of `go build -v`, one package per line, and prints the progress
+# and the remaining minutes. `all` is the number of packages that are not in the
+# cache. A line that is neither the name of a package nor a download is an error,
+# and is printed. The last line is "exit" and the exit code, because a pipe hides
+# the exit code of its first command.
 
 BEGIN { began = now(); said = began }
 

@@ -30,7 +30,7 @@ type release struct {
 	version string
 	commit  string
 	created time.Time // The time of the commit, which is used for all times in the release.
-	digest  string    // Of the image; empty until the image is written.
+	digest  string    // The digest of the image; empty until the image is written.
 	say     func(format string, args ...any)
 }
 

@@ -58,63 +58,63 @@ func TestDoc(t *testing.T) {
 		text   string
 	}{
 		"AddMember": {
-			reason: "RFC 6902, A.1.",
+			reason: "RFC 6902, A.1: a member is added.",
 			doc:    "{foo: bar}", verb: "add", path: "/baz", value: "qux",
 			want:   "{foo: bar, baz: qux}",
 			change: Change{Path: "/baz", Op: OpAdd, After: "qux"},
 		},
 		"AddElement": {
-			reason: "RFC 6902, A.2: the element goes before the one with that index.",
+			reason: "RFC 6902, A.2: the new element is inserted before the element with that index.",
 			doc:    "{foo: [bar, baz]}", verb: "add", path: "/foo/1", value: "qux",
 			want:   "{foo: [bar, qux, baz]}",
 			change: Change{Path: "/foo/1", Op: OpAdd, Element: true, After: "qux"},
 		},
 		"AddAtTheEnd": {
-			reason: "The change says which index - was.",
+			reason: "The change has the index in place of -.",
 			doc:    "{foo: [bar]}", verb: "add", path: "/foo/-", value: "qux",
 			want:   "{foo: [bar, qux]}",
 			change: Change{Path: "/foo/1", Op: OpAdd, Element: true, After: "qux"},
 		},
 		"AddAtTheLength": {
-			reason: "RFC 6902, section 4.1: the index may be that of the end.",
+			reason: "RFC 6902, section 4.1: the index may be the length of the array.",
 			doc:    "{foo: [bar]}", verb: "add", path: "/foo/1", value: "qux",
 			want:   "{foo: [bar, qux]}",
 			change: Change{Path: "/foo/1", Op: OpAdd, Element: true, After: "qux"},
 		},
 		"AddToEmpty": {
-			reason: "An empty array has an end.",
+			reason: "An element can be added to an empty array.",
 			doc:    "{foo: []}", verb: "add", path: "/foo/-", value: int64(1),
 			want:   "{foo: [1]}",
 			change: Change{Path: "/foo/0", Op: OpAdd, Element: true, After: int64(1)},
 		},
 		"AddReplaces": {
-			reason: "RFC 6902, section 4.1: a member that exists is replaced.",
+			reason: "RFC 6902, section 4.1: an existing member is replaced.",
 			doc:    "{foo: bar}", verb: "add", path: "/foo", value: nil,
 			want:   "{foo: null}",
 			change: Change{Path: "/foo", Op: OpReplace, Before: "bar"},
 		},
 		"AddBeyondTheEnd": {
-			reason: "RFC 6902, section 4.1.",
+			reason: "RFC 6902, section 4.1: an index beyond the end is an error.",
 			doc:    "{foo: [bar]}", verb: "add", path: "/foo/2", value: "qux",
 			err: ErrIndex, text: "/foo/2 is not an index of the array: it has 1 element",
 		},
 		"AddLast": {
-			reason: "-1 is an element that is there, not a place for a new one.",
+			reason: "-1 names an existing element, not the place of a new one.",
 			doc:    "{foo: [bar]}", verb: "add", path: "/foo/-1", value: "qux",
 			err: ErrIndex, text: "/foo/-1 is not an index of the array: it has 1 element; - is its end",
 		},
 		"AddWithoutParent": {
-			reason: "RFC 6902, A.12: no parent is made.",
+			reason: "RFC 6902, A.12: a missing parent is not created.",
 			doc:    "{foo: bar}", verb: "add", path: "/baz/bat", value: "qux",
 			err: ErrNotFound, text: "/baz does not exist",
 		},
 		"AddInsideAString": {
-			reason: "A string has no places inside.",
+			reason: "A string contains no places.",
 			doc:    "{foo: bar}", verb: "add", path: "/foo/bat", value: "qux",
 			err: ErrType, text: "/foo has the wrong type: want an object or an array, got a string",
 		},
 		"AddFarInsideNull": {
-			reason: "The first place on the way that is wrong is named.",
+			reason: "The error names the first place of the path that is wrong.",
 			doc:    "{foo: {a: null}}", verb: "add", path: "/foo/a/b/c", value: "qux",
 			err: ErrType, text: "/foo/a has the wrong type: want an object or an array, got null",
 		},
@@ -124,25 +124,25 @@ func TestDoc(t *testing.T) {
 			err: errWhole, text: "the object is the whole: only what is inside can be written",
 		},
 		"Replace": {
-			reason: "RFC 6902, A.5.",
+			reason: "RFC 6902, A.5: a member is replaced.",
 			doc:    "{baz: qux, foo: bar}", verb: "replace", path: "/baz", value: "boo",
 			want:   "{baz: boo, foo: bar}",
 			change: Change{Path: "/baz", Op: OpReplace, Before: "qux", After: "boo"},
 		},
 		"ReplaceElement": {
-			reason: "An element is replaced in its place.",
+			reason: "A replaced element keeps its index.",
 			doc:    "{a: [1, 2, 3]}", verb: "replace", path: "/a/1", value: true,
 			want:   "{a: [1, true, 3]}",
 			change: Change{Path: "/a/1", Op: OpReplace, Element: true, Before: int64(2), After: true},
 		},
 		"ReplaceLast": {
-			reason: "The change says which index -1 was.",
+			reason: "The change has the index in place of -1.",
 			doc:    "{foos: [bar1, bar2]}", verb: "replace", path: "/foos/-1", value: "x",
 			want:   "{foos: [bar1, x]}",
 			change: Change{Path: "/foos/1", Op: OpReplace, Element: true, Before: "bar2", After: "x"},
 		},
 		"ReplaceInsideLast": {
-			reason: "-1 also leads on the way.",
+			reason: "-1 also works in the middle of a path.",
 			doc:    "{a: [{b: [{c: 1}]}]}", verb: "replace", path: "/a/-1/b/-1/c", value: int64(2),
 			want:   "{a: [{b: [{c: 2}]}]}",
 			change: Change{Path: "/a/0/b/0/c", Op: OpReplace, Before: int64(1), After: int64(2)},
@@ -153,12 +153,12 @@ func TestDoc(t *testing.T) {
 			err: ErrNotFound, text: "/a/b does not exist",
 		},
 		"ReplaceTheEnd": {
-			reason: "There is nothing at the end.",
+			reason: "- names no existing element.",
 			doc:    "{a: [1, 2]}", verb: "replace", path: "/a/-", value: "x",
 			err: ErrIndex, text: "/a/- is not an index of the array: it has 2 elements; -1 is the last",
 		},
 		"ReplaceThroughTheEnd": {
-			reason: "Nor is there anything inside it.",
+			reason: "- has no places inside.",
 			doc:    "{a: [1]}", verb: "replace", path: "/a/-/b", value: "x",
 			err: ErrIndex, text: "/a/- is not an index of the array: it has 1 element; -1 is the last",
 		},
@@ -168,7 +168,7 @@ func TestDoc(t *testing.T) {
 			err: ErrIndex, text: "/a/-1 is not an index of the array: it has 0 elements",
 		},
 		"ReplaceByName": {
-			reason: "A name is no index.",
+			reason: "A name is not an index.",
 			doc:    "{a: [1]}", verb: "replace", path: "/a/one", value: "x",
 			err: ErrIndex, text: "/a/one is not an index of the array: it has 1 element",
 		},
@@ -188,7 +188,7 @@ func TestDoc(t *testing.T) {
 			err: ErrIndex, text: "/a/-2 is not an index of the array: it has 2 elements",
 		},
 		"HugeIndex": {
-			reason: "An index that no int holds is not an index.",
+			reason: "A number beyond int is not an index.",
 			doc:    "{a: [1, 2]}", verb: "remove", path: "/a/18446744073709551616",
 			err: ErrIndex, text: "/a/18446744073709551616 is not an index of the array: it has 2 elements",
 		},
@@ -205,47 +205,47 @@ func TestDoc(t *testing.T) {
 			change: Change{Path: "/foo~1bar~0", Op: OpReplace, Before: "x", After: "baz"},
 		},
 		"Set": {
-			reason: "Set replaces what is there.",
+			reason: "Set replaces an existing value.",
 			doc:    "{a: 1}", verb: "set", path: "/a", value: int64(2),
 			want:   "{a: 2}",
 			change: Change{Path: "/a", Op: OpReplace, Before: int64(1), After: int64(2)},
 		},
 		"SetMissing": {
-			reason: "Set adds a member, and says so.",
+			reason: "Set adds a missing member, and the change is an addition.",
 			doc:    "{a: {}}", verb: "set", path: "/a/b", value: int64(2),
 			want:   "{a: {b: 2}}",
 			change: Change{Path: "/a/b", Op: OpAdd, After: int64(2)},
 		},
 		"SetNull": {
-			reason: "A member that is null is there.",
+			reason: "A null member exists.",
 			doc:    "{a: null}", verb: "set", path: "/a", value: int64(2),
 			want:   "{a: 2}",
 			change: Change{Path: "/a", Op: OpReplace, After: int64(2)},
 		},
 		"SetMissingElement": {
-			reason: "Set does not make elements.",
+			reason: "Set does not create elements.",
 			doc:    "{a: [1]}", verb: "set", path: "/a/1", value: int64(2),
 			err: ErrIndex, text: "/a/1 is not an index of the array: it has 1 element",
 		},
 		"SetWithoutParent": {
-			reason: "Set does not make parents.",
+			reason: "Set does not create parents.",
 			doc:    "{}", verb: "set", path: "/a/b", value: int64(2),
 			err: ErrNotFound, text: "/a does not exist",
 		},
 		"Remove": {
-			reason: "RFC 6902, A.3.",
+			reason: "RFC 6902, A.3: a member is removed.",
 			doc:    "{baz: qux, foo: bar}", verb: "remove", path: "/baz",
 			want:   "{foo: bar}",
 			change: Change{Path: "/baz", Op: OpRemove, Before: "qux"},
 		},
 		"RemoveElement": {
-			reason: "RFC 6902, A.4.",
+			reason: "RFC 6902, A.4: an element is removed.",
 			doc:    "{foo: [bar, qux, baz]}", verb: "remove", path: "/foo/1",
 			want:   "{foo: [bar, baz]}",
 			change: Change{Path: "/foo/1", Op: OpRemove, Element: true, Before: "qux"},
 		},
 		"RemoveLast": {
-			reason: "The last may also be the only one; an empty array stays.",
+			reason: "The removal of the only element leaves an empty array.",
 			doc:    "{foo: [bar]}", verb: "remove", path: "/foo/-1",
 			want:   "{foo: []}",
 			change: Change{Path: "/foo/0", Op: OpRemove, Element: true, Before: "bar"},
@@ -271,7 +271,7 @@ func TestDoc(t *testing.T) {
 					t.Fatalf("%s\nerror: want %s, got %v", tc.reason, tc.text, err)
 				}
 				if diff := cmp.Diff(before, d.Root()); diff != "" {
-					t.Errorf("%s\nan edit that failed changed the document: -before, +after:\n%s", tc.reason, diff)
+					t.Errorf("%s\na failed edit changed the document: -before, +after:\n%s", tc.reason, diff)
 				}
 				return
 			}
@@ -298,13 +298,13 @@ func TestLookup(t *testing.T) {
 		text   string
 	}{
 		"Whole":       {"The empty pointer is the whole.", "", doc, nil, ""},
-		"Deep":        {"Through objects and arrays.", "/a/b/1/c", int64(1), nil, ""},
+		"Deep":        {"A path can lead through objects and arrays.", "/a/b/1/c", int64(1), nil, ""},
 		"Null":        {"Null is a value.", "/null", nil, nil, ""},
-		"Missing":     {"The first missing place is named.", "/a/x/y", nil, ErrNotFound, "/a/x does not exist"},
-		"NoElement":   {"An index must be that of an element.", "/a/b/2", nil, ErrIndex, "/a/b/2 is not an index of the array: it has 2 elements"},
-		"Last":        {"Reading follows RFC 6901: -1 is for writing.", "/a/b/-1", nil, ErrIndex, "/a/b/-1 is not an index of the array: it has 2 elements"},
-		"End":         {"RFC 6901, section 4: there is nothing at the end.", "/a/b/-", nil, ErrIndex, "/a/b/- is not an index of the array: it has 2 elements"},
-		"InsideValue": {"A string has nothing inside.", "/a/b/0/c", nil, ErrType, "/a/b/0 has the wrong type: want an object or an array, got a string"},
+		"Missing":     {"The error names the first missing place.", "/a/x/y", nil, ErrNotFound, "/a/x does not exist"},
+		"NoElement":   {"An index beyond the last element is an error.", "/a/b/2", nil, ErrIndex, "/a/b/2 is not an index of the array: it has 2 elements"},
+		"Last":        {"Reads follow RFC 6901: -1 works only in writes.", "/a/b/-1", nil, ErrIndex, "/a/b/-1 is not an index of the array: it has 2 elements"},
+		"End":         {"RFC 6901, section 4: - names no existing element.", "/a/b/-", nil, ErrIndex, "/a/b/- is not an index of the array: it has 2 elements"},
+		"InsideValue": {"A string contains no places.", "/a/b/0/c", nil, ErrType, "/a/b/0 has the wrong type: want an object or an array, got a string"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -341,7 +341,7 @@ func TestDocShares(t *testing.T) {
 		t.Error("/a was copied without need")
 	}
 	if same("/b", in, d.Root()) || same("/b/c", in, d.Root()) {
-		t.Error("/b/c was edited and is still the original's")
+		t.Error("/b/c was edited without a copy")
 	}
 	if !same("", first, d.Root()) || !same("/b/c", first, d.Root()) {
 		t.Error("/b/c was copied twice")
@@ -360,7 +360,7 @@ func TestDocGivenValues(t *testing.T) {
 	mustDo(t, d, "remove", "/x/map/b", nil)
 	mustDo(t, d, "replace", "/z/list/0", "whole")
 	if diff := cmp.Diff(before, given); diff != "" {
-		t.Errorf("the value given changed: -before, +after:\n%s", diff)
+		t.Errorf("the given value changed: -before, +after:\n%s", diff)
 	}
 	want := parse(t, "{x: {list: [{a: 2}, end], map: {}}, z: {list: [whole], map: {b: 1}}}")
 	if diff := cmp.Diff(want, d.Root()); diff != "" {

@@ -136,7 +136,7 @@ func FuzzDoc(f *testing.F) {
 			t.Errorf("the original changed: -before, +after:\n%s", diff)
 		}
 		if diff := cmp.Diff(givenBefore, given); diff != "" {
-			t.Errorf("a value that was given changed: -before, +after:\n%s", diff)
+			t.Errorf("a given value changed: -before, +after:\n%s", diff)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func checkChange(t *testing.T, before, after map[string]any, c Change) {
 		t.Fatalf("%+v is no patch: %v", c, err)
 	}
 	if diff := cmp.Diff(after, again); diff != "" {
-		t.Fatalf("%+v makes something else: -want, +got:\n%s", c, diff)
+		t.Fatalf("%+v has another effect: -want, +got:\n%s", c, diff)
 	}
 	p := MustParse(c.Path)
 	was, err := Lookup(before, p)

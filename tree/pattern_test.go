@@ -20,15 +20,18 @@ func TestPatternPlaces(t *testing.T) {
 		pattern string
 		want    []string
 	}{
-		"Field":    {reason: "Without * there is one place at most.", pattern: "/spec/replicas", want: []string{"/spec/replicas"}},
-		"Missing":  {reason: "Only places that exist are returned.", pattern: "/spec/template", want: nil},
-		"Elements": {reason: "The last element comes first: removing it moves no other.", pattern: "/spec/ports/*/nodePort", want: []string{"/spec/ports/2/nodePort", "/spec/ports/0/nodePort"}},
-		"Index":    {reason: "An index names one element.", pattern: "/spec/ports/2/nodePort", want: []string{"/spec/ports/2/nodePort"}},
+		"Field":   {reason: "A pattern without * has at most one place.", pattern: "/spec/replicas", want: []string{"/spec/replicas"}},
+		"Missing": {reason: "Only places that exist are returned.", pattern: "/spec/template", want: nil},
+		"Elements": {
+			reason:  "The last element comes first, because its removal moves no other element.",
+			pattern: "/spec/ports/*/nodePort", want: []string{"/spec/ports/2/nodePort", "/spec/ports/0/nodePort"},
+		},
+		"Index": {reason: "An index names one element.", pattern: "/spec/ports/2/nodePort", want: []string{"/spec/ports/2/nodePort"}},
 		"Prefix": {
 			reason: "A segment that ends with * stands for keys with this prefix.", pattern: "/metadata/annotations/pv.kubernetes.io~1*",
 			want: []string{"/metadata/annotations/pv.kubernetes.io~1a", "/metadata/annotations/pv.kubernetes.io~1bound"},
 		},
-		"Inside": {reason: "A value without places inside has none.", pattern: "/spec/replicas/*", want: nil},
+		"Inside": {reason: "A number contains no places.", pattern: "/spec/replicas/*", want: nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -50,12 +53,18 @@ func TestPatternCovers(t *testing.T) {
 		keys    []string
 		want    bool
 	}{
-		"Same":    {reason: "A place covers itself.", pattern: "/spec/replicas", keys: []string{"spec", "replicas"}, want: true},
-		"Inside":  {reason: "A place covers what is inside.", pattern: "/spec", keys: []string{"spec", "replicas"}, want: true},
-		"Around":  {reason: "A place does not cover its parent.", pattern: "/spec/replicas", keys: []string{"spec"}, want: false},
-		"Element": {reason: "* covers an element of unknown index.", pattern: "/webhooks/*/clientConfig/caBundle", keys: []string{"webhooks", "*", "clientConfig", "caBundle"}, want: true},
-		"Index":   {reason: "One index does not cover an element of unknown index.", pattern: "/webhooks/0/name", keys: []string{"webhooks", "*", "name"}, want: false},
-		"Other":   {reason: "Another field is not covered.", pattern: "/spec/replicas", keys: []string{"spec", "paused"}, want: false},
+		"Same":   {reason: "A place covers itself.", pattern: "/spec/replicas", keys: []string{"spec", "replicas"}, want: true},
+		"Inside": {reason: "A place covers the places inside it.", pattern: "/spec", keys: []string{"spec", "replicas"}, want: true},
+		"Around": {reason: "A place does not cover its parent.", pattern: "/spec/replicas", keys: []string{"spec"}, want: false},
+		"Element": {
+			reason:  "* covers an element with an unknown index.",
+			pattern: "/webhooks/*/clientConfig/caBundle", keys: []string{"webhooks", "*", "clientConfig", "caBundle"}, want: true,
+		},
+		"Index": {
+			reason:  "An index does not cover an element with an unknown index.",
+			pattern: "/webhooks/0/name", keys: []string{"webhooks", "*", "name"}, want: false,
+		},
+		"Other": {reason: "Another field is not covered.", pattern: "/spec/replicas", keys: []string{"spec", "paused"}, want: false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

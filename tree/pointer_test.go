@@ -21,9 +21,12 @@ func TestParse(t *testing.T) {
 		"Escapes":         {"~1 is a slash and ~0 a tilde.", "/foo~1bar~0", []string{"foo/bar~"}, ""},
 		"EscapesInOrder":  {"~01 is ~1 and not a slash: RFC 6901, section 4.", "/~01", []string{"~1"}, ""},
 		"RFC6901Examples": {"Any other character stands for itself.", `/c%d/e^f/g|h/i\j/k"l/ `, []string{"c%d", "e^f", "g|h", `i\j`, `k"l`, " "}, ""},
-		"NoSlash":         {"A path without a leading slash would lose its first segment elsewhere.", "spec/replicas", nil, `invalid JSON pointer "spec/replicas": it must begin with a slash`},
-		"TildeAtTheEnd":   {"A tilde stands for nothing by itself.", "/a~", nil, `invalid JSON pointer "/a~": ~ must be followed by 0 or 1`},
-		"TildeTwo":        {"There are two escapes.", "/a/~2", nil, `invalid JSON pointer "/a/~2": ~ must be followed by 0 or 1`},
+		"NoSlash": {
+			"A path without a leading slash is rejected, because other parsers would drop its first segment.",
+			"spec/replicas", nil, `invalid JSON pointer "spec/replicas": it must begin with a slash`,
+		},
+		"TildeAtTheEnd": {"A tilde alone has no meaning.", "/a~", nil, `invalid JSON pointer "/a~": ~ must be followed by 0 or 1`},
+		"TildeTwo":      {"~0 and ~1 are the only escapes.", "/a/~2", nil, `invalid JSON pointer "/a/~2": ~ must be followed by 0 or 1`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +72,7 @@ func TestPointerExtends(t *testing.T) {
 			t.Errorf("want %s, got %s", want, got)
 		}
 		if !got.Equal(MustParse(want)) {
-			t.Errorf("%s differs from its own text parsed", want)
+			t.Errorf("%s differs from the pointer that its text is parsed to", want)
 		}
 	}
 	if image.Equal(slashed) || image.Equal(containers) {

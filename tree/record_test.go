@@ -20,62 +20,62 @@ func TestRecordShadows(t *testing.T) {
 		want   [][]int // Shadows of each change.
 	}{
 		"SamePlace": {
-			"A later change of the same place hides the one that there was something to see of.",
+			"A change hides the last visible change of the same place.",
 			[]edit{{"set", "/m/a", 2}, {"set", "/m/a", 3}, {"set", "/m/a", 4}},
 			[][]int{nil, {0}, {1}},
 		},
 		"Around": {
-			"A change of what is around hides what was done inside.",
+			"A change of an object hides the changes inside it.",
 			[]edit{{"set", "/m/a", 2}, {"add", "/m/b", 2}, {"set", "/m", map[string]any{}}},
 			[][]int{nil, nil, {0, 1}},
 		},
 		"Inside": {
-			"A change inside does not hide what was done around it.",
+			"A change inside an object does not hide the change of the object.",
 			[]edit{{"set", "/m", map[string]any{"a": 1, "ab": 2}}, {"set", "/m/a", 2}, {"set", "/m/ab", 2}},
 			[][]int{nil, nil, nil},
 		},
 		"RemovedAndAdded": {
-			"What is added where something was removed hides the removal.",
+			"An addition at a place hides the removal there.",
 			[]edit{{"remove", "/m/a", nil}, {"add", "/m/a", 5}},
 			[][]int{nil, {0}},
 		},
 		"InsertHidesNothing": {
-			"What was at the index has moved up.",
+			"An insertion hides nothing, because the earlier element at the index has moved up.",
 			[]edit{{"set", "/l/0/v", 9}, {"add", "/l/0", "x"}},
 			[][]int{nil, nil},
 		},
 		"MovedUp": {
-			"The element with that index is another one now; the old one is one further.",
+			"After an insertion the earlier element has the next index, and its changes moved with it.",
 			[]edit{{"set", "/l/0/v", 9}, {"add", "/l/0", map[string]any{"v": 0}}, {"set", "/l/0/v", 8}, {"set", "/l/1/v", 7}},
 			[][]int{nil, nil, nil, {0}},
 		},
 		"MovedDown": {
-			"After a removal the element with that index is the one that was behind.",
+			"After a removal the next element has the index, and its changes moved with it.",
 			[]edit{{"set", "/l/0/v", 9}, {"set", "/l/1/v", 8}, {"remove", "/l/0", nil}, {"set", "/l/0/v", 7}},
 			[][]int{nil, nil, {0}, {1}},
 		},
 		"RemovalAtTheSameIndex": {
-			"To remove the next element does not hide that one was removed before it.",
+			"The removal of an element does not hide the removal of another one at the same index.",
 			[]edit{{"remove", "/l/0", nil}, {"remove", "/l/0", nil}},
 			[][]int{nil, nil},
 		},
 		"WholeArray": {
-			"To replace an array hides every insertion into it and removal from it.",
+			"The replacement of an array hides all insertions and removals of its elements.",
 			[]edit{{"add", "/l/-", 1}, {"remove", "/l/0", nil}, {"set", "/l", []any{}}},
 			[][]int{nil, nil, {0, 1}},
 		},
 		"InsertedAndRemoved": {
-			"To remove what was inserted hides the insertion and all since, but nothing before.",
+			"The removal of an inserted element hides its insertion and later changes, but no earlier change of another element.",
 			[]edit{{"set", "/l/1", "a"}, {"add", "/l/1", "b"}, {"set", "/l/1", "c"}, {"remove", "/l/1", nil}, {"set", "/l/1", "d"}},
 			[][]int{nil, nil, {1}, {2}, {0}},
 		},
 		"RemovalsAndInsertionAround": {
-			"What is replaced hides what was done to the array inside it, and to what is inside that.",
+			"The replacement of an array hides the changes of its elements, of removed ones, too.",
 			[]edit{{"set", "/l/2/v", 9}, {"remove", "/l/0", nil}, {"add", "/l/0", map[string]any{"v": 0}}, {"set", "/l/0/v", 1}, {"remove", "/l/2", nil}, {"set", "/l", []any{}}},
 			[][]int{nil, nil, nil, nil, {0}, {1, 2, 3, 4}},
 		},
 		"KeysLikeIndexes": {
-			"Members with a number as key do not move.",
+			"Members whose keys are numbers do not move.",
 			[]edit{{"set", "/m", map[string]any{"0": 0, "1": 1}}, {"set", "/m/1", 2}, {"remove", "/m/0", nil}, {"set", "/m/1", 3}},
 			[][]int{nil, nil, nil, {1}},
 		},
@@ -108,7 +108,7 @@ func TestHidden(t *testing.T) {
 	record.Add(mustDo(t, d, "set", "/m", map[string]any{}))
 	got := slices.Sorted(Hidden(record.Changes(), 6))
 	if diff := cmp.Diff([]int{0, 1, 2, 3, 4, 5}, got); diff != "" {
-		t.Errorf("What those hide that are hidden is hidden, too. -want, +got:\n%s", diff)
+		t.Errorf("Hidden must also yield the changes that hidden changes hide: -want, +got:\n%s", diff)
 	}
 	for range Hidden(record.Changes(), 6) {
 		break // The consumer may stop early.

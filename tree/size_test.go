@@ -15,17 +15,17 @@ func TestSize(t *testing.T) {
 		reason string
 		value  any
 	}{
-		"Null":      {"It is written.", nil},
-		"Booleans":  {"They are words.", []any{true, false}},
-		"Numbers":   {"Of any length and sign.", []any{int64(0), int64(-1), int64(1 << 62), 1.5, 1e300, -0.25}},
-		"Empty":     {"Nothing is between the brackets.", []any{map[string]any{}, []any{}, ""}},
+		"Null":      {"null has four bytes.", nil},
+		"Booleans":  {"Booleans are literals.", []any{true, false}},
+		"Numbers":   {"Numbers can have any length and sign.", []any{int64(0), int64(-1), int64(1 << 62), 1.5, 1e300, -0.25}},
+		"Empty":     {"Empty values consist of their brackets or quotes.", []any{map[string]any{}, []any{}, ""}},
 		"Absent":    {"A nil map or slice is null.", []any{map[string]any(nil), []any(nil)}},
-		"Object":    {"Keys, colons and commas.", map[string]any{"a": "b", "c": map[string]any{"d": int64(1)}, "e<": nil}},
-		"Bytes":     {"What is escaped takes more than it is long.", string(every)},
-		"Runes":     {"What is not ASCII stays as it is, but for two of all.", "ä 中 🙂 \u2028 \u2029 \ufffd"},
-		"BadRunes":  {"Cut ones are replaced, byte by byte.", "中"[:2] + "x" + "🙂"[:3]},
-		"Long":      {"It is counted to the end.", strings.Repeat("x<", 10_000)},
-		"OtherKind": {"Whatever else encoding/json knows.", map[string]any{"n": json.Number("12")}},
+		"Object":    {"Keys, colons and commas count.", map[string]any{"a": "b", "c": map[string]any{"d": int64(1)}, "e<": nil}},
+		"Bytes":     {"An escaped character takes more bytes than the character.", string(every)},
+		"Runes":     {"Characters outside ASCII are not escaped, except the two line separators.", "ä 中 🙂 \u2028 \u2029 \ufffd"},
+		"BadRunes":  {"Each byte of a truncated character is replaced.", "中"[:2] + "x" + "🙂"[:3]},
+		"Long":      {"A long string is counted completely.", strings.Repeat("x<", 10_000)},
+		"OtherKind": {"Other types count as encoding/json writes them.", map[string]any{"n": json.Number("12")}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -64,12 +64,12 @@ func TestValues(t *testing.T) {
 		reason, text string
 		want         int
 	}{
-		"Nothing":  {"There may be no object before.", "", 0},
-		"Scalar":   {"What has nothing in it takes nothing.", "17", 0},
-		"Empty":    {"Each empty object is one.", `[{},{},{}]`, 6},
-		"Members":  {"Each member is one.", `{"a":1,"b":[2,3]}`, 4},
-		"Text":     {"Text is text.", `{"a":"{[,\"{[,","b\\":"\\"}`, 2},
-		"Unclosed": {"What is no JSON is for others to refuse.", `{"a":"`, 1},
+		"Nothing":  {"An empty text has no values.", "", 0},
+		"Scalar":   {"A scalar has no members.", "17", 0},
+		"Empty":    {"Each empty object counts one more.", `[{},{},{}]`, 6},
+		"Members":  {"Each member and element counts one.", `{"a":1,"b":[2,3]}`, 4},
+		"Text":     {"Brackets and commas inside strings do not count.", `{"a":"{[,\"{[,","b\\":"\\"}`, 2},
+		"Unclosed": {"A text that is not JSON gets an arbitrary number, and no panic.", `{"a":"`, 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

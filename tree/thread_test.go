@@ -18,95 +18,95 @@ var threadCases = map[string]struct {
 	born    int      // Counted from 1; 0 if the value existed before all changes.
 }{
 	"Nobody": {
-		reason: "No change is there.",
+		reason: "Without changes a value has no author.",
 		place:  "/a",
 	},
 	"Sibling": {
-		reason:  "A change beside the place is none of it.",
+		reason:  "A change of a sibling does not touch the value.",
 		changes: []Change{member(OpAdd, "/ab")},
 		place:   "/a",
 	},
 	"Same": {
-		reason:  "The last of two comes first.",
+		reason:  "Changes are yielded from the last to the first.",
 		changes: []Change{member(OpAdd, "/a"), member(OpReplace, "/a")},
 		place:   "/a",
 		want:    []string{"1 /a", "0 /a"},
 	},
 	"Around": {
-		reason:  "The value came with what is around it.",
+		reason:  "A change of the object around the value touches the value.",
 		changes: []Change{member(OpAdd, "/a")},
 		place:   "/a/b",
 		want:    []string{"0 /a/b"},
 	},
 	"Inside": {
-		reason:  "A part of the value was changed.",
+		reason:  "A change inside the value touches the value.",
 		changes: []Change{member(OpAdd, "/a/b")},
 		place:   "/a",
 		want:    []string{"0 /a"},
 	},
 	"Removed": {
-		reason:  "Who removed it made it absent, and a member that is added again is the same.",
+		reason:  "A removal touches the value, and a member that is added again is the same value.",
 		changes: []Change{member(OpReplace, "/a"), member(OpRemove, "/a"), member(OpAdd, "/a")},
 		place:   "/a",
 		want:    []string{"2 /a", "1 /a", "0 /a"},
 	},
 	"Inserted": {
-		reason:  "The element is the one that was inserted; what was at the place before is another.",
+		reason:  "The thread of an inserted element begins with the insertion: the earlier element at its place is another one.",
 		changes: []Change{element(OpReplace, "/l/0"), element(OpAdd, "/l/0")},
 		place:   "/l/0/x",
 		want:    []string{"1 /l/0/x"},
 		born:    2,
 	},
 	"MovedUp": {
-		reason:  "An element behind the one inserted was changed before.",
+		reason:  "An insertion moves the elements behind it up, together with their changes.",
 		changes: []Change{element(OpReplace, "/l/0"), element(OpAdd, "/l/0")},
 		place:   "/l/1",
 		want:    []string{"0 /l/0"},
 		first:   "/l/0",
 	},
 	"MovedDown": {
-		reason:  "An element behind the one removed was changed before.",
+		reason:  "A removal moves the elements behind it down, together with their changes.",
 		changes: []Change{member(OpReplace, "/l/2/x"), element(OpRemove, "/l/0")},
 		place:   "/l/1/x",
 		want:    []string{"0 /l/2/x"},
 		first:   "/l/2/x",
 	},
 	"NotMoved": {
-		reason:  "An element in front of the one removed stays.",
+		reason:  "A removal does not move the elements before it.",
 		changes: []Change{element(OpReplace, "/l/1"), element(OpRemove, "/l/2")},
 		place:   "/l/1",
 		want:    []string{"0 /l/1"},
 	},
 	"NewNeighbour": {
-		reason:  "An insertion behind an element is none of it.",
+		reason:  "An insertion behind an element does not touch the element.",
 		changes: []Change{element(OpAdd, "/l/1")},
 		place:   "/l/0",
 	},
 	"TakenPlace": {
-		reason:  "What is at the place of a removed element was there, one further.",
+		reason:  "The element at the place of a removed one had the next index before.",
 		changes: []Change{element(OpRemove, "/l/0")},
 		place:   "/l/0",
 		first:   "/l/1",
 	},
 	"Array": {
-		reason:  "Whoever inserts or removes an element changes the array.",
+		reason:  "The insertion or removal of an element touches the array.",
 		changes: []Change{element(OpReplace, "/l/0"), element(OpRemove, "/l/0"), element(OpAdd, "/l/4")},
 		place:   "/l",
 		want:    []string{"2 /l", "1 /l", "0 /l"},
 	},
 	"AroundArray": {
-		reason:  "And all that the array is in.",
+		reason:  "The insertion of an element touches the objects around the array.",
 		changes: []Change{element(OpAdd, "/a/l/4")},
 		place:   "/a",
 		want:    []string{"0 /a"},
 	},
 	"NoIndex": {
-		reason:  "A name means nothing in an array, and neither does what only looks like an index.",
+		reason:  "A segment that is not an index, such as 01, does not move.",
 		changes: []Change{element(OpRemove, "/l/0")},
 		place:   "/l/01",
 	},
 	"OtherArray": {
-		reason:  "Elements of another array stay.",
+		reason:  "An insertion into another array moves nothing.",
 		changes: []Change{element(OpReplace, "/l/1/m/0"), element(OpAdd, "/l/0/m/0")},
 		place:   "/l/1/m/0",
 		want:    []string{"0 /l/1/m/0"},
@@ -119,7 +119,7 @@ var threadCases = map[string]struct {
 		first:   "/l/0/m/0",
 	},
 	"PlaceWhenTouched": {
-		reason:  "Each change comes with where the value was then.",
+		reason:  "Each change is yielded with the place of the value at that time.",
 		changes: []Change{element(OpReplace, "/l/0"), element(OpAdd, "/l/0"), element(OpReplace, "/l/1"), element(OpAdd, "/l/0")},
 		place:   "/l/2",
 		want:    []string{"2 /l/1", "0 /l/0"},
@@ -149,14 +149,14 @@ func TestTrace(t *testing.T) {
 				by = fmt.Sprint(author.Rule)
 			}
 			if want := append(tc.want, "")[0]; by != want[:min(1, len(want))] {
-				t.Errorf("%s\nAuthor(): want that of %q, got %q", tc.reason, want, by)
+				t.Errorf("%s\nAuthor(): want the author of %q, got %q", tc.reason, want, by)
 			}
 			first := tc.first
 			if first == "" {
 				first = tc.place
 			}
 			if thread.First != first || thread.Born != tc.born-1 || thread.Last != tc.place || thread.Gone != len(tc.changes) {
-				t.Errorf("%s\nwant it from %s and change %d on, got %+v", tc.reason, first, tc.born-1, thread)
+				t.Errorf("%s\nwant a thread from place %s and change %d, got %+v", tc.reason, first, tc.born-1, thread)
 			}
 		})
 	}
@@ -173,13 +173,16 @@ func TestTraceOn(t *testing.T) {
 		at     int
 		want   Thread
 	}{
-		"FromBefore":   {"It moves up and down again.", "/l/0/v", 0, Thread{Born: -1, Gone: 4, First: "/l/0/v", Last: "/l/0/v"}},
-		"Removed":      {"Its last place is where it was removed from.", "/l/1", 0, Thread{Born: -1, Gone: 3, First: "/l/1", Last: "/l/1"}},
-		"InTheMiddle":  {"It is followed back and on.", "/l/3", 1, Thread{Born: -1, Gone: 4, First: "/l/2", Last: "/l/1"}},
-		"CameAndWent":  {"It came with the first change and went with the third.", "/l/0/v", 1, Thread{Born: 0, Gone: 2, First: "/l/0/v", Last: "/l/0/v"}},
-		"OtherBefore":  {"At the same place before the first change is another.", "/l/0", 0, Thread{Born: -1, Gone: 4, First: "/l/0", Last: "/l/0"}},
-		"Array":        {"The array stays where it is.", "/l", 2, Thread{Born: -1, Gone: 4, First: "/l", Last: "/l"}},
-		"OtherMembers": {"What has another name stays, too.", "/l1/0", 2, Thread{Born: -1, Gone: 4, First: "/l1/0", Last: "/l1/0"}},
+		"FromBefore":  {"The value moves up and down again.", "/l/0/v", 0, Thread{Born: -1, Gone: 4, First: "/l/0/v", Last: "/l/0/v"}},
+		"Removed":     {"The last place of a removed value is the place of its removal.", "/l/1", 0, Thread{Born: -1, Gone: 3, First: "/l/1", Last: "/l/1"}},
+		"InTheMiddle": {"A thread from the middle is followed in both directions.", "/l/3", 1, Thread{Born: -1, Gone: 4, First: "/l/2", Last: "/l/1"}},
+		"CameAndWent": {
+			"The value was inserted by the first change and removed by the third.",
+			"/l/0/v", 1, Thread{Born: 0, Gone: 2, First: "/l/0/v", Last: "/l/0/v"},
+		},
+		"OtherBefore":  {"The value at the place before the insertion is another one.", "/l/0", 0, Thread{Born: -1, Gone: 4, First: "/l/0", Last: "/l/0"}},
+		"Array":        {"The array itself does not move.", "/l", 2, Thread{Born: -1, Gone: 4, First: "/l", Last: "/l"}},
+		"OtherMembers": {"A value in an object with a similar name does not move.", "/l1/0", 2, Thread{Born: -1, Gone: 4, First: "/l1/0", Last: "/l1/0"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

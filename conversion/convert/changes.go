@@ -30,9 +30,9 @@ func (all edits) render(document []byte, start, end int) []byte {
 	return append(out, document[start:end]...)
 }
 
-// changes are the planned changes of a source. A value that is replaced at its place becomes an edit immediately.
-// Removed values and values put elsewhere are sets of nodes until planning ends, because their surroundings (parents
-// and commas) depend on the other changes. The [writer] converts these sets to edits.
+// changes are the planned changes of a source. A value replaced at its place becomes an edit immediately. Removals and
+// values for other places remain sets of nodes until planning ends, because their surroundings (parents and commas)
+// depend on the other changes. The [writer] converts these sets to edits.
 type changes struct {
 	source *source
 	edits  edits
@@ -41,7 +41,7 @@ type changes struct {
 	// inserts means that puts is not empty.
 	inserts bool
 	deleted []int
-	// gone are the nodes whose values are only in the annotation.
+	// gone are the nodes whose values exist only in the annotation.
 	gone []int
 }
 
@@ -100,7 +100,7 @@ func (c *changes) removedFrom(n int) int {
 	return total
 }
 
-// anyGoneIn reports whether a value below a node is only in the annotation.
+// anyGoneIn reports whether a value below a node exists only in the annotation.
 func (c *changes) anyGoneIn(n int) bool {
 	return slices.ContainsFunc(c.gone, func(g int) bool { return c.source.plan.isIn(g, n) })
 }

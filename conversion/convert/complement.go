@@ -29,7 +29,7 @@ type entry struct {
 	failed bool
 }
 
-// absent is the fingerprint of null, the result of a value that the other version has no counterpart for.
+// absent is the fingerprint of null: the result of a value without a counterpart in the other version.
 var absent = new(comparer).fingerprint(null)
 
 // versionEntries are the entries of one version, as JSON.
@@ -156,7 +156,7 @@ type complement struct {
 	restorable []entry
 	// kept are the new entries, for the source version.
 	kept []entry
-	// believes means that failed values of the target version come back: the annotation [Unconverted] names that
+	// believes means that failed values of the target version are restored: the annotation [Unconverted] names that
 	// version.
 	believes bool
 	// anyBelieved means that the annotation names any version.
@@ -211,7 +211,7 @@ func (c *complement) entryOf(place string) *entry {
 	return &c.restorable[i]
 }
 
-// entryOfAbsent returns the entry of a value that the source version has no counterpart for, nil if there is no such
+// entryOfAbsent returns the entry of a value without a counterpart in the source version; nil if there is no such
 // entry. The kept value may be null.
 func (c *complement) entryOfAbsent(place string) *entry {
 	e := c.entryOf(place)
@@ -224,8 +224,8 @@ func (c *complement) entryOfAbsent(place string) *entry {
 // passing converts a value between the source version and the target version.
 type passing func(value []byte) ([]byte, error)
 
-// keptValue returns the kept value if the live value is its result and would be made again from it. An entry alone is
-// not trusted, since any client can write one. The fingerprint is compared first because that is cheap.
+// keptValue returns the kept value if its conversion gives the live value, as the entry says. The engine checks both,
+// since any client can write an entry. The fingerprint is compared first because that is cheap.
 func (c *complement) keptValue(e *entry, live []byte, back passing) []byte {
 	if e == nil || c.comparer.fingerprint(live) != e.of {
 		return nil
@@ -242,8 +242,8 @@ func (c *complement) keptValue(e *entry, live []byte, back passing) []byte {
 }
 
 // restored merges three values: the kept value, the kept value after a round trip, and made, the converted live value.
-// Where the round trip gives the same as made, the kept value stands; elsewhere made does. The source version must see
-// no difference between the merged value and made. restored returns nil if nothing can be restored.
+// Where the value after the round trip equals made, the kept value is used; elsewhere made is used. In the source
+// version, the merged value and made must look the same. restored returns nil if nothing can be restored.
 func (c *complement) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
 	if e == nil {
 		return nil
@@ -295,7 +295,7 @@ func (c *complement) keep(place string, value, converted []byte) {
 	c.kept = append(c.kept, entry{place: place, value: value, of: c.comparer.fingerprint(converted)})
 }
 
-// keepAbsent adds an entry for a value that the target version has no counterpart for.
+// keepAbsent adds an entry for a value without a counterpart in the target version.
 func (c *complement) keepAbsent(place string, value []byte) {
 	c.kept = append(c.kept, entry{place: place, value: value, of: absent})
 }
@@ -306,8 +306,8 @@ func (c *complement) keeps(place string) bool {
 }
 
 // write returns the annotation of an object that is converted from one version to another, nil for no annotation, and
-// reports whether the annotation changes. It removes the entries of the target version, which are used up, and replaces
-// the entries of the source version.
+// reports whether the annotation changes. It removes the entries of the target version, which are now restored or
+// obsolete, and replaces the entries of the source version.
 func (c *complement) write(from, to string) (text []byte, changed bool) {
 	before := len(c.versions)
 	c.versions = slices.DeleteFunc(c.versions, func(v versionEntries) bool {

@@ -30,40 +30,40 @@ func TestNew(t *testing.T) {
 		resources []Resource
 		err       string
 	}{
-		"None":           {reason: "An engine may have nothing to do."},
-		"Places":         {reason: "Places may be anywhere.", resources: resource(keep("spec.a", "spec.a"), keep("spec.b", "status.c.d"), keep("top", "spec.top"))},
+		"None":           {reason: "An engine without conversions is valid."},
+		"Places":         {reason: "A conversion can name places anywhere in the object, except in metadata.", resources: resource(keep("spec.a", "spec.a"), keep("spec.b", "status.c.d"), keep("top", "spec.top"))},
 		"Swap":           {reason: "Two values may change places.", resources: resource(keep("spec.a", "spec.b"), keep("spec.b", "spec.a"))},
-		"Twice":          {reason: "A value is converted once.", resources: resource(keep("spec.a", "spec.b"), keep("spec.a", "spec.c")), err: "resource K.g.example: version v1: spec.a and spec.c: two conversions of the same place"},
-		"TwiceInHub":     {reason: "There is room for one.", resources: resource(keep("spec.a", "spec.c"), keep("spec.b", "spec.c")), err: "resource K.g.example: version v1: spec.b and spec.c: two conversions of the same place"},
-		"Inside":         {reason: "No place is inside another.", resources: resource(keep("spec.a", "spec.a.b")), err: "resource K.g.example: version v1: spec.a and spec.a.b: one of the places is inside the other; convert spec.a as one value"},
-		"Metadata":       {reason: "API servers take care of metadata.", resources: resource(keep("metadata.labels", "spec.labels")), err: `resource K.g.example: version v1: place "metadata.labels": metadata is the same in all versions`},
-		"EmptyKey":       {reason: "A place has keys.", resources: resource(keep("spec..a", "spec.a")), err: `resource K.g.example: version v1: place "spec..a": want keys with dots between them`},
-		"EmptyPlace":     {reason: "A place is somewhere.", resources: resource(keep("", "spec.a")), err: `resource K.g.example: version v1: place "": want keys with dots between them`},
-		"Whole":          {reason: "A conversion of whole objects converts all.", resources: resource(whole)},
-		"WholeAndField":  {reason: "There is nothing left for another.", resources: resource(whole, keep("spec.a", "spec.b")), err: "resource K.g.example: version v1: a conversion of whole objects must be the only one"},
-		"FieldAndWhole":  {reason: "In any order.", resources: resource(keep("spec.a", "spec.b"), whole), err: "resource K.g.example: version v1: a conversion of whole objects must be the only one"},
-		"Zero":           {reason: "The zero Conversion is none.", resources: resource(Conversion{}), err: "resource K.g.example: version v1: conversion 0 is empty: use Field, RawField, Object or Unstructured"},
-		"NoFunction":     {reason: "There is a way back.", resources: resource(RawField("spec.a", "spec.b", keepRaw, nil)), err: "resource K.g.example: version v1: spec.a: want both functions"},
-		"NoFunctionType": {reason: "There is a way back.", resources: resource(Field[string, string]("spec.a", "spec.b", nil, nil)), err: "resource K.g.example: version v1: spec.a: want both functions"},
-		"NoFunctionMap":  {reason: "There is a way back.", resources: resource(Unstructured(nest, nil)), err: "resource K.g.example: version v1: want both functions"},
+		"Twice":          {reason: "Only one conversion may read a place.", resources: resource(keep("spec.a", "spec.b"), keep("spec.a", "spec.c")), err: "resource K.g.example: version v1: spec.a and spec.c: two conversions of the same place"},
+		"TwiceInHub":     {reason: "Only one conversion may write a place.", resources: resource(keep("spec.a", "spec.c"), keep("spec.b", "spec.c")), err: "resource K.g.example: version v1: spec.b and spec.c: two conversions of the same place"},
+		"Inside":         {reason: "No place may be inside another place.", resources: resource(keep("spec.a", "spec.a.b")), err: "resource K.g.example: version v1: spec.a and spec.a.b: one of the places is inside the other; convert spec.a as one value"},
+		"Metadata":       {reason: "Conversions of metadata are rejected: API servers keep metadata the same in all versions.", resources: resource(keep("metadata.labels", "spec.labels")), err: `resource K.g.example: version v1: place "metadata.labels": metadata is the same in all versions`},
+		"EmptyKey":       {reason: "Every key of a place has at least one character.", resources: resource(keep("spec..a", "spec.a")), err: `resource K.g.example: version v1: place "spec..a": want keys with dots between them`},
+		"EmptyPlace":     {reason: "A place has at least one key.", resources: resource(keep("", "spec.a")), err: `resource K.g.example: version v1: place "": want keys with dots between them`},
+		"Whole":          {reason: "A conversion of whole objects needs no places.", resources: resource(whole)},
+		"WholeAndField":  {reason: "A conversion of whole objects leaves nothing for another conversion.", resources: resource(whole, keep("spec.a", "spec.b")), err: "resource K.g.example: version v1: a conversion of whole objects must be the only one"},
+		"FieldAndWhole":  {reason: "The order of the two conversions does not matter.", resources: resource(keep("spec.a", "spec.b"), whole), err: "resource K.g.example: version v1: a conversion of whole objects must be the only one"},
+		"Zero":           {reason: "The zero Conversion is rejected.", resources: resource(Conversion{}), err: "resource K.g.example: version v1: conversion 0 is empty: use Field, RawField, Object or Unstructured"},
+		"NoFunction":     {reason: "RawField needs a function for each direction.", resources: resource(RawField("spec.a", "spec.b", keepRaw, nil)), err: "resource K.g.example: version v1: spec.a: want both functions"},
+		"NoFunctionType": {reason: "Field needs a function for each direction.", resources: resource(Field[string, string]("spec.a", "spec.b", nil, nil)), err: "resource K.g.example: version v1: spec.a: want both functions"},
+		"NoFunctionMap":  {reason: "Unstructured needs a function for each direction.", resources: resource(Unstructured(nest, nil)), err: "resource K.g.example: version v1: want both functions"},
 		"NoFunctionWhole": {
-			reason: "There is a way back.", resources: resource(Object[alphaPizza, betaPizza](toBeta, nil)),
+			reason: "Object needs a function for each direction.", resources: resource(Object[alphaPizza, betaPizza](toBeta, nil)),
 			err: "resource K.g.example: version v1: want both functions",
 		},
 		"Equivalence": {
-			reason:    "An equivalence is one of the values that are converted.",
+			reason:    "An equivalence must compare values of the spoke's type.",
 			resources: resource(Field("spec.a", "spec.a", toCounted, toNames, Equivalent(func(a, b string) bool { return a == b }, (func(a, b []counted) bool)(nil)))),
 			err:       "resource K.g.example: version v1: spec.a: the equivalence of the spoke is a func(string, string) bool, want a func([]string, []string) bool",
 		},
 		"EquivalenceOfHub": {
-			reason:    "On both sides.",
+			reason:    "An equivalence must compare values of the hub's type.",
 			resources: resource(Field("spec.a", "spec.a", toCounted, toNames, Equivalent((func(a, b []string) bool)(nil), func(a, b int) bool { return a == b }))),
 			err:       "resource K.g.example: version v1: spec.a: the equivalence of the hub is a func(int, int) bool, want a func([]convert.counted, []convert.counted) bool",
 		},
-		"NoHub":      {reason: "A resource has a hub.", resources: []Resource{{Group: "g.example", Kind: "K"}}, err: `resource K of group "g.example": group, kind and hub are required`},
-		"SpokeHub":   {reason: "The hub is no spoke.", resources: []Resource{{Group: "g.example", Kind: "K", Hub: "v1", Spokes: []Spoke{{Version: "v1"}}}}, err: `resource K.g.example: version "v1" of a spoke is empty, is a duplicate, or has a group`},
-		"GroupInHub": {reason: "A version is not an API version.", resources: []Resource{{Group: "g.example", Kind: "K", Hub: "g.example/v1"}}, err: `resource K.g.example: hub "g.example/v1": want a version without its group`},
-		"KindTwice":  {reason: "A kind has one resource.", resources: append(resource(), resource()...), err: "resource K.g.example is declared twice"},
+		"NoHub":      {reason: "Every resource needs a hub.", resources: []Resource{{Group: "g.example", Kind: "K"}}, err: `resource K of group "g.example": group, kind and hub are required`},
+		"SpokeHub":   {reason: "The hub cannot also be a spoke.", resources: []Resource{{Group: "g.example", Kind: "K", Hub: "v1", Spokes: []Spoke{{Version: "v1"}}}}, err: `resource K.g.example: version "v1" of a spoke is empty, is a duplicate, or has a group`},
+		"GroupInHub": {reason: "A version is written without its group.", resources: []Resource{{Group: "g.example", Kind: "K", Hub: "g.example/v1"}}, err: `resource K.g.example: hub "g.example/v1": want a version without its group`},
+		"KindTwice":  {reason: "Each kind may have only one resource.", resources: append(resource(), resource()...), err: "resource K.g.example is declared twice"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -93,15 +93,15 @@ func TestConvert(t *testing.T) {
 		want   string
 		err    string
 	}{
-		"Spoke":   {reason: "An object is converted.", object: alpha(`{}`, `{"toppings":["a"]}`), to: "v1beta1", want: `{"apiVersion":"G/v1beta1","kind":"Pizza","metadata":{},"spec":{"toppings":[{"name":"a","quantity":1}]}}`},
-		"Spaces":  {reason: "What is around it does not belong to it.", object: append([]byte(" "), append(alpha(`{}`, `{}`), '\n')...), to: "v1beta1", want: `{"apiVersion":"G/v1beta1","kind":"Pizza","metadata":{},"spec":{}}`},
-		"Unknown": {reason: "The kind must be known.", object: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"p-","namespace":"n"}}`), to: "v1beta1", err: `object (n/p-*) from v1 to G/v1beta1: kind Pod of v1 is not converted here`},
-		"NoKind":  {reason: "There must be a kind.", object: []byte(`{"apiVersion":"v1","kind":7}`), to: "v1beta1", err: `object to G/v1beta1: kind: want a string`},
-		"NoAPI":   {reason: "There must be an API version.", object: []byte(`{"kind":"Pizza"}`), to: "v1beta1", err: `object to G/v1beta1: apiVersion: want a string`},
-		"Array":   {reason: "An object is an object.", object: []byte(`[]`), to: "v1beta1", err: `object to G/v1beta1: want an object, got an array`},
-		"Behind":  {reason: "There is one object.", object: append(alpha(`{}`, `{}`), '{'), to: "v1beta1", err: `object from G/v1alpha1 to G/v1beta1: invalid JSON at byte 103: want nothing more`},
-		"UTF8":    {reason: "JSON is UTF-8.", object: alpha(`{}`, "{\"a\":\"\xff\"}"), to: "v1beta1", err: `object from G/v1alpha1 to G/v1beta1: invalid JSON: not UTF-8`},
-		"Deep":    {reason: "The stack is safe.", object: alpha(`{}`, strings.Repeat("[", 20_000)), to: "v1beta1", err: `object from G/v1alpha1 to G/v1beta1: invalid JSON at byte 10099: too deep: more than 10000 levels`},
+		"Spoke":   {reason: "An object of a spoke is converted to the hub.", object: alpha(`{}`, `{"toppings":["a"]}`), to: "v1beta1", want: `{"apiVersion":"G/v1beta1","kind":"Pizza","metadata":{},"spec":{"toppings":[{"name":"a","quantity":1}]}}`},
+		"Spaces":  {reason: "White space around the object is not part of the answer.", object: append([]byte(" "), append(alpha(`{}`, `{}`), '\n')...), to: "v1beta1", want: `{"apiVersion":"G/v1beta1","kind":"Pizza","metadata":{},"spec":{}}`},
+		"Unknown": {reason: "Objects of unknown kinds are rejected.", object: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"p-","namespace":"n"}}`), to: "v1beta1", err: `object (n/p-*) from v1 to G/v1beta1: kind Pod of v1 is not converted here`},
+		"NoKind":  {reason: "An object without a kind is rejected.", object: []byte(`{"apiVersion":"v1","kind":7}`), to: "v1beta1", err: `object to G/v1beta1: kind: want a string`},
+		"NoAPI":   {reason: "An object without an API version is rejected.", object: []byte(`{"kind":"Pizza"}`), to: "v1beta1", err: `object to G/v1beta1: apiVersion: want a string`},
+		"Array":   {reason: "Arrays are rejected.", object: []byte(`[]`), to: "v1beta1", err: `object to G/v1beta1: want an object, got an array`},
+		"Behind":  {reason: "Text after the object is rejected.", object: append(alpha(`{}`, `{}`), '{'), to: "v1beta1", err: `object from G/v1alpha1 to G/v1beta1: invalid JSON at byte 103: want nothing more`},
+		"UTF8":    {reason: "Invalid UTF-8 is rejected.", object: alpha(`{}`, "{\"a\":\"\xff\"}"), to: "v1beta1", err: `object from G/v1alpha1 to G/v1beta1: invalid JSON: not UTF-8`},
+		"Deep":    {reason: "A limit for the depth protects the stack.", object: alpha(`{}`, strings.Repeat("[", 20_000)), to: "v1beta1", err: `object from G/v1alpha1 to G/v1beta1: invalid JSON at byte 10099: too deep: more than 10000 levels`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -169,11 +169,11 @@ func TestLimits(t *testing.T) {
 		limits Limits
 		err    string
 	}{
-		"Defaults":  {reason: "They are generous."},
-		"Fits":      {reason: "An answer may be as long.", limits: Limits{OutputBytes: 1845}},
-		"Longer":    {reason: "And not a byte longer.", limits: Limits{OutputBytes: 1844}, err: "the answer would have 1845 bytes, more than 1844"},
-		"TooLarge":  {reason: "Nor is a long answer.", limits: Limits{OutputBytes: 1000}, err: "the answer would have 1135 bytes, more than 1000"},
-		"LittleToo": {reason: "The envelope counts.", limits: Limits{OutputBytes: 1760}, err: "the answer would have 1845 bytes, more than 1760"},
+		"Defaults":  {reason: "The defaults allow ordinary reviews."},
+		"Fits":      {reason: "An answer of exactly the maximum length is returned.", limits: Limits{OutputBytes: 1845}},
+		"Longer":    {reason: "An answer that is one byte too long fails.", limits: Limits{OutputBytes: 1844}, err: "the answer would have 1845 bytes, more than 1844"},
+		"TooLarge":  {reason: "The conversion stops when the objects alone exceed the limit.", limits: Limits{OutputBytes: 1000}, err: "the answer would have 1135 bytes, more than 1000"},
+		"LittleToo": {reason: "The envelope of the answer counts against the limit, too.", limits: Limits{OutputBytes: 1760}, err: "the answer would have 1845 bytes, more than 1760"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -313,12 +313,12 @@ func TestOwnJSON(t *testing.T) {
 	cases := map[string]struct {
 		reason, spec, want, err string
 	}{
-		"Append":  {reason: "AppendJSON is called.", spec: `{"append": "x" }`, want: `{"append": ["own","x"] }`},
-		"Bad":     {reason: "Errors of UnmarshalJSON have a place.", spec: `{"append":"bad"}`, err: "spec.append: a bad value"},
-		"Fail":    {reason: "So have those of AppendJSON.", spec: `{"append":"fail"}`, err: "spec.append: cannot be written"},
-		"Short":   {reason: "AppendJSON appends.", spec: `{"append":"short"}`, err: "spec.append: reading what the conversion made: invalid JSON at byte 0: want a value, got the end"},
-		"Broken":  {reason: "What it makes is JSON.", spec: `{"append":"broken"}`, err: "spec.append: reading what the conversion made: invalid JSON at byte 1: want a key, got the end"},
-		"BrokenM": {reason: "As is what MarshalJSON makes.", spec: `{"marshal":"broken"}`, err: "spec.marshal: reading what the conversion made: invalid JSON at byte 1: want a key, got the end"},
+		"Append":  {reason: "The engine calls AppendJSON.", spec: `{"append": "x" }`, want: `{"append": ["own","x"] }`},
+		"Bad":     {reason: "Errors of UnmarshalJSON get the place of the value.", spec: `{"append":"bad"}`, err: "spec.append: a bad value"},
+		"Fail":    {reason: "Errors of AppendJSON get the place of the value.", spec: `{"append":"fail"}`, err: "spec.append: cannot be written"},
+		"Short":   {reason: "AppendJSON must append to its argument.", spec: `{"append":"short"}`, err: "spec.append: reading what the conversion made: invalid JSON at byte 0: want a value, got the end"},
+		"Broken":  {reason: "The output of AppendJSON must be JSON.", spec: `{"append":"broken"}`, err: "spec.append: reading what the conversion made: invalid JSON at byte 1: want a key, got the end"},
+		"BrokenM": {reason: "The output of MarshalJSON must be JSON.", spec: `{"marshal":"broken"}`, err: "spec.marshal: reading what the conversion made: invalid JSON at byte 1: want a key, got the end"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -351,16 +351,16 @@ func TestRawFieldMisbehaves(t *testing.T) {
 		convert func(dst, value []byte) ([]byte, error)
 		want    string
 	}{
-		"Value":   {reason: "The value itself is as good as a copy.", convert: func(_, value []byte) ([]byte, error) { return value, nil }, want: `["a"]`},
-		"Shared":  {reason: "Other memory is copied.", convert: func(_, _ []byte) ([]byte, error) { return slices.Clip(shared), nil }, want: `"shared and longer"`},
-		"Nothing": {reason: "Nothing is no JSON.", convert: func(dst, _ []byte) ([]byte, error) { return dst, nil }},
-		"Nil":     {reason: "Nor is nil.", convert: func(_, _ []byte) ([]byte, error) { return nil, nil }},
-		"Broken":  {reason: "Nor is half of it.", convert: func(dst, _ []byte) ([]byte, error) { return append(dst, `{"a":`...), nil }},
+		"Value":   {reason: "A function may return its argument instead of a copy.", convert: func(_, value []byte) ([]byte, error) { return value, nil }, want: `["a"]`},
+		"Shared":  {reason: "The engine copies a result in other memory, and does not write to it.", convert: func(_, _ []byte) ([]byte, error) { return slices.Clip(shared), nil }, want: `"shared and longer"`},
+		"Nothing": {reason: "An empty result is not JSON.", convert: func(dst, _ []byte) ([]byte, error) { return dst, nil }},
+		"Nil":     {reason: "A nil result is not JSON.", convert: func(_, _ []byte) ([]byte, error) { return nil, nil }},
+		"Broken":  {reason: "An incomplete result is not JSON.", convert: func(dst, _ []byte) ([]byte, error) { return append(dst, `{"a":`...), nil }},
 		"UTF8":    {reason: "JSON is UTF-8.", convert: func(dst, _ []byte) ([]byte, error) { return append(dst, "\"\xff\""...), nil }},
-		"Large": {reason: "It may be larger than the memory at hand.", convert: func(dst, _ []byte) ([]byte, error) {
+		"Large": {reason: "The result may exceed the capacity of dst.", convert: func(dst, _ []byte) ([]byte, error) {
 			return append(append(append(dst, '"'), bytes.Repeat([]byte("x"), 100_000)...), '"'), nil
 		}, want: `"` + strings.Repeat("x", 100_000) + `"`},
-		"Null": {reason: "Null is no value.", convert: func(dst, _ []byte) ([]byte, error) { return append(dst, "null"...), nil }, want: ``},
+		"Null": {reason: "A null result removes the value.", convert: func(dst, _ []byte) ([]byte, error) { return append(dst, "null"...), nil }, want: ``},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -507,20 +507,20 @@ func TestEqual(t *testing.T) {
 		reason, a, b string
 		want         bool
 	}{
-		"Space":        {reason: "White space is nothing.", a: `[1,{"a":[]}]`, b: " [ 1 , {\"a\" : [ ] } ]\n", want: true},
-		"Order":        {reason: "Members have no order.", a: `{"b":{"y":1,"x":2},"a":1}`, b: `{"a":1,"b":{"x":2,"y":1}}`, want: true},
-		"Elements":     {reason: "Elements have one.", a: `[1,2]`, b: `[2,1]`},
-		"Escapes":      {reason: "Escapes are a way to write.", a: `{"\u0061\/":"\u00e9\n\"\\"}`, b: `{"a/":"é\u000a\u0022\u005c"}`, want: true},
-		"Text":         {reason: "Text is compared.", a: `"a"`, b: `"A"`},
-		"Exponent":     {reason: "Numbers are what they mean.", a: `[1000,1.50,0.001,100e-2]`, b: `[1e3,15E-1,1e-3,1.0]`, want: true},
-		"Zero":         {reason: "Zero is zero.", a: `[0,0.0,0e7]`, b: `[0e1,0,0.00]`, want: true},
-		"NegativeZero": {reason: "Negative zero is another.", a: `0`, b: `-0`},
-		"Big":          {reason: "To the last digit.", a: `9007199254740993`, b: `9007199254740992`},
-		"BigExponent":  {reason: "No number is too big.", a: `1e99999999999999999999`, b: `1e99999999999999999999`, want: true},
-		"Null":         {reason: "Null is not absent.", a: `{"a":null}`, b: `{}`},
-		"Type":         {reason: "A number is no text.", a: `1`, b: `"1"`},
-		"Duplicate":    {reason: "A key that is there twice is not there once.", a: `{"a":1,"a":1}`, b: `{"a":1}`},
-		"Nested":       {reason: "Order is nothing inside either.", a: `{"z":[{"b":1,"a":{"d":1,"c":2}}],"y":1}`, b: `{"y":1,"z":[{"a":{"c":2,"d":1},"b":1}]}`, want: true},
+		"Space":        {reason: "White space is ignored.", a: `[1,{"a":[]}]`, b: " [ 1 , {\"a\" : [ ] } ]\n", want: true},
+		"Order":        {reason: "The order of members is ignored.", a: `{"b":{"y":1,"x":2},"a":1}`, b: `{"a":1,"b":{"x":2,"y":1}}`, want: true},
+		"Elements":     {reason: "The order of elements counts.", a: `[1,2]`, b: `[2,1]`},
+		"Escapes":      {reason: "Escapes are only a notation.", a: `{"\u0061\/":"\u00e9\n\"\\"}`, b: `{"a/":"é\u000a\u0022\u005c"}`, want: true},
+		"Text":         {reason: "The case of letters counts.", a: `"a"`, b: `"A"`},
+		"Exponent":     {reason: "Numbers are compared by value, not by notation.", a: `[1000,1.50,0.001,100e-2]`, b: `[1e3,15E-1,1e-3,1.0]`, want: true},
+		"Zero":         {reason: "All notations of zero are equal.", a: `[0,0.0,0e7]`, b: `[0e1,0,0.00]`, want: true},
+		"NegativeZero": {reason: "Negative zero differs from zero.", a: `0`, b: `-0`},
+		"Big":          {reason: "Every digit counts, also beyond 2^53.", a: `9007199254740993`, b: `9007199254740992`},
+		"BigExponent":  {reason: "Exponents of any size are compared.", a: `1e99999999999999999999`, b: `1e99999999999999999999`, want: true},
+		"Null":         {reason: "Null differs from an absent member.", a: `{"a":null}`, b: `{}`},
+		"Type":         {reason: "A number differs from a string with the same digits.", a: `1`, b: `"1"`},
+		"Duplicate":    {reason: "A duplicate key differs from a single one.", a: `{"a":1,"a":1}`, b: `{"a":1}`},
+		"Nested":       {reason: "The order of members is ignored at every depth.", a: `{"z":[{"b":1,"a":{"d":1,"c":2}}],"y":1}`, b: `{"y":1,"z":[{"a":{"c":2,"d":1},"b":1}]}`, want: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -563,17 +563,17 @@ func TestShapeOf(t *testing.T) {
 		t               reflect.Type
 		shape, faithful bool
 	}{
-		"Names":     {reason: "Lists of text are common.", t: reflect.TypeFor[[]string](), shape: true, faithful: true},
-		"Struct":    {reason: "An empty list may be left out.", t: reflect.TypeFor[shaped](), shape: true},
-		"Topping":   {reason: "A pointer that is left out is nil.", t: reflect.TypeFor[[]topping](), shape: true, faithful: true},
-		"Hidden":    {reason: "What is not encoded does not come back.", t: reflect.TypeFor[hidden](), shape: true},
-		"Bytes":     {reason: "Bytes are base64.", t: reflect.TypeFor[[]byte]()},
-		"Map":       {reason: "Maps are for encoding/json.", t: reflect.TypeFor[map[string]string]()},
-		"Any":       {reason: "Any type is any.", t: reflect.TypeFor[any]()},
-		"Number":    {reason: "A json.Number is special.", t: reflect.TypeFor[json.Number]()},
-		"Raw":       {reason: "It has methods.", t: reflect.TypeFor[[]json.RawMessage]()},
-		"Recursive": {reason: "It has no end.", t: reflect.TypeFor[recursive]()},
-		"Embedded":  {reason: "Names may be hidden.", t: reflect.TypeFor[embedded]()},
+		"Names":     {reason: "Lists of strings are common, so they have a shape.", t: reflect.TypeFor[[]string](), shape: true, faithful: true},
+		"Struct":    {reason: "A struct with an omitted empty list is not encoded back the same.", t: reflect.TypeFor[shaped](), shape: true},
+		"Topping":   {reason: "An omitted pointer decodes to nil.", t: reflect.TypeFor[[]topping](), shape: true, faithful: true},
+		"Hidden":    {reason: "Fields that are not encoded are lost.", t: reflect.TypeFor[hidden](), shape: true},
+		"Bytes":     {reason: "Byte slices are encoded as base64, which shapes do not support.", t: reflect.TypeFor[[]byte]()},
+		"Map":       {reason: "Maps are left to encoding/json.", t: reflect.TypeFor[map[string]string]()},
+		"Any":       {reason: "Shapes do not support interface types.", t: reflect.TypeFor[any]()},
+		"Number":    {reason: "Shapes do not support json.Number.", t: reflect.TypeFor[json.Number]()},
+		"Raw":       {reason: "Types with their own methods are left to encoding/json.", t: reflect.TypeFor[[]json.RawMessage]()},
+		"Recursive": {reason: "Shapes do not support recursive types.", t: reflect.TypeFor[recursive]()},
+		"Embedded":  {reason: "Shapes do not support embedded structs, whose fields may be hidden.", t: reflect.TypeFor[embedded]()},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -622,7 +622,7 @@ func TestAllocations(t *testing.T) {
 				t.Error(err, a.Err())
 			}
 		})
-		// Measured: 6 and 4. The race detector makes it more, because pools then drop entries.
+		// Measured: 6 and 4. With the race detector there are more, because pools then drop entries at random.
 		if perObject := perReview / objects; perObject >= 12 {
 			t.Errorf("kept = %t: %.1f allocations for each object, with those of the conversion", kept, perObject)
 		}

@@ -17,7 +17,7 @@ type converter struct {
 	rewriter *rewriter
 	last     lastRoute
 	failures []error // Failures of the last converted object.
-	// broken means that a function panicked and left the workers in an undefined state.
+	// broken means that a function panicked, so the state of the workers is undefined.
 	broken bool
 }
 
@@ -47,9 +47,9 @@ var (
 	errNoKind       = errors.New("kind: want a string")
 )
 
-// object converts the next object of s. Afterwards s is behind the object, unless s has an error. It calls same if the
-// object already has the target version. Otherwise it calls done when the edits are planned. The argument src of done
-// is the document of the edits, which differs from the document of s if the object goes through the hub.
+// object converts the next object of s. Afterwards s is positioned after the object, unless s has an error. It calls
+// same if the object already has the target version. Otherwise it calls done when the edits are planned. The argument
+// src of done is the document of the edits, which differs from the document of s if the object goes through the hub.
 func (w *converter) object(
 	s *raw.Scanner, apiVersion string, same func(start, end int), done func(src []byte, start, end int),
 ) (o outcome, err error) {

@@ -41,8 +41,8 @@ func (c direction) apply(rest []byte) (*run, error) {
 	return c.forth.apply(object)
 }
 
-// complete returns the converted object with as few as possible of the members that an empty object gets, too. It
-// includes a member only if the object would otherwise convert back to something else.
+// complete returns the converted object. Members that an empty object would get, too, are optional: complete includes
+// such a member only if the object would otherwise not convert back to the original.
 func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
 	shed := make([]bool, spared) // For each member, whether it is omitted: initially none.
 	full, _, err := r.merged(shed)
@@ -97,9 +97,9 @@ func (c direction) returned(rest []byte) (made *tree) {
 	return made
 }
 
-// forgets reports whether the original has values below its root that bare, the converted object without optional
-// members, loses: values that the reverse function also makes from an empty object, and that come back only if the
-// other version has something for them.
+// forgets reports whether a conversion of bare (the converted object without optional members) back would lose values
+// of the original below its root. These are values that the reverse function makes even from an empty object, but only
+// in parents that it makes from members of the other version.
 func (c direction) forgets(original *tree, bare []byte) (forgotten bool) {
 	err := guard(func() error {
 		rest, err := c.comesBack(bare)
@@ -119,7 +119,7 @@ func (c direction) forgets(original *tree, bare []byte) (forgotten bool) {
 	return err == nil && forgotten
 }
 
-// comesBack returns the converted object after the conversion back.
+// comesBack converts the object back, and returns the result.
 func (c direction) comesBack(bare []byte) ([]byte, error) {
 	back := c.reverse()
 	if !c.inner {

@@ -59,39 +59,39 @@ func TestElementErrors(t *testing.T) {
 			conversion: Items("spec.a", "spec.b", []Conversion{RawField("x", "y", fails, keepRaw)}),
 		},
 		"Deep": {
-			reason: "Keys of tables are quoted where they must be.", spec: `{"a":{"x.y":[[1]]}}`, err: `spec.a["x.y"][0][0]: out of tomatoes`,
+			reason: "Keys of tables are quoted if necessary.", spec: `{"a":{"x.y":[[1]]}}`, err: `spec.a["x.y"][0][0]: out of tomatoes`,
 			conversion: Values("spec.a", "spec.a", []Conversion{Items("", "", []Conversion{Items("", "", []Conversion{RawField("", "", fails, keepRaw)})})}),
 		},
 		"Twice": {
-			reason: "One of the two would be converted.", spec: `{"a":[{"x":1,"x":2}]}`, err: "spec.a[0].x: duplicate key",
+			reason: "A duplicate key is an error, because only one of the two values could be converted.", spec: `{"a":[{"x":1,"x":2}]}`, err: "spec.a[0].x: duplicate key",
 			conversion: Items("spec.a", "spec.a", []Conversion{Move("x", "y")}),
 		},
 		"Occupied": {
-			reason: "There is room for one.", spec: `{"a":[{"x":1,"y":2}]}`, err: "spec.a[0].y: in v1beta1, the place of x of v1alpha1 already has a value",
+			reason: "Only one value can be at a place.", spec: `{"a":[{"x":1,"y":2}]}`, err: "spec.a[0].y: in v1beta1, the place of x of v1alpha1 already has a value",
 			conversion: Items("spec.a", "spec.a", []Conversion{Move("x", "y")}),
 		},
 		"NoElement": {
-			reason: "A list has no holes.", spec: `{"a":[1]}`, err: "spec.a[0]: an element cannot be removed: convert the list as one value",
+			reason: "A list cannot have gaps.", spec: `{"a":[1]}`, err: "spec.a[0]: an element cannot be removed: convert the list as one value",
 			conversion: Items("spec.a", "spec.a", []Conversion{RawField("", "", none, keepRaw)}),
 		},
 		"TableTwice": {
-			reason: "What is kept would be of one of the two.", spec: `{"a":{"k":{"x":1},"k":{"x":2}}}`, err: "spec.a.k: duplicate key",
+			reason: "A duplicate key in a table is an error, because a kept value could belong to either.", spec: `{"a":{"k":{"x":1},"k":{"x":2}}}`, err: "spec.a.k: duplicate key",
 			conversion: Values("spec.a", "spec.a", []Conversion{SpokeOnly("x")}),
 		},
 		"GroupValue": {
-			reason: "A group is an object.", spec: `{"a":1}`, err: "spec.a: want an object with the fields of spec.{x,y}, the conversion returned a number",
+			reason: "The value of a group must be an object.", spec: `{"a":1}`, err: "spec.a: want an object with the fields of spec.{x,y}, the conversion returned a number",
 			conversion: RawField("spec.a", "spec.{x,y}", makes(" 1"), keepRaw),
 		},
 		"GroupField": {
-			reason: "A field that the group does not have would be lost.", spec: `{"a":1}`, err: `spec.a: the conversion returned a field "z", which is not part of spec.{x,y}`,
+			reason: "A field outside the group would be lost.", spec: `{"a":1}`, err: `spec.a: the conversion returned a field "z", which is not part of spec.{x,y}`,
 			conversion: RawField("spec.a", "spec.{x,y}", makes(`{"x":1,"z":1}`), keepRaw),
 		},
 		"GroupTwice": {
-			reason: "One of the two would be lost.", spec: `{"a":1}`, err: "spec.a.x: duplicate key",
+			reason: "A duplicate key in a result is an error, because one of the two values would be lost.", spec: `{"a":1}`, err: "spec.a.x: duplicate key",
 			conversion: RawField("spec.a", "spec.{x,y}", makes(`{"x":1,"x":2}`), keepRaw),
 		},
 		"GroupOccupied": {
-			reason: "There is room for one.", spec: `{"a":1,"y":1}`, err: "spec.y: in v1beta1, the place of spec.a of v1alpha1 already has a value",
+			reason: "Only one value can be at a place.", spec: `{"a":1,"y":1}`, err: "spec.y: in v1beta1, the place of spec.a of v1alpha1 already has a value",
 			conversion: RawField("spec.a", "spec.{x,y}", makes(`{}`), keepRaw),
 		},
 	}
@@ -123,11 +123,11 @@ func TestGroups(t *testing.T) {
 		conversion Conversion
 		spec, want string
 	}{
-		"Common":  {reason: "A field of both stays where it is.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"a":1,"z":0,"b":2}`, want: `{"a":1,"z":0,"c":2}`},
-		"Part":    {reason: "A field alone is a group, too.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"b":null}`, want: `{"c":null}`},
+		"Common":  {reason: "A field in both groups stays at its place.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"a":1,"z":0,"b":2}`, want: `{"a":1,"z":0,"c":2}`},
+		"Part":    {reason: "A group with only one of its fields is converted, too.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"b":null}`, want: `{"c":null}`},
 		"Gone":    {reason: "A field that the result lacks is absent.", conversion: RawField("spec.{a,b}", "spec.{a,b}", drop, drop), spec: `{"a":1,"b":2,"z":0}`, want: `{"z":0}`},
-		"Nothing": {reason: "What has none of the fields is nowhere but in the annotation, also if it would come back from an object without fields.", conversion: RawField("spec.text", "spec.{a,b}", drop, empty), spec: `{"text":""}`, want: `{}`},
-		"Members": {reason: "Fields have any names.", conversion: RawField(`spec.{"a.b",c}`, `top["x.y"]`, keepRaw, keepRaw), spec: `{"c":1,"a.b":2,"z":0}`, want: `{"z":0}`},
+		"Nothing": {reason: "If the result has no fields, the value is kept only in the annotation, even if the reverse function would make it from an object without fields.", conversion: RawField("spec.text", "spec.{a,b}", drop, empty), spec: `{"text":""}`, want: `{}`},
+		"Members": {reason: "Names of fields may contain any characters.", conversion: RawField(`spec.{"a.b",c}`, `top["x.y"]`, keepRaw, keepRaw), spec: `{"c":1,"a.b":2,"z":0}`, want: `{"z":0}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -151,21 +151,21 @@ func TestEntriesOfElements(t *testing.T) {
 		reason, content string
 		restored        bool
 	}{
-		"Ours":        {reason: "This is how it is written.", content: `{"items":[{"key":["a"],"kept":` + entry + `}]}`, restored: true},
-		"White":       {reason: "It is JSON.", content: ` { "items" : [ { "kept" : ` + entry + `, "key" : [ "\u0061" ] } ] } `, restored: true},
-		"OtherKey":    {reason: "It is another element.", content: `{"items":[{"key":["b"],"kept":` + entry + `}]}`},
-		"NoKey":       {reason: "It was written before the list had keys.", content: `{"items":[{"at":0,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`, restored: true},
-		"NoKeyNow":    {reason: "It was one of two.", content: `{"items":[{"at":0,"size":2,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
-		"Table":       {reason: "It is a list.", content: `{"members":{"a":` + entry + `}}`},
-		"Negative":    {reason: "Nothing is at -1.", content: `{"items":[{"key":["a"],"at":-1,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
-		"Huge":        {reason: "Nothing is made of a number.", content: `{"items":[{"key":["a"],"at":1000000000000,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
-		"Items":       {reason: "Items are a list.", content: `{"items":{"key":["a"],"kept":` + entry + `}}`},
-		"Item":        {reason: "An item is an object.", content: `{"items":[[]]}`},
-		"Kept":        {reason: "What is kept are entries.", content: `{"items":[{"key":["a"],"kept":{"note":1}}]}`},
-		"Value":       {reason: "What is kept of a list is in its items.", content: `{"value":[],"of":"74234e98afe7498f"}`},
-		"Both":        {reason: "An entry is of one kind.", content: `{"items":[{"key":["a"],"kept":` + entry + `}],"members":{}}`},
-		"NotAbsent":   {reason: "The entry is of a value that is not there.", content: `{"items":[{"key":["a"],"kept":{"note":{"value":1,"of":"0000000000000000"}}}]}`},
-		"Fingerprint": {reason: "A fingerprint is text.", content: `{"items":[{"key":["a"],"of":7,"kept":` + entry + `}]}`},
+		"Ours":        {reason: "The format of the engine is accepted.", content: `{"items":[{"key":["a"],"kept":` + entry + `}]}`, restored: true},
+		"White":       {reason: "Any JSON notation of the format is accepted.", content: ` { "items" : [ { "kept" : ` + entry + `, "key" : [ "\u0061" ] } ] } `, restored: true},
+		"OtherKey":    {reason: "An entry of another element is not applied.", content: `{"items":[{"key":["b"],"kept":` + entry + `}]}`},
+		"NoKey":       {reason: "An entry that was written before the list had keys is matched by fingerprint.", content: `{"items":[{"at":0,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`, restored: true},
+		"NoKeyNow":    {reason: "An entry for one of two equal elements does not match a list of one.", content: `{"items":[{"at":0,"size":2,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"Table":       {reason: "An entry for a table does not match a list.", content: `{"members":{"a":` + entry + `}}`},
+		"Negative":    {reason: "An index must not be negative.", content: `{"items":[{"key":["a"],"at":-1,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"Huge":        {reason: "A huge index does not allocate memory.", content: `{"items":[{"key":["a"],"at":1000000000000,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"Items":       {reason: "The items must be a list.", content: `{"items":{"key":["a"],"kept":` + entry + `}}`},
+		"Item":        {reason: "Each item must be an object.", content: `{"items":[[]]}`},
+		"Kept":        {reason: "The kept values of an item must be entries.", content: `{"items":[{"key":["a"],"kept":{"note":1}}]}`},
+		"Value":       {reason: "The kept value of a list must be in its items.", content: `{"value":[],"of":"74234e98afe7498f"}`},
+		"Both":        {reason: "An entry is either for a list or for a table.", content: `{"items":[{"key":["a"],"kept":` + entry + `}],"members":{}}`},
+		"NotAbsent":   {reason: "A value without a counterpart needs the fingerprint of null.", content: `{"items":[{"key":["a"],"kept":{"note":{"value":1,"of":"0000000000000000"}}}]}`},
+		"Fingerprint": {reason: "A fingerprint must be a string.", content: `{"items":[{"key":["a"],"of":7,"kept":` + entry + `}]}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestKeysAdded(t *testing.T) {
 	}
 }
 
-// TestForgedItems checks that many items of one name take linear time.
+// TestForgedItems checks that the time for many items of one name is linear.
 func TestForgedItems(t *testing.T) {
 	e := testEngine(t, "unnamed")
 	const items, elements, most = 20_000, 100_000, 20 * time.Second // Quadratic time would be minutes.
@@ -390,7 +390,7 @@ func TestSparse(t *testing.T) {
 	sameObjects(t, "round trip", object, mustConvert(t, e, there, "v1alpha1"))
 }
 
-// TestManyElements checks that long lists without keys, and large annotations about them, take linear time.
+// TestManyElements checks that the time for long lists without keys, and for large annotations about them, is linear.
 func TestManyElements(t *testing.T) {
 	e := testEngine(t, "unnamed")
 	const n = 2000
@@ -436,18 +436,18 @@ func TestMergeByKeys(t *testing.T) {
 		base, live, kept string
 		want             string
 	}{
-		"Nothing":   {reason: "What was kept stands.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1},{"n":2}]`, kept: `[{"n":2,"x":1},{"n":1}]`, want: `[{"n":2,"x":1},{"n":1}]`},
-		"Hidden":    {reason: "An element that the other version never had stays where it was.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1,"y":1},{"n":2}]`, kept: `[{"n":1},{"n":3},{"n":2}]`, want: `[{"n":1,"y":1},{"n":3},{"n":2}]`},
-		"Removed":   {reason: "An element that was taken away stays away.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":2}]`, kept: `[{"n":1,"x":1},{"n":2,"x":2}]`, want: `[{"n":2,"x":2}]`},
-		"Added":     {reason: "A new element is as it is.", keys: name, base: `[{"n":1}]`, live: `[{"n":3},{"n":1}]`, kept: `[{"n":1,"x":1},{"n":2}]`, want: `[{"n":3},{"n":1,"x":1},{"n":2}]`},
-		"Order":     {reason: "An order that was changed is the live one.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":2},{"n":1}]`, kept: `[{"n":1,"x":1},{"n":2,"x":2}]`, want: `[{"n":2,"x":2},{"n":1,"x":1}]`},
-		"Member":    {reason: "A member that was taken away stays away.", keys: name, base: `[{"n":1,"a":1}]`, live: `[{"n":1}]`, kept: `[{"n":1,"a":1,"x":1}]`, want: `[{"n":1,"x":1}]`},
-		"Invented":  {reason: "An element that only the way there and back makes is none.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1,"y":1},{"n":2}]`, kept: `[{"n":1}]`, want: `[{"n":1,"y":1}]`},
-		"TwoKeys":   {reason: "All keys together name an element; one may be missing.", keys: [][]string{{"n"}, {"m", "k"}}, base: `[{"n":1,"m":{"k":1}},{"n":1}]`, live: `[{"n":1},{"n":1,"m":{"k":1}}]`, kept: `[{"n":1,"m":{"k":1},"x":1},{"n":1,"x":2}]`, want: `[{"n":1,"x":2},{"n":1,"m":{"k":1},"x":1}]`},
-		"Twice":     {reason: "Elements with one name cannot be told apart.", keys: name, base: `[{"n":1},{"n":1}]`, live: `[{"n":1}]`, kept: `[{"n":1,"x":1},{"n":1}]`, want: `[{"n":1}]`},
-		"NoList":    {reason: "Other values merge as ever.", keys: name, base: `{"a":1,"b":1}`, live: `{"a":2,"b":1}`, kept: `{"a":1,"b":1,"c":1}`, want: `{"a":2,"b":1,"c":1}`},
-		"NoKeys":    {reason: "A list without keys is one value.", base: `[{"n":1}]`, live: `[{"n":1,"y":1}]`, kept: `[{"n":1,"x":1}]`, want: `[{"n":1,"y":1}]`},
-		"NoObjects": {reason: "Values have no names.", keys: name, base: `[1,2]`, live: `[2]`, kept: `[1,2,3]`, want: `[2]`},
+		"Nothing":   {reason: "Without edits, the kept list is restored.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1},{"n":2}]`, kept: `[{"n":2,"x":1},{"n":1}]`, want: `[{"n":2,"x":1},{"n":1}]`},
+		"Hidden":    {reason: "A kept element that the other version does not have stays at its index.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1,"y":1},{"n":2}]`, kept: `[{"n":1},{"n":3},{"n":2}]`, want: `[{"n":1,"y":1},{"n":3},{"n":2}]`},
+		"Removed":   {reason: "An element that was removed in the other version stays removed.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":2}]`, kept: `[{"n":1,"x":1},{"n":2,"x":2}]`, want: `[{"n":2,"x":2}]`},
+		"Added":     {reason: "An element that was added in the other version is taken unchanged.", keys: name, base: `[{"n":1}]`, live: `[{"n":3},{"n":1}]`, kept: `[{"n":1,"x":1},{"n":2}]`, want: `[{"n":3},{"n":1,"x":1},{"n":2}]`},
+		"Order":     {reason: "If the order was changed, the live order is used.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":2},{"n":1}]`, kept: `[{"n":1,"x":1},{"n":2,"x":2}]`, want: `[{"n":2,"x":2},{"n":1,"x":1}]`},
+		"Member":    {reason: "A member that was removed in the other version stays removed.", keys: name, base: `[{"n":1,"a":1}]`, live: `[{"n":1}]`, kept: `[{"n":1,"a":1,"x":1}]`, want: `[{"n":1,"x":1}]`},
+		"Invented":  {reason: "An element that exists only after a round trip is not restored.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1,"y":1},{"n":2}]`, kept: `[{"n":1}]`, want: `[{"n":1,"y":1}]`},
+		"TwoKeys":   {reason: "All keys together identify an element, and one of them may be missing.", keys: [][]string{{"n"}, {"m", "k"}}, base: `[{"n":1,"m":{"k":1}},{"n":1}]`, live: `[{"n":1},{"n":1,"m":{"k":1}}]`, kept: `[{"n":1,"m":{"k":1},"x":1},{"n":1,"x":2}]`, want: `[{"n":1,"x":2},{"n":1,"m":{"k":1},"x":1}]`},
+		"Twice":     {reason: "Elements with duplicate names cannot be matched.", keys: name, base: `[{"n":1},{"n":1}]`, live: `[{"n":1}]`, kept: `[{"n":1,"x":1},{"n":1}]`, want: `[{"n":1}]`},
+		"NoList":    {reason: "Keys have no effect on values other than lists.", keys: name, base: `{"a":1,"b":1}`, live: `{"a":2,"b":1}`, kept: `{"a":1,"b":1,"c":1}`, want: `{"a":2,"b":1,"c":1}`},
+		"NoKeys":    {reason: "Without keys, a list is merged as one value.", base: `[{"n":1}]`, live: `[{"n":1,"y":1}]`, kept: `[{"n":1,"x":1}]`, want: `[{"n":1,"y":1}]`},
+		"NoObjects": {reason: "Elements that are not objects have no keys.", keys: name, base: `[1,2]`, live: `[2]`, kept: `[1,2,3]`, want: `[2]`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -193,77 +193,77 @@ func TestKept(t *testing.T) {
 		kept                           string // A part of the remaining annotation.
 	}{
 		"StatusWrite": {
-			reason: "A write elsewhere does not void what is kept,", engine: "object",
+			reason: "A write to another field does not invalidate the kept value.", engine: "object",
 			spec: `"spec":{"size":1,"extra":"PRECIOUS"},"status":{"phase":"Pending"}`, there: `{"spec":{"width":1},"status":{"phase":"Pending"}}`,
 			edit: [2]string{"Pending", "Ready"}, back: `{"spec":{"size":1,"extra":"PRECIOUS"},"status":{"phase":"Ready"}}`,
 		},
 		"Default": {
-			reason: "nor does a default, which is kept in turn.", engine: "object",
+			reason: "A default that the conversion adds does not invalidate the kept value, and is kept in turn.", engine: "object",
 			spec: `"spec":{"size":1,"extra":"PRECIOUS"}`, there: `{"spec":{"width":1}}`,
 			edit: [2]string{`"width":1`, `"width":1,"mode":"auto"`}, back: `{"spec":{"size":1,"extra":"PRECIOUS"}}`, kept: `\"mode\":\"auto\"`,
 		},
 		"Edit": {
-			reason: "An edit wins where it is.", engine: "object",
+			reason: "An edit wins for the edited field only.", engine: "object",
 			spec: `"spec":{"size":1,"extra":"PRECIOUS"}`, there: `{"spec":{"width":1}}`,
 			edit: [2]string{`"width":1`, `"width":2`}, back: `{"spec":{"size":2,"extra":"PRECIOUS"}}`,
 		},
 		"Gone": {
-			reason: "What is taken away is.", engine: "object",
+			reason: "A removed field stays removed.", engine: "object",
 			spec: `"spec":{"size":1,"extra":"PRECIOUS"},"status":{"phase":"x"}`, there: `{"spec":{"width":1},"status":{"phase":"x"}}`,
 			edit: [2]string{`"spec":{"width":1},`, ``}, back: `{"status":{"phase":"x"}}`,
 		},
 		"FieldDefault": {
-			reason: "It is the same with one value.", engine: "field",
+			reason: "Values of a Field behave the same.", engine: "field",
 			spec: `"spec":{"name":"n","extra":"PRECIOUS"}`, there: `{"spec":{"name":"n"}}`,
 			edit: [2]string{`"name":"n"}`, `"name":"n","mode":"auto"}`}, back: `{"spec":{"name":"n","extra":"PRECIOUS"}}`, kept: `\"mode\":\"auto\"`,
 		},
 		"FieldEdit": {
-			reason: "Member by member,", engine: "field",
+			reason: "A Field merges member by member.", engine: "field",
 			spec: `"spec":{"name":"n","extra":"PRECIOUS","unknown":1.0}`, there: `{"spec":{"name":"n"}}`,
 			edit: [2]string{`"name":"n"}`, `"name":"m"}`}, back: `{"spec":{"name":"m","extra":"PRECIOUS","unknown":1.0}}`,
 		},
 		"FieldPartial": {
-			reason: "and there are no nulls that nobody wrote.", engine: "field", metadata: `{}`,
+			reason: "No nulls appear that a client did not write.", engine: "field", metadata: `{}`,
 			spec: `"spec":{"name":"a"}`, there: `{"spec":{"name":"a"}}`, back: `{"spec":{"name":"a"}}`,
 		},
 		"Inverted": {
-			reason: "An explicit value that an empty object gives stays.", engine: "on",
+			reason: "An explicit value stays, even if an empty object gets the same value.", engine: "on",
 			spec: `"spec":{"on":false,"items":[]}`, there: `{"spec":{"off":true}}`, back: `{"spec":{"on":false,"items":[]}}`,
 		},
 		"InvertedPartial": {
-			reason: "Also without an annotation.", engine: "on", metadata: `{}`,
+			reason: "An explicit value stays without an annotation, too.", engine: "on", metadata: `{}`,
 			spec: `"spec":{"on":false,"count":3}`, there: `{"spec":{"off":true,"replicas":3}}`, back: `{"spec":{"on":false,"count":3}}`,
 		},
 		"ZeroPartial": {
-			reason: "A zero as well,", engine: "on", metadata: `{}`,
+			reason: "An explicit zero value stays, too.", engine: "on", metadata: `{}`,
 			spec: `"spec":{"on":true,"count":0}`, there: `{"spec":{"off":false,"replicas":0}}`, back: `{"spec":{"on":true,"count":0}}`,
 		},
 		"ZeroNobodyWrote": {
-			reason: "but not one that nobody wrote.", engine: "on", metadata: `{}`,
+			reason: "A zero value that a client did not write does not appear.", engine: "on", metadata: `{}`,
 			spec: `"spec":{"on":true}`, there: `{"spec":{"off":false}}`, back: `{"spec":{"on":true}}`,
 		},
 		"NoSpec": {
-			reason: "What was absent at the root stays so.", engine: "on", spec: `"other":1.0`, there: `{"other":1.0}`, back: `{"other":1.0}`,
+			reason: "An absent field at the root stays absent.", engine: "on", spec: `"other":1.0`, there: `{"other":1.0}`, back: `{"other":1.0}`,
 		},
 		"DefaultWritten": {
-			reason: "A default of the conversion that was written is a value.", engine: "default",
+			reason: "An explicit value that equals a default of the conversion stays.", engine: "default",
 			spec: `"spec":{"count":1}`, there: `{"spec":{"replicas":1}}`, back: `{"spec":{"count":1}}`,
 		},
 		"KnownZero": {
-			reason: "A zero of a field that the type knows does not stand under its old name.", engine: "zero",
+			reason: "A zero value of a known field does not remain under its old name.", engine: "zero",
 			spec: `"spec":{"size":0,"debug":false,"cfg":{},"same":0,"new":0}`, there: `{"spec":{"same":0,"new":0}}`,
 			back: `{"spec":{"size":0,"debug":false,"cfg":{},"same":0,"new":0}}`,
 		},
 		"Integers": {
-			reason: "Integers keep their digits in values without a type.", engine: "free", metadata: `{}`,
+			reason: "Integers in untyped values keep their digits.", engine: "free", metadata: `{}`,
 			spec: `"spec":{"cfg":{"n":9007199254740993}}`, there: `{"spec":{"config":{"n":9007199254740993}}}`, back: `{"spec":{"cfg":{"n":9007199254740993}}}`,
 		},
 		"IntegersOfField": {
-			reason: "Everywhere.", engine: "map", metadata: `{}`,
+			reason: "Integers in maps keep their digits, too.", engine: "map", metadata: `{}`,
 			spec: `"spec":{"n":9007199254740993}`, there: `{"spec":{"n":9007199254740993}}`, back: `{"spec":{"n":9007199254740993}}`,
 		},
 		"Case": {
-			reason: "Another case is another field.", engine: "field",
+			reason: "Names of fields are case-sensitive.", engine: "field",
 			spec: `"spec":{"name":"ok","Name":"evil"}`, there: `{"spec":{"name":"ok"}}`, back: `{"spec":{"name":"ok","Name":"evil"}}`,
 		},
 	}
@@ -300,7 +300,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptPanics has entries that make conversions panic. Such entries have no effect.
+// TestKeptPanics has entries that make conversions panic. The engine must ignore such entries.
 func TestKeptPanics(t *testing.T) {
 	var c comparer
 	for name, tc := range map[string]struct{ place, value, spec, want string }{

@@ -10,14 +10,14 @@ import (
 
 // merger applies the changes of a function of whole objects to the original object. The arguments of merge are JSON:
 // original, the input; given, the input as the function saw it; made, the result of the function; empty, the result for
-// an empty object, nil if the function fails for it. The merger visits each value once.
+// an empty object, nil if the function fails for it. The merger visits each value at most once.
 type merger struct {
 	// nulls means that null members of made are intended.
 	nulls bool
-	// shed says which members are omitted among those with the same value as for an empty object. Its indexes are the
-	// order of discovery by the merger. Members beyond its length are omitted, and at the root all are.
+	// shed says which optional members are omitted: the members with the same value as for an empty object. Its indexes
+	// are the order of discovery by the merger. Members beyond its length are omitted, and at the root all are.
 	shed []bool
-	// spared counts these members below the root.
+	// spared counts the optional members below the root.
 	spared int
 	// gone counts the removed zero values that the function could not see.
 	gone int
@@ -27,18 +27,19 @@ type merger struct {
 
 var errLost = errors.New("the types of this version do not know the field, and the other version has no place for it")
 
-// merge appends the merge of a value that the function was given and for which it made a value. In and out are the
-// types of the two versions.
+// merge appends the result of the user's function for one value to dst. Original is the stored value, given is the
+// value that the function received, and made is the value that it returned. In and out are the types of the two
+// versions.
 func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree, in, out *known) ([]byte, error) {
 	alike := given.kind == original.kind && made.kind == original.kind
 	switch {
 	case given.same(made) && (given.same(original) || original.twice != nil):
-		// The function has not changed the value and was given all of it, or a duplicate key makes it unknown which
-		// member the function was given.
+		// The function has not changed the value and received all of it. Or the value has a duplicate key, and the
+		// received one is unknown.
 		return append(dst, original.text...), nil
 	case given.same(made) && !m.unchanged:
-		// The function has not changed the part of the value that it was given. So the original stands, unless a zero
-		// value that the types omit has to be removed inside it.
+		// The function has not changed the part of the value that it received. So the original stays, except for zero
+		// values inside it that the types omit and that must be removed.
 		start, gone := len(dst), m.gone
 		m.unchanged = true
 		dst, err := m.merge(dst, root, original, given, made, empty, in, out)
@@ -54,7 +55,7 @@ func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree
 	case given.same(made):
 		return append(dst, original.text...), nil
 	}
-	// The value is a different one, whose members cannot be matched with those of the original.
+	// The value is a different one: its members cannot be matched with those of the original.
 	if err := lost(original, given, in); err != nil {
 		return dst, err
 	}
@@ -150,7 +151,7 @@ func (m *merger) mergeObjects(dst []byte, root bool, original, given, made, empt
 	return append(dst, '}'), nil
 }
 
-// mergeMember appends the merge of a member of the original. It appends nothing if the member is removed.
+// mergeMember appends the merged member of the original, or nothing if the member is removed.
 func (m *merger) mergeMember(dst []byte, key string, original, given, made, empty *tree, in, out *known) ([]byte, error) {
 	inner, knownThere := in.member(key)
 	outer, hasPlace := out.member(key)
@@ -172,7 +173,7 @@ func (m *merger) mergeMember(dst []byte, key string, original, given, made, empt
 		made != nil && original.same(made):
 		return append(dst, original.text...), nil
 	case made == nil:
-		// The function was given a zero value, and the other version has no field of the same name and kind for it.
+		// The function received a zero value, and the other version has no field of the same name and kind for it.
 		m.gone++
 		return dst, nil
 	case !knownThere && original.kind != 'n':
@@ -184,7 +185,7 @@ func (m *merger) mergeMember(dst []byte, key string, original, given, made, empt
 	}
 }
 
-// addMember appends a member that the original does not have. It appends nothing if the member should be omitted.
+// addMember appends a member that the original does not have, or nothing if the member should be omitted.
 func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]byte, error) {
 	switch {
 	case made.kind == 'n' && !m.nulls, given != nil && given.same(made):
@@ -208,8 +209,8 @@ func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]b
 // nothing is an empty object.
 var nothing = &tree{kind: '{', text: []byte("{}")}
 
-// mergeArrays takes the elements that the function has not changed from the original, at any index, so that these
-// elements keep fields that the types do not know. If the number of given elements differs from the original, elements
+// mergeArrays copies elements that the function has not changed from the original, at any index, so that these elements
+// keep fields unknown to the types. If the function received another number of elements than the original has, they
 // cannot be matched.
 func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *known) ([]byte, error) {
 	if len(original.items) != len(given.items) {
@@ -254,7 +255,8 @@ func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *k
 	return append(dst, ']'), nil
 }
 
-// lost returns an error if the type does not know a part of the value, since the function has changed that value.
+// lost returns an error if a part of the value is unknown to the type. The function has changed the value, so that part
+// would get lost.
 func lost(original, given *tree, in *known) error {
 	if in == nil || original.kind != given.kind {
 		return nil

@@ -25,7 +25,7 @@ type step struct {
 	same func(a, b []byte) bool
 	// empty returns the result of the function for an empty object; nil if the function fails.
 	empty func() *tree
-	// explicit means that the function makes null only on purpose.
+	// explicit means that every null from the function is intended.
 	explicit bool
 	// in and out describe the fields of the types; nil for maps.
 	in, out *known
@@ -99,8 +99,8 @@ func (s *step) knowsRest(object []byte) bool {
 }
 
 // Unstructured converts whole objects as maps, whose numbers are int64 or float64. The functions get a copy, which they
-// may modify and return. The rules of [Object] apply, except that a map holds every field. Numbers beyond these types,
-// and other notations of numbers, stay unchanged where the value keeps its place or stays in its list.
+// may modify and return. The rules of [Object] apply, except that a map has every field. A number beyond these types,
+// or in another notation, stays unchanged if the value keeps its place or stays in its list.
 func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o ...Option) Conversion {
 	c := conversion("", "", o)
 	if toHub == nil || toSpoke == nil {
@@ -118,7 +118,7 @@ func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o
 
 var errNoObject = errors.New("the conversion returned no object")
 
-// mapStep returns the direction of a function of maps, which hold every field.
+// mapStep returns the direction of a function of maps, which have every field.
 func mapStep(f func(map[string]any) (map[string]any, error), same func(a, b map[string]any) bool) *step {
 	s := &step{explicit: true, run: func(object []byte) (given, made []byte, err error) {
 		var in map[string]any

@@ -6,9 +6,9 @@ import (
 )
 
 // SpokeParent declares that only the spoke has an object at this place, as the parent of converted values. On the way
-// to the hub, the object is removed with its last value. On the way back, the first value creates it. If no value would
-// bring it back, because it is empty or all its values are kept in the annotation, the object is kept in the
-// annotation, too. It stays if it has members that no conversion names. It may be inside another parent.
+// to the hub, the object is removed with its last value. On the way back, the first value creates it. If the object is
+// empty, or all its values are kept in the annotation, then no value would create it again. So the object is kept in
+// the annotation, too. It stays if it has members that no conversion names. It may be inside another parent.
 func SpokeParent(place string) Conversion { return parent(place, spokeSide) }
 
 // HubParent is [SpokeParent] for an object that only the hub has.
@@ -62,7 +62,7 @@ type parents struct {
 	comparer   *comparer
 }
 
-// comeBack puts back the kept parents whose kept value begins with this byte, an object or null, so that values can be
+// comeBack restores the kept parents whose kept value begins with this byte, an object or null, so that values can be
 // put into them.
 func (r *parents) comeBack(first byte, text []byte) {
 	returning := r.source.plan.returning
@@ -78,7 +78,7 @@ func (r *parents) comeBack(first byte, text []byte) {
 }
 
 // leave removes the empty parents that only the source version has, inner ones first. A parent is not kept if a value
-// that moved out of it will bring it back.
+// that moved out of it will create it again.
 func (r *parents) leave() {
 	p := r.source.plan
 	for i := range slices.Backward(p.leaving) {
@@ -131,9 +131,9 @@ func (r *parents) keepEmpty() {
 	}
 }
 
-// prune removes objects that have become empty, unless the target version has values in them and not all of their
-// content moved elsewhere: the conversion back creates the removed objects again with their values. It does not remove
-// an object with a value that is only in the annotation, because nothing else would create the object. In a partial
+// prune removes objects that have become empty; the conversion back creates them again with their values. It keeps an
+// object if the target version has values in it, unless all of its content moved elsewhere. It also keeps an object
+// with a value that is only in the annotation, because the conversion back would not create the object. In a partial
 // object, requirements of the version do not count: the object has only the fields that its manager has applied.
 func (r *parents) prune() {
 	if len(r.changes.deleted) == 0 {
@@ -160,7 +160,7 @@ func (r *parents) wasEmpty(n int) bool {
 }
 
 // restoredIn reports whether the annotation restores a value into the object at a node. On the way back, this value
-// will be in the annotation only, so the object will stay.
+// will be only in the annotation, so the object must stay.
 func (r *parents) restoredIn(n int) bool {
 	restored := func(f field) bool { return r.isRestored(&f, n) }
 	return slices.ContainsFunc(r.source.plan.fields, restored) || slices.ContainsFunc(r.source.plan.fills, restored)
@@ -175,8 +175,8 @@ func (r *parents) isRestored(f *field, n int) bool {
 	})
 }
 
-// movesOut reports whether a value of the object at a node is elsewhere in the target version, and so comes back from
-// there.
+// movesOut reports whether a value of the object at a node has another place in the target version, and so comes back
+// from there.
 func (r *parents) movesOut(n int) bool {
 	return slices.ContainsFunc(r.source.plan.fields, func(f field) bool {
 		return r.source.hasAnyIn(f.from.nodes, n) && r.changes.putsAny(f.to.nodes)
@@ -195,8 +195,9 @@ func (r *parents) keepsIn(n, i int) bool {
 	})
 }
 
-// movedAway reports whether the content of the object at a node, which both versions have, is elsewhere in the target
-// version and so comes back from there. Nothing except defaults was removed from it, and no parent in it is kept.
+// movedAway reports whether the whole content of the object at a node has other places in the target version, and so
+// comes back from there. Both versions have the object. Only defaults were removed from it, and no parent in it is
+// kept.
 func (r *parents) movedAway(n int) bool {
 	p := r.source.plan
 	return r.changes.puts[n] == nil && r.movesOut(n) &&

@@ -39,11 +39,11 @@ type node struct {
 	children []int
 	// moves means that a conversion removes the value from this node.
 	moves bool
-	// stays means that the target version has converted values inside, too.
+	// stays means that the target version also has converted values inside the node.
 	stays bool
 	// returns means that the node is a parent that only the target version has.
 	returns bool
-	// required means that the target version requires the object, comesBack that the source version does.
+	// required means that the target version requires the object. comesBack means that the source version requires it.
 	required, comesBack bool
 }
 
@@ -149,8 +149,8 @@ func (p *plan) child(n int, key []byte) int {
 	return -1
 }
 
-// addField adds a conversion whose places have been checked. The direction decides about a value that only one version
-// has: one direction removes it, and the other fills it in.
+// addField adds a conversion whose places have been checked. For a value that only one version has, one direction
+// removes it, and the other one fills it in.
 func (p *plan) addField(id int, c *Conversion, elements *plan) {
 	f := field{id: id, passes: c.moves, fill: c.options.fill, elements: elements, open: c.elements}
 	f.from = end{place: c.hub, keys: keyPaths(c.options.hubKeys)}

@@ -292,7 +292,7 @@ func (p *planner) takeAway(f *field, value []byte) {
 	p.complement.keepAbsent(f.from.place, value)
 }
 
-// fillIn puts the kept value or the default at a place that only the target version has.
+// fillIn puts the kept value or the default at a place that exists only in the target version.
 func (p *planner) fillIn(f *field) {
 	n := f.to.nodes[0]
 	if p.source.nodes[n].present && !p.source.plan.nodes[n].moves || p.changes.puts[n] != nil || !p.changes.hasParent(n) {

@@ -2,9 +2,9 @@ package convert
 
 import "refract.dev/tree/raw"
 
-// rewriter converts objects, or elements, from one version to another, one after the other. It reads one, plans the
-// conversion of its values, and writes the changes as edits of the text. Its parts are allocated once and keep their
-// memory, since a review may have any number of objects. It is not safe for concurrent use.
+// rewriter converts objects, or elements, from one version to another, one after the other. For each, it reads the
+// text, plans the conversion of the values, and writes the changes as edits of the text. Its parts are allocated once
+// and keep their memory, since a review may have any number of objects. It is not safe for concurrent use.
 type rewriter struct {
 	source     source
 	changes    changes

@@ -29,13 +29,13 @@ type source struct {
 	nodes []nodeState
 	// partial means that the object has the applied fields of one manager. Nothing is kept for it.
 	partial bool
-	// trouble is a problem of the object that is valid JSON.
+	// trouble is an error about the content of an object that is valid JSON, such as a duplicate key.
 	trouble error
 	keys    [][]byte // The keys of open objects that reject duplicate keys.
 }
 
 // read reads the next object or element. It continues after a problem, because the error message needs the name of the
-// object and the scanner has to be behind the object.
+// object, and the scanner must reach the end of the object.
 func (o *source) read(s *raw.Scanner, p *plan) {
 	o.plan, o.text, o.trouble, o.keys = p, s.Document(), nil, o.keys[:0]
 	clear(o.nodes[:len(p.nodes)])

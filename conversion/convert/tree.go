@@ -13,7 +13,7 @@ import (
 type tree struct {
 	// text is the value as it appears in the document.
 	text []byte
-	// kind is the first byte of such values; 't' for booleans, '0' for numbers.
+	// kind is the first byte of objects, arrays, strings and null; 't' for booleans, '0' for numbers.
 	kind byte
 	keys []string
 	// items are the values of the members of an object, or the elements of an array.
@@ -157,8 +157,8 @@ func (t *tree) appendCanonical(dst []byte) []byte {
 	}
 }
 
-// appendThreeWay appends kept with the changes from base to live: where live equals base, kept stands; elsewhere, live
-// does. Base is kept after a round trip. Objects are merged member by member, and each member may be absent. Other
+// appendThreeWay appends kept with the changes from base to live: kept where live equals base, and live elsewhere. Base
+// is the value of kept after a round trip. Objects are merged member by member, and each member may be absent. Other
 // values are taken as a whole. It appends nothing if the merged value is absent.
 func appendThreeWay(dst []byte, base, live, kept *tree) []byte {
 	if base.same(live) {
@@ -214,8 +214,8 @@ func threeWay(base, live, kept []byte, keys [][]string) ([]byte, error) {
 }
 
 // appendKeyed is [appendThreeWay] for lists, element by element. The merged list has the elements of kept if the set of
-// elements and their order have not changed. Otherwise it has the elements of live, followed by those that the other
-// version never had. It returns nil if the keys do not identify the elements.
+// elements and their order have not changed. Otherwise it has the elements of live, followed by the elements of kept
+// that the other version never had. It returns nil if the keys do not identify the elements.
 func appendKeyed(dst []byte, base, live, kept *tree, keys [][]string) []byte {
 	if len(keys) == 0 {
 		return nil

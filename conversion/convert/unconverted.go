@@ -103,8 +103,8 @@ func describeFailures(failures []error) string {
 	return b.String()
 }
 
-// unserved names the versions whose entries are not used up by this conversion and stay. The entries of a hollow
-// object, which is kept as a whole, describe the original object and not its remains.
+// unserved says whether the entries of the source and the target version stay after this conversion. The entries of a
+// hollow object, which is kept as a whole, stay: they describe the original object and not its remains.
 type unserved struct{ from, to bool }
 
 // hollow reports whether a version other than the target version keeps the object as a whole.

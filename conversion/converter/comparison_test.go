@@ -201,15 +201,15 @@ func TestDifference(t *testing.T) {
 		place  string
 		is     bool
 	}{
-		"Same":        {"The order of keys says nothing.", `{"a":1,"b":[true,null]}`, `{"b":[true,null],"a":1}`, "", false},
+		"Same":        {"The order of keys does not matter.", `{"a":1,"b":[true,null]}`, `{"b":[true,null],"a":1}`, "", false},
 		"Numbers":     {"1 and 1.0 are one number.", `{"a":1}`, `{"a":1.0}`, "", false},
-		"Value":       {"The place is named, and not what is there.", `{"a":{"b":"secret"}}`, `{"a":{"b":"other"}}`, "a.b", true},
-		"Absent":      {"Null is something.", `{"a":{"b":null}}`, `{"a":{}}`, "a.b", true},
-		"Added":       {"So is what only the other one has.", `{"a":{}}`, `{"a":{"c":1}}`, "a.c", true},
-		"Element":     {"Elements have numbers.", `{"a":[1,2]}`, `{"a":[1,3]}`, "a[1]", true},
-		"Length":      {"The list is named if it is longer.", `{"a":[1]}`, `{"a":[1,2]}`, "a", true},
-		"Kinds":       {"An object is no list.", `{"a":{}}`, `{"a":[]}`, "a", true},
-		"ListAndText": {"Nor is a text one.", `{"a":"x"}`, `{"a":["x"]}`, "a", true},
+		"Value":       {"The place is named without its values, which may be confidential.", `{"a":{"b":"secret"}}`, `{"a":{"b":"other"}}`, "a.b", true},
+		"Absent":      {"Null differs from an absent value.", `{"a":{"b":null}}`, `{"a":{}}`, "a.b", true},
+		"Added":       {"A value of the shadow only is a difference.", `{"a":{}}`, `{"a":{"c":1}}`, "a.c", true},
+		"Element":     {"An element of a list is named by its index.", `{"a":[1,2]}`, `{"a":[1,3]}`, "a[1]", true},
+		"Length":      {"Lists of different lengths differ as a whole.", `{"a":[1]}`, `{"a":[1,2]}`, "a", true},
+		"Kinds":       {"An object differs from a list.", `{"a":{}}`, `{"a":[]}`, "a", true},
+		"ListAndText": {"A string differs from a list.", `{"a":"x"}`, `{"a":["x"]}`, "a", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

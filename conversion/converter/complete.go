@@ -20,8 +20,8 @@ import (
 
 // complete returns the spec to serve while the spec of a policy is not good and the definition has changed: the last
 // good spec, with entries that keep the new fields of a single version in the annotation. So nothing is lost until the
-// policy covers these fields. It returns nil if this spec is served already, or is not good either. The judgement is
-// bad in any case, or waiting if other policies are being verified.
+// policy covers these fields. It returns nil if that spec is already served, or is not good itself. The judgement is
+// always bad, or waiting if other policies are being verified.
 //
 // The spec to serve goes into the status, so that all replicas convert by it, also after a restart.
 func (k *reconciler) complete(ctx context.Context, p *refractv1alpha1.ConversionPolicy, now map[string]any) (*refractv1alpha1.ServedConversion, judgement) {
@@ -88,8 +88,8 @@ func completed(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (
 }
 
 // stranded returns warnings about values that are in the annotation of stored objects and do not come back under the
-// new policy. They come back only through an entry with added or removed: a move, or a field without an entry, does not
-// restore a value that the other version does not have.
+// new policy. Only an entry with added or removed restores such values. A move does not, and neither does a field
+// without an entry.
 func stranded(was, now *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) []string {
 	if was == nil || was.Status.Served == nil {
 		return nil
@@ -112,7 +112,7 @@ func stranded(was, now *refractv1alpha1.ConversionPolicy, crd *unstructured.Unst
 	return warnings
 }
 
-// oneSided reports whether a spec also has an entry with added or removed for a kept place.
+// oneSided reports whether a spec also has an entry with added or removed for the place of a kept field.
 func oneSided(spec *refractv1alpha1.ConversionPolicySpec, kept refractv1alpha1.KeptField) bool {
 	return slices.ContainsFunc(spec.Spokes, func(s refractv1alpha1.ConversionSpoke) bool {
 		return s.Version == kept.Version && slices.ContainsFunc(s.Fields, func(f refractv1alpha1.FieldConversion) bool {

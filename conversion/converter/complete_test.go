@@ -49,7 +49,7 @@ func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstruc
 	return p
 }
 
-// said changes the spec of the policy, and reconciles.
+// said edits the spec of the policy, and reconciles.
 func (k *reconciler) said(t *testing.T, change func(spec *refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	p, _ := k.now(t)
@@ -159,21 +159,21 @@ func TestNewFieldInBoth(t *testing.T) {
 	convertsTo(t, k.registry, `{"only":"x","capacity":5}`)
 }
 
-// TestNewFieldAsNow checks that the served spec stays unchanged if the new field cannot be kept.
+// TestNewFieldAsNow checks that the served spec stays in use if the new field cannot be kept.
 func TestNewFieldAsNow(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		change func(crd *unstructured.Unstructured)
 	}{
-		"Required": {"Nobody could fill it.", func(crd *unstructured.Unstructured) { withField(t, crd, 0, "only", "only") }},
-		"LawBroken": {"What is valid in v1 would not be in v2.", func(crd *unstructured.Unstructured) {
+		"Required": {"A required field of one version has no value in objects of the other.", func(crd *unstructured.Unstructured) { withField(t, crd, 0, "only", "only") }},
+		"LawBroken": {"An object that is valid in v1 would be invalid in v2.", func(crd *unstructured.Unstructured) {
 			withField(t, crd, 0, "only")
 			versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 			_ = unstructured.SetNestedField(versions[1].(map[string]any), int64(3),
 				"schema", "openAPIV3Schema", "properties", "spec", "properties", "capacity", "maximum")
 			_ = unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")
 		}},
-		"AnotherFinding": {"A version goes.", func(crd *unstructured.Unstructured) {
+		"AnotherFinding": {"A removed version is an error that additional entries cannot repair.", func(crd *unstructured.Unstructured) {
 			withField(t, crd, 1, "only")
 			versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 			_ = unstructured.SetNestedSlice(crd.Object, versions[1:], "spec", "versions")
@@ -268,11 +268,11 @@ func TestStranded(t *testing.T) {
 		want   int
 	}{
 		"Hub":         {"Objects in v1 have the hub's value in the annotation.", inHub, mapped, []any{"v1"}, 1},
-		"HubItself":   {"Objects in the hub have it themselves.", inHub, mapped, []any{"v2"}, 0},
+		"HubItself":   {"Objects in the hub version have the value themselves.", inHub, mapped, []any{"v2"}, 0},
 		"Spoke":       {"Objects in v2 have the spoke's value in the annotation.", inSpoke, mapped, []any{"v1", "v2"}, 1},
-		"SpokeItself": {"Objects in the spoke have it themselves.", inSpoke, mapped, []any{"v1"}, 0},
-		"KeptOn":      {"It is found where it is.", inHub, oneSided, []any{"v1"}, 0},
-		"SpokeKeptOn": {"It is found where it is.", inSpoke, oneSided, []any{"v2"}, 0},
+		"SpokeItself": {"Objects in the spoke version have the value themselves.", inSpoke, mapped, []any{"v1"}, 0},
+		"KeptOn":      {"An entry for the kept field finds the value in the annotation.", inHub, oneSided, []any{"v1"}, 0},
+		"SpokeKeptOn": {"An entry for the kept field finds the value in the annotation.", inSpoke, oneSided, []any{"v2"}, 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -303,9 +303,9 @@ func TestKeptAway(t *testing.T) {
 		kept   []refractv1alpha1.KeptField
 		end    string
 	}{
-		"None": {"There is nothing to say.", nil, ""},
-		"Many": {"A message has room for a few.", many, "spec.f3 of v1; spec.f4 of v1; 4 more."},
-		"Long": {"A place may be longer than a message.", long, "names them: 1 more."},
+		"None": {"Without kept places there is no sentence.", nil, ""},
+		"Many": {"A message names only a few places.", many, "spec.f3 of v1; spec.f4 of v1; 4 more."},
+		"Long": {"A place that is too long for the message is only counted.", long, "names them: 1 more."},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

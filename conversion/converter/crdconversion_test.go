@@ -42,46 +42,46 @@ func TestCRDConversion(t *testing.T) {
 		want       *admissionregistrationv1.WebhookClientConfig
 		is         crdConversion
 	}{
-		"None":     {"Nobody is asked, and we are to be.", "{strategy: None}", "", at(url), crdConversion{}},
-		"Absent":   {"Nor is anybody without a strategy.", "{}", "", at(url), crdConversion{}},
-		"NoConfig": {"Nor without an address.", "{strategy: Webhook}", "", at(url), crdConversion{}},
+		"None":     {"Without a webhook, the address must be written.", "{strategy: None}", "", at(url), crdConversion{}},
+		"Absent":   {"Without a strategy, the address must be written.", "{}", "", at(url), crdConversion{}},
+		"NoConfig": {"Without an address, the address must be written.", "{strategy: Webhook}", "", at(url), crdConversion{}},
 		"Current": {
-			"There is nothing to do.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1, v1beta1]"), "", at(url),
+			"The address and the CA bundle are up to date.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1, v1beta1]"), "", at(url),
 			crdConversion{current: true, ours: true},
 		},
 		"Authority": {
-			"The certificates have changed.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "", at(url), crdConversion{ours: true},
+			"The CA bundle is outdated.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "", at(url), crdConversion{ours: true},
 		},
 		"AuthorityOfOthers": {
-			"What is trusted is for somebody else to say.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "",
+			"Another program manages the CA bundle.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "",
 			&admissionregistrationv1.WebhookClientConfig{URL: at(url).URL}, crdConversion{current: true, ours: true},
 		},
 		"ReviewVersions": {
-			"Old API servers know one alone.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1]"), "", at(url), crdConversion{ours: true},
+			"Older API servers support only one version of reviews.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1]"), "", at(url), crdConversion{ours: true},
 		},
 		"OtherURL": {
-			"Somebody else converts.", webhook(`{url: "https://there/convert"}`, "[v1]"), "", at(url),
+			"The webhook of another program converts.", webhook(`{url: "https://there/convert"}`, "[v1]"), "", at(url),
 			crdConversion{theirs: "https://there/convert"},
 		},
 		"OldURL": {
-			"We were somewhere else before.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url),
+			"An earlier address of Refract is replaced.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url),
 			crdConversion{ours: true, elsewhere: "https://there/convert"},
 		},
 		"OldURLToService": {
-			"There is room for one address.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("s"),
+			"A definition has either a URL or a Service, so the URL is removed first.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("s"),
 			crdConversion{ours: true, elsewhere: "https://there/convert", replace: true},
 		},
 		"OtherService": {
-			"Somebody else converts.", webhook("{service: {namespace: shop, name: converter}}", "[v1]"), "", at(url),
+			"The webhook of another program converts.", webhook("{service: {namespace: shop, name: converter}}", "[v1]"), "", at(url),
 			crdConversion{theirs: "Service shop/converter", replace: true},
 		},
 		"Service": {
-			"The API server writes the port.",
+			"The API server fills in the port.",
 			webhook("{service: {namespace: shop, name: s, path: /convert/widgets.example.com, port: 443}, caBundle: "+trusted+"}", "[v1, v1beta1]"), "",
 			behind("s"), crdConversion{current: true, ours: true},
 		},
 		"OtherPath": {
-			"A Service may be in front of several.", webhook("{service: {namespace: shop, name: s, path: /theirs}}", "[v1]"), "",
+			"Several webhooks may share a Service, with different paths.", webhook("{service: {namespace: shop, name: s, path: /theirs}}", "[v1]"), "",
 			behind("s"), crdConversion{theirs: "Service shop/s"},
 		},
 	}
@@ -115,22 +115,22 @@ func TestNeededBy(t *testing.T) {
 		unserved   bool
 		needed     bool
 	}{
-		"TwoServed":   {"Objects are read in both.", ours, nil, false, true},
-		"NobodyAsked": {"Somebody has taken that away, and it is put right in a moment.", "{strategy: None}", nil, false, true},
-		"NeverServed": {"What never converted is needed by nobody.", "{strategy: None}", nil, true, false},
-		"Restored":    {"A backup may have no status.", ours, nil, true, true},
-		"Others":      {"Another webhook converts.", `{strategy: Webhook, webhook: {clientConfig: {url: "https://there"}}}`, nil, false, false},
-		"OneServed": {"There is nothing to convert.", ours, func(crd *unstructured.Unstructured) {
+		"TwoServed":   {"Objects are read in two versions.", ours, nil, false, true},
+		"NobodyAsked": {"Another writer removed the webhook, and the reconciler will restore it soon.", "{strategy: None}", nil, false, true},
+		"NeverServed": {"A policy that was never served is not needed.", "{strategy: None}", nil, true, false},
+		"Restored":    {"A policy from a backup may have no status.", ours, nil, true, true},
+		"Others":      {"The webhook of another program converts.", `{strategy: Webhook, webhook: {clientConfig: {url: "https://there"}}}`, nil, false, false},
+		"OneServed": {"With one version in use, there is nothing to convert.", ours, func(crd *unstructured.Unstructured) {
 			version(crd, 1)["served"] = false
 		}, false, false},
-		"StillStored": {"Objects are stored in a version that is not served any more.", ours, func(crd *unstructured.Unstructured) {
+		"StillStored": {"Objects are stored in a version that is no longer served.", ours, func(crd *unstructured.Unstructured) {
 			version(crd, 0)["served"], version(crd, 0)["storage"], version(crd, 1)["storage"] = false, false, true
 		}, false, true},
-		"Migrated": {"They are not any more.", ours, func(crd *unstructured.Unstructured) {
+		"Migrated": {"After a migration, objects are stored in one version only.", ours, func(crd *unstructured.Unstructured) {
 			version(crd, 0)["served"], version(crd, 0)["storage"], version(crd, 1)["storage"] = false, false, true
 			crd.Object["status"] = map[string]any{"storedVersions": []any{"v2"}}
 		}, false, false},
-		"SameSchemas": {"The policy moves a field all the same: what is stored has it at either place.", ours, func(crd *unstructured.Unstructured) {
+		"SameSchemas": {"The schemas are equal, but the policy moves a field, so stored objects need the conversion.", ours, func(crd *unstructured.Unstructured) {
 			version(crd, 1)["schema"] = version(crd, 0)["schema"]
 		}, false, true},
 	}
@@ -167,30 +167,30 @@ func TestNeededByEqualSchemas(t *testing.T) {
 		spokes string
 		needed string
 	}{
-		"NoEntries": {"Nothing differs but the names of the versions.", "[{version: v1}]", ""},
-		"SamePlace": {"The entry moves a value to where it is.", "[{version: v1, fields: [{hub: spec.size, spoke: spec.size}]}]", ""},
-		"Lists":     {"The keys of a list tell which elements are the same, and change none.", "[{version: v1, lists: [{hub: spec.ports, keys: [name]}]}]", ""},
+		"NoEntries": {"Only the names of the versions differ.", "[{version: v1}]", ""},
+		"SamePlace": {"The two places of the entry are the same.", "[{version: v1, fields: [{hub: spec.size, spoke: spec.size}]}]", ""},
+		"Lists":     {"Keys identify the elements of a list, and change no value.", "[{version: v1, lists: [{hub: spec.ports, keys: [name]}]}]", ""},
 		"Negated": {
-			"What is true in one version is false in the other.",
+			"A boolean has the opposite meaning in the other version.",
 			`[{version: v1, fields: [{hub: spec.enabled, spoke: spec.enabled, toHub: "!value", toSpoke: "!value"}]}]`, "spec.spokes[0].fields[0]",
 		},
 		"Prefix": {
-			"Each version spells the value in its own way.", `[{version: v1, fields: [{hub: spec.size, spoke: spec.size},
+			"Each version has its own notation of the value.", `[{version: v1, fields: [{hub: spec.size, spoke: spec.size},
 				{hub: spec.description, spoke: spec.description, toHub: "'the ' + value", toSpoke: "value.substring(4)", lossy: true}]}]`,
 			"spec.spokes[0].fields[1]",
 		},
 		"Map": {
-			"Each version has another word for it.",
+			"Each version has its own word for the value.",
 			"[{version: v1, fields: [{hub: spec.description, spoke: spec.description, map: [{hub: Large, spoke: large}, {hub: large, spoke: Large}]}]}]",
 			"spec.spokes[0].fields[0]",
 		},
 		"Scale": {
-			"Each version counts in another unit.",
+			"Each version has its own unit.",
 			"[{version: v1, fields: [{hub: spec.size, spoke: spec.size, scale: {hub: 1000, spoke: 1}}]}]", "spec.spokes[0].fields[0]",
 		},
-		"Moved": {"The value is at another place.", "[{version: v1, fields: [{hub: spec.capacity, spoke: spec.size}, {hub: spec.size, spoke: spec.capacity}]}]", "spec.spokes[0].fields[0]"},
+		"Moved": {"The value has another place.", "[{version: v1, fields: [{hub: spec.capacity, spoke: spec.size}, {hub: spec.size, spoke: spec.capacity}]}]", "spec.spokes[0].fields[0]"},
 		"NotInUse": {
-			"No object is in that version.",
+			"Objects are never in a version that is not in use.",
 			"[{version: v1}, {version: v0, fields: [{hub: spec.size, spoke: spec.size, scale: {hub: 1000, spoke: 1}}]}]", "",
 		},
 	}

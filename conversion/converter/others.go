@@ -50,8 +50,8 @@ func (t *registry) watchOthers(ctx context.Context, at func(path string) *admiss
 	}
 }
 
-// lookForOthers searches once. A policy without another replica keeps this mark until its served spec changes: later
-// probes might reach this replica itself.
+// lookForOthers searches once. If no replica answers for a policy, its served spec stays in alone until it changes:
+// later probes might reach this replica itself.
 func (t *registry) lookForOthers(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
 	limited, cancel := context.WithTimeout(ctx, lookoutTime)
 	defer cancel()

@@ -32,10 +32,10 @@ func TestOthers(t *testing.T) {
 		others http.Handler // Nil for no other replica.
 		ready  bool
 	}{
-		"Others":         {"They convert.", strange, knows, false},
-		"OthersWouldNot": {"They cannot either.", strange, newRegistry(logr.Discard()), true},
-		"Nobody":         {"There is nobody else.", strange, nil, true},
-		"Damaged":        {"Nobody can make anything of it.", damaged, knows, true},
+		"Others":         {"Another replica converts by the policy.", strange, knows, false},
+		"OthersWouldNot": {"The other replica cannot convert by the policy either.", strange, newRegistry(logr.Discard()), true},
+		"Nobody":         {"There is no other replica.", strange, nil, true},
+		"Damaged":        {"No replica can convert by a damaged policy.", damaged, knows, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -32,28 +32,28 @@ func TestProbe(t *testing.T) {
 		change  func(*admissionregistrationv1.WebhookClientConfig)
 		err     string
 	}{
-		"Good": {"All pairs are converted.", tab, nil, ""},
+		"Good": {"All pairs of versions are converted.", tab, nil, ""},
 		"Untrusted": {
-			"The API server would not trust it.", tab,
+			"The API server would not trust the certificate.", tab,
 			func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = another(t) }, "certificate",
 		},
 		"AuthorityOfOthers": {
-			"Nobody knows yet what it is to trust.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = nil }, "",
+			"Without a CA bundle, the trusted authorities are unknown, so the certificate is not checked.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = nil }, "",
 		},
 		"NoAuthority": {
-			"Nor with this.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = []byte("x") }, "has no certificate",
+			"A CA bundle without a certificate is an error.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = []byte("x") }, "has no certificate",
 		},
 		"OtherPath": {
-			"Another policy answers there.", tab,
+			"The policy of another definition answers at this path.", tab,
 			func(c *admissionregistrationv1.WebhookClientConfig) {
 				*c.URL = strings.Replace(*c.URL, "widgets", "gadgets", 1)
 			},
 			"from v2 to v1",
 		},
-		"NotFound":   {"There is something else.", http.NotFoundHandler(), nil, "404"},
-		"NoReview":   {"It is no review.", says("hello"), nil, "reading the answer"},
-		"NoResponse": {"It is no answer.", says("{}"), nil, "no response"},
-		"OtherUID":   {"It answers another question.", says(`{"response":{"uid":"7","result":{"status":"Success"}}}`), nil, "uid"},
+		"NotFound":   {"The server does not have the path.", http.NotFoundHandler(), nil, "404"},
+		"NoReview":   {"The answer is not a review.", says("hello"), nil, "reading the answer"},
+		"NoResponse": {"The answer has no response.", says("{}"), nil, "no response"},
+		"OtherUID":   {"The answer has the uid of another request.", says(`{"response":{"uid":"7","result":{"status":"Success"}}}`), nil, "uid"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

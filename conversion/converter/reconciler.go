@@ -236,7 +236,7 @@ func (k *reconciler) correct(ctx context.Context, p *refractv1alpha1.ConversionP
 		return nil
 	}
 	if k.registry.update(p.Spec.CRD, policies) != nil {
-		return nil //nolint:nilerr // What cannot be compiled is said where it is judged.
+		return nil //nolint:nilerr // judge reports a spec that does not compile.
 	}
 	k.ask(ctx, p, crd, want) // serve calls ask again, and reports its result.
 	now, err := definition(ctx, k.client, p.Spec.CRD)

@@ -97,7 +97,7 @@ func (k *reconciler) now(t *testing.T) (*refractv1alpha1.ConversionPolicy, *unst
 	return p, crd
 }
 
-// is checks a condition of a policy.
+// The method is checks a condition of a policy.
 func is(t *testing.T, p *refractv1alpha1.ConversionPolicy, condition, reason, message string) {
 	t.Helper()
 	if c := meta.FindStatusCondition(p.Status.Conditions, condition); c == nil || c.Reason != reason || !strings.Contains(c.Message, message) {
@@ -267,8 +267,8 @@ func TestShadowServesUntil(t *testing.T) {
 		next   string
 		serves bool
 	}{
-		"NotGood": {"The other one cannot serve: its spec does not compile.", strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), true},
-		"Good":    {"The other one serves.", mapped, false},
+		"NotGood": {"The other policy cannot serve, because its spec does not compile.", strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), true},
+		"Good":    {"The other policy serves.", mapped, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shadow := serving(t, policyFrom(t, mapped, "widgets", 9))

@@ -54,7 +54,7 @@ type entry struct {
 	policy      string
 	program     *program // With err: the last good program; nil if there was none.
 	handler     http.Handler
-	err         error     // Why the served spec does not compile in this replica.
+	err         error     // The reason why the served spec does not compile in this replica.
 	asks        *question // With err: the probe that shows whether another replica can compile it.
 	comparisons []*comparison
 }

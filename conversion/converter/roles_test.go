@@ -24,34 +24,34 @@ func TestRoles(t *testing.T) {
 		policies []*refractv1alpha1.ConversionPolicy
 		want     want
 	}{
-		"None":  {"Nobody says anything.", nil, want{}},
-		"First": {"It serves nothing yet.", []*refractv1alpha1.ConversionPolicy{wanting("a", 1)}, want{Chosen: "a"}},
+		"None":  {"Without policies there are no roles.", nil, want{}},
+		"First": {"A single policy is chosen before it serves.", []*refractv1alpha1.ConversionPolicy{wanting("a", 1)}, want{Chosen: "a"}},
 		"Oldest": {
-			"Who came first converts.",
+			"The oldest policy is chosen.",
 			[]*refractv1alpha1.ConversionPolicy{wanting("a", 1), serving(t, wanting("b", 2)), wanting("c", 1)},
 			want{Chosen: "b", Serving: "b", Late: []string{"a", "c"}},
 		},
 		"NotGoodYet": {
-			"Objects are converted by what is good until the one that is older is, too.",
+			"A younger policy serves until the older one is good.",
 			[]*refractv1alpha1.ConversionPolicy{serving(t, wanting("a", 1)), wanting("b", 2)},
 			want{Chosen: "b", Serving: "a", Late: []string{"a"}},
 		},
 		"Shadow": {
-			"A shadow never takes a place, however old it is.",
+			"A shadow is never chosen, whatever its age.",
 			[]*refractv1alpha1.ConversionPolicy{shadow("s", 9), serving(t, wanting("a", 1))},
 			want{Chosen: "a", Serving: "a", Comparisons: []string{"s"}},
 		},
 		"BecameShadow": {
-			"Somebody must convert until there is one version.",
+			"The serving policy stays chosen after its mode became Shadow, because objects must be converted.",
 			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), shadow("t", 2)},
 			want{Chosen: "s", Serving: "s", Comparisons: []string{"t"}},
 		},
 		"ShadowUntilThen": {
-			"So it is while the one that is to convert is not good yet.",
+			"The former policy serves until the chosen one is good.",
 			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), wanting("a", 2)},
 			want{Chosen: "a", Serving: "s"},
 		},
-		"ShadowsAlone": {"They convert nothing.", []*refractv1alpha1.ConversionPolicy{shadow("s", 1)}, want{Comparisons: []string{"s"}}},
+		"ShadowsAlone": {"Shadows alone convert no objects.", []*refractv1alpha1.ConversionPolicy{shadow("s", 1)}, want{Comparisons: []string{"s"}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ type Options struct {
 	Client client.Client
 	// Log gets messages that an operator acts on.
 	Log logr.Logger
-	// Now returns the current time, and must agree among replicas; nil means the time of the machine.
+	// Now returns the current time of a clock that all replicas share; nil means the clock of this machine.
 	Now func() time.Time
 }
 

@@ -27,7 +27,7 @@ func TestReadiness(t *testing.T) {
 	}{
 		"Serving": {"All is well.", nil, true, good, metav1.ConditionTrue, reasonServing, []string{"Objects of widgets.example.com are converted by generation 1"}},
 		"NotServed": {
-			"Nothing was ever good, and the message says why.",
+			"No spec was ever good, and the message has the reason.",
 			func(p *refractv1alpha1.ConversionPolicy) {
 				p.Status.Served = nil
 				no(reasonInvalid, "spec.hub: no such version").into(p, refractv1alpha1.ConversionCompiled)
@@ -35,20 +35,20 @@ func TestReadiness(t *testing.T) {
 			false, no(reasonNotServed, ""), metav1.ConditionFalse, reasonNotServed, []string{"Compiled (Invalid): spec.hub: no such version"},
 		},
 		"EmptiedStatus": {
-			"The API server asks for what nobody can answer who begins now: that is an outage, and no beginning.",
+			"The API server calls the webhook, but a replica that starts now has no spec: this is an outage.",
 			func(p *refractv1alpha1.ConversionPolicy) { p.Status.Served = nil },
 			false, no(reasonNotServed, ""), metav1.ConditionFalse, reasonNotServed, []string{"although spec.conversion of widgets.example.com points to Refract"},
 		},
 		"NotAsked": {
-			"The API server does not ask.", nil, true, no(reasonProbe, "connection refused"), metav1.ConditionFalse, reasonProbe, []string{"connection refused"},
+			"The API server does not call the webhook.", nil, true, no(reasonProbe, "connection refused"), metav1.ConditionFalse, reasonProbe, []string{"connection refused"},
 		},
 		"NotAskedBefore": {
-			"That nobody asks is worse than that it is an earlier one.",
+			"A missing webhook is worse than an earlier spec.",
 			func(p *refractv1alpha1.ConversionPolicy) { p.Generation = 2 },
 			false, no(reasonOthers, "others"), metav1.ConditionFalse, reasonOthers, []string{"others"},
 		},
 		"Earlier": {
-			"The new spec is not good.",
+			"The new spec is not good, so the earlier one serves.",
 			func(p *refractv1alpha1.ConversionPolicy) {
 				p.Generation = 2
 				yes(reasonCompiled, "").into(p, refractv1alpha1.ConversionCompiled)
@@ -57,7 +57,7 @@ func TestReadiness(t *testing.T) {
 			false, good, metav1.ConditionFalse, reasonEarlier, []string{"generation 1", "generation 2", "Verified (LawBroken): RoundTripSpoke"},
 		},
 		"EarlierSchemas": {
-			"The definition has changed.",
+			"The definition has changed, and the earlier spec serves.",
 			func(p *refractv1alpha1.ConversionPolicy) {
 				no(reasonInvalid, "spec.size").into(p, refractv1alpha1.ConversionCompiled)
 			},
@@ -66,14 +66,14 @@ func TestReadiness(t *testing.T) {
 			},
 		},
 		"ToGo": {
-			"It is deleted, and needed.",
+			"The policy is deleted, but still needed.",
 			func(p *refractv1alpha1.ConversionPolicy) {
 				p.DeletionTimestamp = &metav1.Time{Time: p.CreationTimestamp.Time}
 			},
 			true, good, metav1.ConditionTrue, reasonNeeded, []string{"v1, v2 are served or stored"},
 		},
 		"Shadow": {
-			"It is a shadow now, and nobody else converts.",
+			"The policy is a shadow now, but no other policy converts.",
 			func(p *refractv1alpha1.ConversionPolicy) { p.Spec.Mode = refractv1alpha1.ConversionShadow },
 			true, good, metav1.ConditionTrue, reasonNeeded, []string{"although it is a shadow"},
 		},
@@ -112,9 +112,9 @@ func TestCompiledState(t *testing.T) {
 		want     state
 	}{
 		"Good":    {"There is nothing to say.", nil, nil, yes(reasonCompiled, "")},
-		"Warning": {"What is to be known is said.", []structural.Finding{finding(0, structural.Warning)}, nil, yes(reasonCompiled, "spec.spokes[0]: wrong")},
+		"Warning": {"A warning is part of the message.", []structural.Finding{finding(0, structural.Warning)}, nil, yes(reasonCompiled, "spec.spokes[0]: wrong")},
 		"Errors": {
-			"Each is named.", []structural.Finding{finding(0, structural.Error), finding(1, structural.Error)}, errFindings,
+			"The message names each error.", []structural.Finding{finding(0, structural.Error), finding(1, structural.Error)}, errFindings,
 			no(reasonInvalid, "spec.spokes[0]: wrong; spec.spokes[1]: wrong"),
 		},
 		"Other": {"The definition cannot be read.", nil, errors.New("no schema"), no(reasonInvalid, "no schema")},
@@ -147,7 +147,7 @@ func TestVerdict(t *testing.T) {
 		"Stuck": {"Nothing is no proof.", verdict{report: &verify.Report{}}, reasonUnverified, "Nothing could be checked"},
 		"Error": {"It could not be found out.", verdict{err: errors.New("no generator")}, reasonUnverified, "no generator"},
 		"Broken": {
-			"Law, rule and object are named.", verdict{report: broken}, reasonBroken,
+			"The message names the law, the rule and the object.", verdict{report: broken}, reasonBroken,
 			"RoundTripSpoke, v1 to v2, spec.size (spec.spokes[0].fields[0]): 1 came back as 2\nspec:\n  size: 1\n",
 		},
 	}

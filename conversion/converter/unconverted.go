@@ -33,7 +33,7 @@ const (
 	mostLacking = 512
 )
 
-// keeper lists the objects that do not convert completely in the statuses of their policies. Every replica adds the
+// keeper lists objects that do not convert completely, in the statuses of their policies. Every replica adds the
 // objects that it has seen.
 type keeper struct {
 	log  logr.Logger

@@ -47,46 +47,46 @@ func TestValidate(t *testing.T) {
 		status   metav1.StatusReason // Reason of the rejection; empty for none.
 		text     []string            // Parts of the rejection or the warnings.
 	}{
-		"Good": {"It fits the definition.", []client.Object{crd}, nil, policyFrom(t, mapped, "widgets", 0), "", nil},
+		"Good": {"The policy fits its definition.", []client.Object{crd}, nil, policyFrom(t, mapped, "widgets", 0), "", nil},
 		"Findings": {
-			"Each is at its place.",
+			"Each error is reported at its place.",
 			[]client.Object{crd}, nil, wrong, metav1.StatusReasonInvalid, []string{`"widgets" is invalid`, "spec.spokes[0]", "capacitor"},
 		},
 		"NoDefinition": {
-			"It may come later, as when both are applied together.", []client.Object{crd}, nil, unknown, "",
+			"The definition may be created later, for example if both are applied together.", []client.Object{crd}, nil, unknown, "",
 			[]string{"there is no CustomResourceDefinition gadgets.example.com yet"},
 		},
 		"Second": {
-			"One converts.",
+			"Only one policy may serve a definition.",
 			[]client.Object{crd, served}, nil, policyFrom(t, mapped, "late", 0), metav1.StatusReasonConflict, []string{"ConversionPolicy widgets converts"},
 		},
-		"SecondAsShadow":  {"Any number are compared.", []client.Object{crd, served}, nil, policyFrom(t, other, "late", 0), "", nil},
-		"SecondOfAnother": {"Another definition is nobody's.", []client.Object{crd, served}, nil, unknown, "", nil},
+		"SecondAsShadow":  {"A definition may have any number of shadows.", []client.Object{crd, served}, nil, policyFrom(t, other, "late", 0), "", nil},
+		"SecondOfAnother": {"The definition has no other policy.", []client.Object{crd, served}, nil, unknown, "", nil},
 		"Change": {
-			"It may become another one.", []client.Object{crd, served}, policyFrom(t, strings.Replace(other, "Shadow", "Serve", 1), "widgets", 9),
+			"The spec of a served policy may change.", []client.Object{crd, served}, policyFrom(t, strings.Replace(other, "Shadow", "Serve", 1), "widgets", 9),
 			policyFrom(t, mapped, "widgets", 9), "", nil,
 		},
 		"Stranded": {
-			"What stored objects keep in the annotation comes from nowhere else.", []client.Object{crd, served},
+			"Stored objects have values that exist only in the annotation.", []client.Object{crd, served},
 			kept, policyFrom(t, mapped, "widgets", 9), "",
 			[]string{"spec.capacity of v2 is in the annotation", "store v2", "refract crd migrate widgets.example.com"},
 		},
-		"Metadata": {"Labels say nothing new, even if the definition has changed meanwhile.", []client.Object{crd}, wrong, labelled, "", nil},
+		"Metadata": {"A change of labels is allowed, even if the definition has changed meanwhile.", []client.Object{crd}, wrong, labelled, "", nil},
 		"BecomesShadow": {
-			"Then nobody would convert.",
+			"As a shadow, the needed policy would no longer convert.",
 			[]client.Object{crd, served}, served, asShadow, metav1.StatusReasonConflict, []string{"is needed by"},
 		},
 		"Deletion": {
-			"It is needed.",
+			"A needed policy cannot be deleted.",
 			[]client.Object{crd, served}, served, nil, metav1.StatusReasonConflict, []string{"is needed by", "v1, v2", "refract crd migrate"},
 		},
 		"DeletionOfShadow": {
-			"A shadow is not needed.", []client.Object{crd, served, policyFrom(t, other, "late", 0)}, policyFrom(t, other, "late", 0), nil, "", nil,
+			"A shadow can be deleted.", []client.Object{crd, served, policyFrom(t, other, "late", 0)}, policyFrom(t, other, "late", 0), nil, "", nil,
 		},
 		"DeletionOfSecond": {
-			"Nor is one that somebody forced in.", []client.Object{crd, served, policyFrom(t, mapped, "late", 0)}, policyFrom(t, mapped, "late", 0), nil, "", nil,
+			"A second policy, which bypassed validation, can be deleted.", []client.Object{crd, served, policyFrom(t, mapped, "late", 0)}, policyFrom(t, mapped, "late", 0), nil, "", nil,
 		},
-		"DeletionWithoutDefinition": {"What it was for has gone.", []client.Object{served}, served, nil, "", nil},
+		"DeletionWithoutDefinition": {"A policy whose definition was deleted can be deleted.", []client.Object{served}, served, nil, "", nil},
 	}
 	scheme, err := hub.Scheme()
 	if err != nil {
@@ -152,24 +152,24 @@ func TestValidateOthers(t *testing.T) {
 		denied  bool
 	}{
 		"Status": {
-			"Conditions are written all the time.",
+			"Writes of the status are not checked.",
 			&admission.Request{Operation: admission.Update, SubResource: "status", Object: []byte("x")}, false,
 		},
-		"Connect":    {"Nothing is written.", &admission.Request{Operation: admission.Connect}, false},
-		"Unreadable": {"Nobody knows what it says.", &admission.Request{Operation: admission.Create, Object: []byte("x")}, true},
+		"Connect":    {"A connect request writes nothing.", &admission.Request{Operation: admission.Connect}, false},
+		"Unreadable": {"An unreadable policy is rejected.", &admission.Request{Operation: admission.Create, Object: []byte("x")}, true},
 		"Newer": {
-			"What is not understood would not be done.",
+			"A field that this replica does not know would be ignored, so the policy is rejected.",
 			&admission.Request{Operation: admission.Create, Object: []byte(`{"spec":{"crd":"widgets.example.com","hub":"v2","rename":true}}`)}, true,
 		},
 		"Metadata": {
-			"A newer API server may say more of any object.",
+			"A newer API server may send unknown metadata.",
 			&admission.Request{Operation: admission.Create, Object: []byte(`{"metadata":{"name":"a","more":1},"spec":{"crd":"widgets.example.com","hub":"v2"}}`)}, false,
 		},
 		"Itself": {
-			"No policy could be read before one is.",
+			"The policy of the definition of policies would be needed to read itself.",
 			&admission.Request{Operation: admission.Create, Object: []byte(`{"spec":{"crd":"conversionpolicies.refract.dev","hub":"v1alpha1"}}`)}, true,
 		},
-		"Forced": {"What nobody can read serves nobody.", &admission.Request{Operation: admission.Delete, OldObject: []byte("x")}, false},
+		"Forced": {"An unreadable policy does not serve, so it can be deleted.", &admission.Request{Operation: admission.Delete, OldObject: []byte("x")}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -163,8 +163,8 @@ func (o *Object) sent() map[string]any {
 type Matched struct {
 	// Objects are the documents that have a definition with their version.
 	Objects []Object
-	// Foreign are documents of API groups without a definition. The documents of a file that was named as a path and
-	// that has no object of a definition are Problems instead.
+	// Foreign are documents of API groups without a definition. Exception: if a path names a file, and the file has no
+	// object of a definition, its documents are Problems.
 	Foreign []manifest.Document
 	// Problems concern documents that should match a definition and do not: the group of the document is defined, but
 	// not its kind or its version.

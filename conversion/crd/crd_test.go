@@ -59,11 +59,11 @@ func TestSent(t *testing.T) {
 		metadata string
 		want     map[string]any
 	}{
-		"Whole":     {reason: "What is said stays.", metadata: "{name: a, namespace: b}", want: map[string]any{"name": "a", "namespace": "b"}},
-		"Namespace": {reason: "None named is the namespace default.", metadata: "{name: a}", want: map[string]any{"name": "a", "namespace": "default"}},
-		"Nothing":   {reason: "Without metadata there is a namespace all the same.", metadata: "null", want: map[string]any{"namespace": "default"}},
+		"Whole":     {reason: "A name and a namespace in the manifest stay unchanged.", metadata: "{name: a, namespace: b}", want: map[string]any{"name": "a", "namespace": "b"}},
+		"Namespace": {reason: "An object without a namespace gets the namespace default.", metadata: "{name: a}", want: map[string]any{"name": "a", "namespace": "default"}},
+		"Nothing":   {reason: "An object without metadata gets the namespace default.", metadata: "null", want: map[string]any{"namespace": "default"}},
 		"Generated": {
-			reason: "A name is made of its prefix.", metadata: "{generateName: a-}",
+			reason: "A generated name begins with its prefix.", metadata: "{generateName: a-}",
 			want: map[string]any{"generateName": "a-", "name": "a-xxxxx", "namespace": "default"},
 		},
 	}
@@ -95,14 +95,14 @@ func TestConversionOf(t *testing.T) {
 		want   Conversion
 	}{
 		"URL": {
-			reason: "A webhook with an address.", text: boxes,
+			reason: "A webhook can be addressed by a URL.", text: boxes,
 			want: Conversion{Strategy: "Webhook", URL: "https://example.com/convert", Authority: []byte("x"), ReviewVersions: []string{"v1", "v1beta1"}},
 		},
 		"Service": {
-			reason: "A webhook in a cluster.", text: service,
+			reason: "A webhook can be addressed by a Service in the cluster.", text: service,
 			want: Conversion{Strategy: "Webhook", Service: "shop/webhook", Authority: []byte("x"), ReviewVersions: []string{"v1", "v1beta1"}},
 		},
-		"None": {reason: "The default of an API server.", text: none, want: Conversion{Strategy: "None"}},
+		"None": {reason: "Without spec.conversion, the strategy is None, as in an API server.", text: none, want: Conversion{Strategy: "None"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -14,10 +14,10 @@ func TestFirstLines(t *testing.T) {
 		most         int
 		want         string
 	}{
-		"Short":   {"What fits stays.", "a\nb\n", 2, "a\nb\n"},
-		"OneMore": {"A line is not longer than the sentence that it is left out.", "a\nb\nc\n", 2, "a\nb\nc\n"},
-		"Long":    {"What is left out is counted.", "a\nb\nc\nd\n", 2, "a\nb\n  … 2 more lines (-o json has all)\n"},
-		"All":     {"Reports for machines have everything.", strings.Repeat("a\n", 100), 0, strings.Repeat("a\n", 100)},
+		"Short":   {"A short text is shown completely.", "a\nb\n", 2, "a\nb\n"},
+		"OneMore": {"A single remaining line is shown, because the remark about it would be as long.", "a\nb\nc\n", 2, "a\nb\nc\n"},
+		"Long":    {"The remaining lines are counted.", "a\nb\nc\nd\n", 2, "a\nb\n  … 2 more lines (-o json has all)\n"},
+		"All":     {"Reports for programs are complete.", strings.Repeat("a\n", 100), 0, strings.Repeat("a\n", 100)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"refract.dev/internal/output"
 )
 
-// Finding is a finding together with the object that it concerns. The JSON leaves out fields that the context already
-// tells: for example, the name and the file if only one definition is checked.
+// Finding is a finding together with the object that it concerns. The JSON omits fields that are clear from the
+// context: for example, the name and the file if only one definition is checked.
 type Finding struct {
 	structural.Finding
 

@@ -24,7 +24,7 @@ type Transformed struct {
 	Refused []*manifest.Problem
 }
 
-// Transform applies a function to every object.
+// Transform applies a function to each of the objects.
 func Transform(objects []Object, do func(*structural.Version, map[string]any) (*structural.Result, error)) *Transformed {
 	t := &Transformed{Objects: []map[string]any{}}
 	for i := range objects {

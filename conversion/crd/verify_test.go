@@ -67,7 +67,8 @@ func read(t *testing.T, text string) ([]Definition, *Verification, []Policy) {
 	return definitions, NewVerification(&documents[1], report), policies
 }
 
-// broken returns a verification with two violations of a law: one by the value of a rule, and one of unknown origin.
+// broken returns a verification with two violations of a law: the value of one comes from a known rule, the origin of
+// the other is unknown.
 func broken(t *testing.T) *Verification {
 	t.Helper()
 	_, v, _ := read(t, boxesWithPolicy)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// The whole result may be absent: null, or an optional without a value. The functions below find the parts of an
-// expression that may be its whole result.
+// The whole result may be absent: null, or an optional without a value. The functions below find the subexpressions
+// that may become the whole result.
 
 // outcomes returns the subexpressions that may be the result of an expression, if its kind determines them: one of them
 // is the result. It returns nil for other kinds.
@@ -41,8 +41,8 @@ func binds(c ast.ComprehensionExpr) bool {
 // dyn(optional.none()). Otherwise both branches of a conditional need the same type, and null has no type in common
 // with numbers, texts and lists.
 //
-// It also replaces each key k of an object that is not a literal by dyn(k). Otherwise a type that contains another type
-// twice, in its keys and its values, doubles the work of the type checker.
+// It also replaces each key k of an object that is not a literal by dyn(k). Otherwise the type checker may visit the
+// same inner type twice, in the key and in the value, and its work doubles with each level of nesting.
 func loosen(a *ast.AST) {
 	l := &loosener{ast: a, id: ast.MaxID(a), factory: ast.NewExprFactory()}
 	l.expression(a.Expr())

@@ -20,7 +20,7 @@ type checker struct {
 	problems []Problem
 }
 
-// check returns the parts of the result that certainly do not fit the schema, in the order of the text.
+// check returns the parts of the result that cannot fit the schema, in the order of the text.
 func check(a *ast.AST, out *schema.Structural, one bool) []Problem {
 	c := &checker{ast: a, one: one}
 	c.whole(a.Expr(), out)

@@ -21,43 +21,43 @@ func TestCondition(t *testing.T) {
 		fails  string // Part of the error of the compilation or evaluation.
 	}{
 		"Condition": {
-			reason: "A condition of the status is found.",
+			reason: "A condition in the status of the object can be found.",
 			text:   `object.status.conditions.exists(c, c.type == "SmokeTest" && c.status == "True")`, holds: true,
 		},
 		"ConditionFalse": {
-			reason: "One that is false does not hold, and that is no error.",
+			reason: "A condition that does not match is false, without an error.",
 			text:   `object.status.conditions.exists(c, c.type == "Other" && c.status == "True")`,
 		},
 		"Numbers": {
-			reason: "Numbers compare whatever their type.",
+			reason: "Numbers of different types can be compared.",
 			text:   `object.status.ready == object.spec.replicas && object.spec.share < 1`, holds: true,
 		},
 		"Absent": {
-			reason: "A field that is not there is told by name.",
+			reason: "An access to an absent field is an error that names the field.",
 			text:   `object.status.phase == "Running"`, fails: "column 14: no such key: phase",
 		},
 		"Asked": {
-			reason: "Who asks whether it is there gets an answer.",
+			reason: "With has(), an absent field is no error.",
 			text:   `has(object.status.phase) && object.status.phase == "Running"`,
 		},
 		"NoBool": {
-			reason: "What is known not to be true or false does not compile.",
+			reason: "An expression with a known type other than bool does not compile.",
 			text:   `"yes"`, fails: "it is of type string, want bool",
 		},
 		"NoBoolFound": {
-			reason: "What turns out not to be true or false is an error.",
+			reason: "An expression whose result is not a bool is an error at evaluation.",
 			text:   `object.spec.replicas`, fails: "the result is of type int: want true or false",
 		},
 		"Unknown": {
-			reason: "There is no other variable, as in conversions.",
+			reason: "Conditions do not have the variable value of conversions.",
 			text:   `value.status == 1`, fails: "undeclared reference to 'value'",
 		},
 		"Costly": {
-			reason: "It ends over its limit.",
+			reason: "The evaluation ends at the cost limit.",
 			text:   `lists.range(1000).all(i, lists.range(1000).all(j, i + j >= 0))`, limits: Limits{Cost: 10_000}, fails: "it costs more than 10000 units",
 		},
 		"Empty": {
-			reason: "Nothing is no condition.",
+			reason: "An empty expression is rejected.",
 			text:   " ", fails: "the expression is empty",
 		},
 	} {

@@ -33,7 +33,8 @@ func own() []cel.EnvOption {
 				return expand(l, valueKey, countKey)
 			})),
 			cel.MemberOverload("list_expand_keys", []*cel.Type{listOfAny, text, text}, cel.ListType(cel.DynType), keyed(expand))),
-		// The first argument is a table or an object with known fields, and CEL has no type for either of them.
+		// The first argument is a table, or an object with known fields. CEL has no common type for them, so the
+		// declaration accepts any value.
 		cel.Function("merge", cel.MemberOverload("map_merge", []*cel.Type{cel.DynType, cel.DynType}, object, cel.BinaryBinding(merge))),
 		cel.Function("omit", cel.MemberOverload("map_omit", []*cel.Type{cel.DynType, texts}, object, cel.BinaryBinding(omit))),
 		cel.Function("string", cel.Overload("quantity_to_string", []*cel.Type{apiservercel.QuantityType}, text,

@@ -22,7 +22,7 @@ var textType = reflect.TypeFor[string]()
 type guard struct {
 	// check returns an error if the call would exceed a limit.
 	check func(l Limits, args []ref.Val) error
-	// do replaces the function of the library, unless it is nil.
+	// do, if set, replaces the function of the library.
 	do func(args []ref.Val) ref.Val
 }
 
@@ -347,8 +347,8 @@ func checkPatternReplace(l Limits, args []ref.Val) error {
 	if err := checkPattern(l, args); err != nil {
 		return err
 	}
-	// The number of matches is unknown: the pattern may match between all characters. A group, written \1, may be the
-	// whole text.
+	// The number of matches is unknown: the pattern may match between any two characters. A group, written \1, may be
+	// the whole text.
 	with := size(args[2])
 	if groups, ok := args[2].(types.String); ok {
 		with += int64(strings.Count(string(groups), `\`)) * size(args[0])

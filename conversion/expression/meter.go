@@ -15,8 +15,9 @@ import (
 
 // meter counts the cost of one evaluation.
 //
-// The cost tracker of cel-go searches all its previous values repeatedly if operators did not evaluate all of their
-// arguments. With it, a loop with a limit of a million steps takes minutes to reach the limit.
+// The cost tracker of cel-go keeps the values of arguments. If operators such as && skip arguments, these values
+// remain, and the tracker searches all of them repeatedly. With it, a loop with a limit of a million steps takes
+// minutes to reach the limit.
 type meter struct {
 	cost, limit uint64
 }

@@ -31,11 +31,11 @@ func TestRun(t *testing.T) {
 		want   want
 	}{
 		"Well": {
-			reason: "Everything is rewritten, page by page.",
+			reason: "All objects are rewritten, page by page.",
 			want:   migrated,
 		},
 		"TooManyRequests": {
-			reason: "A server that has too much to do says when to come back.",
+			reason: "An overloaded API server names the time of the next attempt.",
 			with: func(s *server) {
 				s.before = twice(http.MethodPatch, widgetsPath, func(w http.ResponseWriter) {
 					w.Header().Set("Retry-After", "0")
@@ -45,14 +45,14 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"Restarted": {
-			reason: "A server that is not there for a moment is waited for.",
+			reason: "The migration waits for an API server that is briefly unavailable.",
 			with: func(s *server) {
 				s.before = twice("", widgetsPath+"/w-000", func(http.ResponseWriter) { panic(http.ErrAbortHandler) })
 			},
 			want: migrated,
 		},
 		"InternalErrors": {
-			reason: "What could not be done once may be done the next time.",
+			reason: "A request that failed with a server error is repeated.",
 			with: func(s *server) {
 				s.before = twice(http.MethodPatch, widgetsPath, func(w http.ResponseWriter) {
 					deny(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, nil)
@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"Expired": {
-			reason: "Of a listing that took too long the rest is listed as it is now.",
+			reason: "After the token of a list has expired, the list continues with the current objects.",
 			with: func(s *server) {
 				expired := map[string]bool{}
 				s.before = func(w http.ResponseWriter, r *http.Request) bool {
@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"Conflicts": {
-			reason: "An object that others change all the time is rewritten in between.",
+			reason: "An object that another writer keeps changing is rewritten without preconditions.",
 			with: func(s *server) {
 				s.before = func(_ http.ResponseWriter, r *http.Request) bool {
 					if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/w-0007") && s.stored["w-0007"].in == "v1" {
@@ -89,14 +89,14 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"Gone": {
-			reason: "What is deleted meanwhile needs no rewriting.",
+			reason: "An object that is deleted during the migration needs no rewrite.",
 			with: func(s *server) {
 				s.wrote = func(string) { delete(s.stored, "w-0449") }
 			},
 			want: want{outcome: Migrated, in: map[string]int{"v2": 449}, stored: "[v2]"},
 		},
 		"GoneAllTheTime": {
-			reason: "Where something is deleted in each pass two of them that find nothing to write are enough.",
+			reason: "If objects are deleted in each pass, two passes without a rewrite are enough.",
 			with: func(s *server) {
 				n := 0
 				s.before = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -113,7 +113,7 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"NotServed": {
-			reason: "A server that does not serve the version yet says nothing of the object.",
+			reason: "A 404 from an API server that does not serve the version yet does not mean that the object was deleted.",
 			with: func(s *server) {
 				s.before = twice(http.MethodPatch, widgetsPath, func(w http.ResponseWriter) {
 					deny(w, http.StatusNotFound, metav1.StatusReasonNotFound, nil)
@@ -122,12 +122,12 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"NoStatus": {
-			reason: "Neither does whatever is in between.",
+			reason: "A 404 from a proxy does not mean that the object was deleted.",
 			with:   func(s *server) { s.before = twice(http.MethodPatch, widgetsPath, notFound) },
 			want:   migrated,
 		},
 		"GoneAgainAndAgain": {
-			reason: "What is listed each time is not gone, whoever says so.",
+			reason: "An object that is in each list was not deleted, even if every answer is 404.",
 			with: func(s *server) {
 				s.before = func(w http.ResponseWriter, r *http.Request) bool {
 					if !strings.HasSuffix(r.URL.Path, "/w-0001") {
@@ -140,7 +140,7 @@ func TestRun(t *testing.T) {
 			want: want{err: ErrUnsettled, in: map[string]int{"v1": 1, "v2": 449}, stored: "[v1 v2]", annotated: true},
 		},
 		"ConflictsAndLagging": {
-			reason: "A patch that has met a state that nobody knows proves nothing.",
+			reason: "A patch that met an unknown state of the object does not prove that the object is stored in v2.",
 			with: func(s *server) {
 				s.before = func(_ http.ResponseWriter, r *http.Request) bool {
 					if r.URL.Path == widgetsPath || r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/w-0007") {
@@ -152,7 +152,7 @@ func TestRun(t *testing.T) {
 			want: want{err: ErrUnsettled, in: map[string]int{"v1": 1, "v2": 449}, stored: "[v1 v2]", annotated: true},
 		},
 		"Lagging": {
-			reason: "What a server that is behind writes in v1 is found, also after it was rewritten.",
+			reason: "Objects that an API server with the old definition writes in v1 are found, even after their rewrite.",
 			with: func(s *server) {
 				s.wrote = func(name string) {
 					if name == "w-0300" {
@@ -165,14 +165,14 @@ func TestRun(t *testing.T) {
 			want: want{outcome: Migrated, in: map[string]int{"v2": 451}, stored: "[v2]"},
 		},
 		"AlwaysLagging": {
-			reason: "A version is not dropped in which objects are being stored still.",
+			reason: "A version stays in storedVersions as long as objects are being stored in it.",
 			with: func(s *server) {
 				s.wrote = func(string) { s.put("w-0001", "v1") }
 			},
 			want: want{err: ErrUnsettled, in: map[string]int{"v1": 1, "v2": 449}, stored: "[v1 v2]", annotated: true},
 		},
 		"Denied": {
-			reason: "Who is refused is named, and the others are rewritten.",
+			reason: "Rejected objects are named, and all others are rewritten.",
 			with: func(s *server) {
 				s.before = func(w http.ResponseWriter, r *http.Request) bool {
 					if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "9") {
@@ -185,7 +185,7 @@ func TestRun(t *testing.T) {
 			want: want{outcome: Failed, failed: 45, in: map[string]int{"v1": 45, "v2": 405}, stored: "[v1 v2]"},
 		},
 		"Hopeless": {
-			reason: "If one after the other fails the rest is not tried.",
+			reason: "After many consecutive failures, the remaining objects are not tried.",
 			with: func(s *server) {
 				s.before = func(w http.ResponseWriter, r *http.Request) bool {
 					if r.Method != http.MethodPatch || !strings.HasPrefix(r.URL.Path, widgetsPath) {
@@ -198,7 +198,7 @@ func TestRun(t *testing.T) {
 			want: want{outcome: Failed, failed: mostInARow, in: map[string]int{"v1": 450}, stored: "[v1 v2]"},
 		},
 		"NotTakenUp": {
-			reason: "The definition says v2, and the server does not store in it.",
+			reason: "The definition names v2 as the storage version, but the API server does not store in v2 yet.",
 			with: func(s *server) {
 				s.before = func(w http.ResponseWriter, r *http.Request) bool {
 					if r.URL.Path != v2Path {
@@ -211,7 +211,7 @@ func TestRun(t *testing.T) {
 			want: want{err: ErrNotTakenUp, in: map[string]int{"v1": 450}, stored: "[v1 v2]"},
 		},
 		"FallsBehind": {
-			reason: "A server that is behind would rewrite objects in v1, so no page is taken for done of which that is not certain.",
+			reason: "An API server with an old definition would rewrite objects in v1, so a page counts only after a check of the storage version.",
 			with: func(s *server) {
 				s.before = func(w http.ResponseWriter, r *http.Request) bool {
 					if r.URL.Path != v2Path || s.stored["w-0250"].in == "v1" {
@@ -224,14 +224,14 @@ func TestRun(t *testing.T) {
 			want: want{err: ErrNotTakenUp, in: map[string]int{"v1": 50, "v2": 400}, stored: "[v1 v2]", annotated: true},
 		},
 		"Changed": {
-			reason: "For another definition another look is needed.",
+			reason: "If the definition changes, the migration ends, because its checks no longer hold.",
 			with: func(s *server) {
 				s.wrote = func(string) { sub(s.crd, "metadata")["generation"] = 3 }
 			},
 			want: want{err: ErrChanged, in: map[string]int{"v1": 250, "v2": 200}, stored: "[v1 v2]", annotated: true},
 		},
 		"StatusConflict": {
-			reason: "Others may write to the definition, too.",
+			reason: "Another writer may change the definition at the same time.",
 			with: func(s *server) {
 				once := false
 				s.before = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -245,21 +245,21 @@ func TestRun(t *testing.T) {
 			want: migrated,
 		},
 		"StaleMark": {
-			reason: "What was done for another version was not done for this one.",
+			reason: "The progress of a migration to another version is ignored.",
 			with: func(s *server) {
 				sub(sub(s.crd, "metadata"), "annotations")[Annotation] = `{"to":"v1","generation":2,"after":"w-0400"}`
 			},
 			want: migrated,
 		},
 		"BrokenMark": {
-			reason: "Anybody may write an annotation.",
+			reason: "Any client can write the annotation, so an invalid one is ignored.",
 			with: func(s *server) {
 				sub(sub(s.crd, "metadata"), "annotations")[Annotation] = `{"to":`
 			},
 			want: migrated,
 		},
 		"WrongMark": {
-			reason: "Even if the annotation lies nothing is left out.",
+			reason: "A wrong annotation cannot prevent the migration of an object.",
 			with: func(s *server) {
 				sub(sub(s.crd, "metadata"), "annotations")[Annotation] = `{"to":"v2","generation":2,"after":"z"}`
 			},
@@ -321,11 +321,11 @@ func TestNotGone(t *testing.T) {
 		passes int
 	}{
 		"Behind": {
-			reason: "A server that is behind may not know an object; what etcd has is asked for.",
+			reason: "An API server that is behind may not know an object, so the object is read from etcd.",
 			method: http.MethodPatch, passes: 2,
 		},
 		"AfterAll": {
-			reason: "What is in the next list was not gone, whoever said so.",
+			reason: "An object that is in the next list was not deleted, even if the answer was 404.",
 			passes: 3,
 		},
 	}
@@ -485,27 +485,27 @@ func TestJudge(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"Well": {reason: "It is the storage version.", to: "v2"},
+		"Well": {reason: "The version is the storage version.", to: "v2"},
 		"NotStorage": {
 			reason: "New objects would be stored in v2.", to: "v1", want: ErrNotStorage,
 			text: "widgets.example.org: version v1: it is not the storage version: that is v2",
 		},
 		"NoVersion": {
-			reason: "It has others.", to: "v3", want: ErrNoVersion,
+			reason: "The definition has other versions only.", to: "v3", want: ErrNoVersion,
 			text: "widgets.example.org: v3: there is no such version: it has v1, v2",
 		},
 		"NotServed": {
-			reason: "Nobody could write in it.", to: "v2", want: ErrNotServed,
+			reason: "Objects cannot be written in a version that is not served.", to: "v2", want: ErrNotServed,
 			with: func(crd map[string]any) {
 				sub(crd, "spec")["versions"].([]any)[1].(map[string]any)["served"] = false
 			},
 		},
 		"Terminating": {
-			reason: "It is being deleted.", to: "v2", want: ErrNotReady,
+			reason: "The definition is being deleted.", to: "v2", want: ErrNotReady,
 			with: func(crd map[string]any) { sub(crd, "metadata")["deletionTimestamp"] = "2026-01-01T00:00:00Z" },
 		},
 		"NotEstablished": {
-			reason: "Its names may be those of another.", to: "v2", want: ErrNotReady,
+			reason: "The definition is not established, so its names may belong to another one.", to: "v2", want: ErrNotReady,
 			with: func(crd map[string]any) { sub(crd, "status")["conditions"] = []any{} },
 		},
 	}
@@ -535,7 +535,7 @@ func TestWriteText(t *testing.T) {
 		want   string
 	}{
 		"Migrated": {
-			reason: "How many, and what the definition says now.",
+			reason: "The text has the number of objects and the new storedVersions.",
 			result: Result{
 				Name: "widgets.example.org", To: "v2", Outcome: Migrated, Objects: 1200, Rewritten: 1190, Unchanged: 9, Gone: 1, Seconds: 12.34,
 				StoredVersionsBefore: []string{"v1", "v2"}, StoredVersionsAfter: []string{"v2"},
@@ -546,7 +546,7 @@ func TestWriteText(t *testing.T) {
 `,
 		},
 		"Refused": {
-			reason: "Which objects, and what can be done.",
+			reason: "The text names the objects that cannot be read, and the possible actions.",
 			result: Result{
 				Name: "widgets.example.org", To: "v2", Outcome: Refused, Failed: 1,
 				Failures: []Failure{{Object: "shop/w", Message: "it cannot be read in version v2: no"}},
@@ -557,7 +557,7 @@ func TestWriteText(t *testing.T) {
 `,
 		},
 		"Failed": {
-			reason: "Which objects, how many more, and that nothing else was done.",
+			reason: "The text names failed objects, their number, and states that nothing else was changed.",
 			result: Result{
 				Name: "widgets.example.org", To: "v2", Outcome: Failed, Objects: 60, Failed: 50, Unchanged: 10, GaveUp: true,
 				Failures: []Failure{{Object: "shop/w", Message: "no"}}, StoredVersionsAfter: []string{"v1", "v2"},
@@ -571,14 +571,14 @@ func TestWriteText(t *testing.T) {
 `,
 		},
 		"WouldMigrate": {
-			reason: "A dry run cannot know what is stored in which version.",
+			reason: "A dry run cannot know the stored version of an object.",
 			result: Result{Name: "widgets.example.org", To: "v2", DryRun: true, Outcome: WouldMigrate, Objects: 1, StoredVersionsBefore: []string{"v1", "v2"}},
 			want: `✔ widgets.example.org can be migrated to v2: 1 object, and none would fail
   storedVersions would be: v1, v2 → v2
 `,
 		},
 		"Declined": {
-			reason: "That nothing was done.",
+			reason: "The text states that nothing was changed.",
 			result: Result{Name: "widgets.example.org", To: "v2", Outcome: Declined, Objects: 2, StoredVersionsBefore: []string{"v1", "v2"}},
 			want:   "  widgets.example.org is left unchanged: 2 objects, storedVersions v1, v2\n",
 		},

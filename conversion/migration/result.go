@@ -37,8 +37,9 @@ type Result struct {
 	Objects int `json:"objects"`
 	// Rewritten is the number of objects whose stored bytes differed from those in the version.
 	Rewritten int `json:"rewritten"`
-	// Unchanged is the number of objects that were stored in the version before, because of another write or from the
-	// beginning. In a dry run, which cannot tell the difference, it is the number of objects that could be rewritten.
+	// Unchanged is the number of objects that were already stored in the version: from the beginning, or after a write
+	// by another client. In a dry run, which cannot tell the difference, it is the number of objects that could be
+	// rewritten.
 	Unchanged int `json:"alreadyThere"`
 	// Gone is the number of objects that were deleted before their visit.
 	Gone   int `json:"gone"`

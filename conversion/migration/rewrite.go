@@ -60,8 +60,8 @@ type rewriting struct {
 	failed map[fingerprint]bool // By UID.
 	// inARow is the number of failures since the last success.
 	inARow int
-	// The state of the current pass: its phase, the numbers of finished, rewritten and deleted objects, and whether an
-	// object was deleted that an earlier pass had found deleted, too.
+	// The state of the current pass: its phase, the numbers of finished, rewritten and deleted objects, and whether it
+	// found an object deleted that an earlier pass had already found deleted.
 	phase                Phase
 	done, writes, missed int
 	goneTwice            bool

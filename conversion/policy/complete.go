@@ -9,7 +9,7 @@ import (
 	"refract.dev/conversion/structural"
 )
 
-// lone is a place that one side has alone.
+// lone is a place that exists only on one side.
 type lone struct {
 	side side
 	at   place

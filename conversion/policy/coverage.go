@@ -70,18 +70,18 @@ func (c *claim) names() []string {
 	return slices.Collect(maps.Keys(c.keys))
 }
 
-// coverage finds the values that the entries of a policy leave out: values that no entry converts and that do not pass.
-// A value passes if both versions have it at the same place with the same type. coverage fails closed: a forgotten
-// field is an error, so that no data gets lost silently.
+// coverage finds the values that the entries of a policy leave out: values that no entry converts and that would not
+// pass. A value passes, which means that it stays unchanged, if both versions have it at the same place with the same
+// type. coverage fails closed: a forgotten field is an error, so that no data gets lost silently.
 type coverage struct {
 	versionPair
 
-	// lone are the places that one side has alone, that no entry names, and that an entry of their own would cover.
-	// Each of them is also an error.
+	// lone are the places that exist only on one side, and that lack an entry of their own. Each of them is also an
+	// error.
 	lone []lone
 }
 
-// scope finds the values that no entry of a scope names and that do not pass.
+// scope finds the values of a list or table that no entry names and that do not pass unchanged.
 func (c *coverage) scope(of *scope) {
 	v := values{path: c.path, claims: of.claims}
 	for sd := range v.schemas {
@@ -124,8 +124,8 @@ type values struct {
 	opened [2]bool
 }
 
-// compare finds the parts of two counterparts that do not pass. It ignores a value that an entry names, but only on
-// that side: a value of the other side at that place is then one-sided.
+// compare finds the parts of two counterparts that do not pass. A value that an entry names is ignored on its own side
+// only: a value of the other side at the same place counts as one-sided.
 func (c *coverage) compare(v values) {
 	for sd := range v.schemas {
 		if v.claims[sd].exact() {

@@ -18,8 +18,7 @@ type entry struct {
 	// has no place and no schema.
 	at, in  [2]place
 	schemas [2]*schema.Structural
-	// to are the functions that make the values of a side; nil if the value only moves, or if one side does not have
-	// it.
+	// The functions in to make the values of a side; nil if the value only moves, or if one side does not have it.
 	to [2]transform
 	// plain means that the value only moves.
 	plain bool

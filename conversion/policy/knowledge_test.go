@@ -109,24 +109,24 @@ func TestMayLose(t *testing.T) {
 		want           []string
 	}{
 		"SpokeToHub": {
-			"texts of numbers, what is removed, and lossy pairs", "v1", "v2",
+			"texts of numbers, removed values and lossy pairs may get lost", "v1", "v2",
 			[]string{"spec.address", "spec.gone", "spec.pods[*].was", "spec.port"},
 		},
 		"HubToSpoke": {
-			"what is added, each field of a lossy group, and what a division cuts off", "v2", "v1",
+			"added values, the fields of a lossy group and truncated values may get lost", "v2", "v1",
 			[]string{"spec.containers[*].size", "spec.host", "spec.new", "spec.path"},
 		},
-		"HubToOther": {"what is added there", "v2", "v3", []string{"spec.new"}},
+		"HubToOther": {"added values may get lost", "v2", "v3", []string{"spec.new"}},
 		"SpokeToSpoke": {
-			"what gets lost behind the hub is at the place where this version has it", "v3", "v1",
+			"values that get lost after the hub have their place in this version", "v3", "v1",
 			[]string{"spec.containers[*].size", "spec.host", "spec.path"},
 		},
 		"SpokeThroughHub": {
-			"what only the hub has is nowhere here", "v1", "v3",
+			"values that only the hub has are not in this version", "v1", "v3",
 			[]string{"spec.address", "spec.gone", "spec.pods[*].was", "spec.port"},
 		},
 		"Same":    {"nothing is converted", "v1", "v1", nil},
-		"Unknown": {"nothing is known", "v1", "v9", nil},
+		"Unknown": {"an unknown version has no places", "v1", "v9", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -145,17 +145,17 @@ func TestRuleAt(t *testing.T) {
 		version, other, path string
 		want                 string
 	}{
-		"Place":    {"the place of an entry", "v1", "v2", "spec.toppings", "spec.spokes[0].fields[0]"},
-		"Inside":   {"a part of what an entry converts", "v2", "v1", "spec.toppings[2].count", "spec.spokes[0].fields[0]"},
-		"Element":  {"a field of an element", "v1", "v2", "spec.pods[0].was", "spec.spokes[0].fields[2]"},
-		"Elements": {"of any", "v1", "v2", "spec.pods[*].size", "spec.spokes[0].fields[3]"},
-		"Group":    {"one of several fields", "v2", "v1", "spec.path", "spec.spokes[0].fields[4]"},
-		"Around":   {"what contains values of entries", "v3", "v2", "spec.cover", "spec.spokes[1].fields[0]"},
-		"Whole":    {"what contains values of several entries is about none of them", "v1", "v2", "spec", ""},
-		"Legs":     {"two entries about one value, one behind the other", "v3", "v1", "spec.cover", "spec.spokes[1].fields[0]"},
-		"Behind":   {"an entry behind the hub, at the place in this version", "v3", "v1", "spec.port", "spec.spokes[0].fields[5]"},
-		"Passes":   {"what passes", "v1", "v2", "spec.pods[0].name", ""},
-		"NoPath":   {"no path at all", "v1", "v2", "[", ""},
+		"Place":    {"the path is the place of an entry", "v1", "v2", "spec.toppings", "spec.spokes[0].fields[0]"},
+		"Inside":   {"the path is a part of the value of an entry", "v2", "v1", "spec.toppings[2].count", "spec.spokes[0].fields[0]"},
+		"Element":  {"the path is a field of an element", "v1", "v2", "spec.pods[0].was", "spec.spokes[0].fields[2]"},
+		"Elements": {"the path is a field of all elements", "v1", "v2", "spec.pods[*].size", "spec.spokes[0].fields[3]"},
+		"Group":    {"the path is one of several fields of an entry", "v2", "v1", "spec.path", "spec.spokes[0].fields[4]"},
+		"Around":   {"the path contains the values of a single entry", "v3", "v2", "spec.cover", "spec.spokes[1].fields[0]"},
+		"Whole":    {"the path contains the values of several entries, so none is named", "v1", "v2", "spec", ""},
+		"Legs":     {"two entries concern the value, one for each step", "v3", "v1", "spec.cover", "spec.spokes[1].fields[0]"},
+		"Behind":   {"the entry is for the second step, and the path is in this version", "v3", "v1", "spec.port", "spec.spokes[0].fields[5]"},
+		"Passes":   {"the value passes without an entry", "v1", "v2", "spec.pods[0].name", ""},
+		"NoPath":   {"the path is invalid", "v1", "v2", "[", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -175,34 +175,34 @@ func TestNormalize(t *testing.T) {
 		object, want   string
 	}{
 		"Spoke": {
-			"values are what they come down to, in lists too; others stay", "v1", "v2",
+			"values have their normal form, in lists too; all other values stay", "v1", "v2",
 			`spec: {toppings: [b, a, b], pods: [{tags: [z, y1], name: x}, {name: w}], address: A/b}`,
 			`spec: {toppings: [a, b, b], pods: [{tags: [y1, z], name: x}, {name: w}], address: A/b}`,
 		},
 		"Group": {
-			"several fields become one", "v2", "v1",
+			"several fields form one value", "v2", "v1",
 			`spec: {host: EXAMPLE, path: p, port: 1}`,
 			`spec: {host: example, port: 1}`,
 		},
 		"GroupPart": {
-			"what an expression fails for stays", "v2", "v1",
+			"a value whose expression fails stays", "v2", "v1",
 			`spec: {path: p}`,
 			`spec: {path: p}`,
 		},
 		"Hub": {
-			"another type is no obstacle", "v2", "v1",
+			"values of another type have normal forms, too", "v2", "v1",
 			`spec: {toppings: [{value: b}, {value: a, count: 2}]}`,
 			`spec: {toppings: [a, a, b]}`,
 		},
 		"Behind": {
-			"what means the same behind the hub means it before", "v3", "v1",
+			"an equivalence of the second step applies in this version, too", "v3", "v1",
 			`spec: {cover: {toppings: [{value: b}, {value: a, count: 2}]}, containers: [{labels: [c, a]}]}`,
 			`spec: {cover: {toppings: [a, a, b]}, containers: [{labels: [a, c]}]}`,
 		},
-		"Other":  {"nothing is equivalent", "v2", "v3", `spec: {toppings: [{value: b}]}`, `spec: {toppings: [{value: b}]}`},
-		"Null":   {"null stays", "v1", "v2", `spec: {toppings: null, pods: null}`, `spec: {toppings: null, pods: null}`},
-		"Absent": {"absent stays", "v1", "v2", `spec: {}`, `spec: {}`},
-		"Wrong":  {"so does what the schema does not allow", "v1", "v2", `spec: {toppings: 7, pods: {a: 1}}`, `spec: {toppings: 7, pods: {a: 1}}`},
+		"Other":  {"without an equivalence, values stay", "v2", "v3", `spec: {toppings: [{value: b}]}`, `spec: {toppings: [{value: b}]}`},
+		"Null":   {"null stays null", "v1", "v2", `spec: {toppings: null, pods: null}`, `spec: {toppings: null, pods: null}`},
+		"Absent": {"an absent value stays absent", "v1", "v2", `spec: {}`, `spec: {}`},
+		"Wrong":  {"a value that the schema does not allow stays", "v1", "v2", `spec: {toppings: 7, pods: {a: 1}}`, `spec: {toppings: 7, pods: {a: 1}}`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -58,18 +58,18 @@ func TestLimits(t *testing.T) {
 		want   string // Expected error; empty for none.
 		schema string // Expected error of an API server; empty if it accepts the policy.
 	}{
-		"Spokes":             {"A policy may have as many versions.", sized(32, 1, 0), "", ""},
-		"OneSpokeMore":       {"The definition has no more versions.", sized(32+1, 1, 0), "", "spec.spokes: Too many: 33: must have at most 32 items"},
-		"Fields":             {"A version may have as many.", sized(1, mostFields, 0), "", ""},
-		"OneFieldMore":       {"Each is compiled.", sized(1, mostFields+1, 0), "spec.spokes[0].fields: has 257 entries, want at most 256: convert parents of several of the fields in one entry", "spec.spokes[0].fields: Too many: 257: must have at most 256 items"},
-		"Pairs":              {"A map may have as many.", paired(256), "", ""},
-		"OnePairMore":        {"The time grows only with the number.", paired(256 + 1), "", "spec.spokes[0].fields[0].map: Too many: 257: must have at most 256 items"},
-		"Expressions":        {"A policy may have as many.", sized(8, mostExpressions/16, 10), "", ""},
-		"OneExpressionMore":  {"Fifteen versions of 250 fields took 850 MB.", compared(sized(8, mostExpressions/16, 10)), "spec.spokes: have 2001 expressions together, want at most 2000" + less, "spec: Invalid value: the spokes may have 2000 expressions together"},
-		"ExpressionBytes":    {"They may have as many together.", sized(1, 16, mostExpressionBytes/32), "", ""},
-		"OneByteMore":        {"A long one is many.", compared(sized(1, 16, mostExpressionBytes/32)), "spec.spokes: have expressions of 262149 bytes together, want at most 262144" + less, ""},
-		"EverythingAtOnce":   {"All of it is told.", sized(32+1, mostFields+1, 10), "spec.spokes[0].fields: has 257 entries, want at most 256: convert parents of several of the fields in one entry", "spec.spokes: Too many: 33: must have at most 32 items"},
-		"NothingOfExpensive": {"What takes no expression is cheap.", sized(32, mostFields, 0), "", ""},
+		"Spokes":             {"A policy with the maximum number of spokes compiles.", sized(32, 1, 0), "", ""},
+		"OneSpokeMore":       {"Each spoke is compiled, and verified with the others.", sized(32+1, 1, 0), "", "spec.spokes: Too many: 33: must have at most 32 items"},
+		"Fields":             {"A spoke with the maximum number of fields compiles.", sized(1, mostFields, 0), "", ""},
+		"OneFieldMore":       {"Each field is compiled.", sized(1, mostFields+1, 0), "spec.spokes[0].fields: has 257 entries, want at most 256: convert parents of several of the fields in one entry", "spec.spokes[0].fields: Too many: 257: must have at most 256 items"},
+		"Pairs":              {"A map with the maximum number of pairs compiles.", paired(256), "", ""},
+		"OnePairMore":        {"Each pair takes time.", paired(256 + 1), "", "spec.spokes[0].fields[0].map: Too many: 257: must have at most 256 items"},
+		"Expressions":        {"A policy with the maximum number of expressions compiles.", sized(8, mostExpressions/16, 10), "", ""},
+		"OneExpressionMore":  {"Each expression takes memory: fifteen spokes of 250 fields took 850 MB.", compared(sized(8, mostExpressions/16, 10)), "spec.spokes: have 2001 expressions together, want at most 2000" + less, "spec: Invalid value: the spokes may have 2000 expressions together"},
+		"ExpressionBytes":    {"Expressions of the maximum total size compile.", sized(1, 16, mostExpressionBytes/32), "", ""},
+		"OneByteMore":        {"A long expression takes as much memory as many short ones.", compared(sized(1, 16, mostExpressionBytes/32)), "spec.spokes: have expressions of 262149 bytes together, want at most 262144" + less, ""},
+		"EverythingAtOnce":   {"All exceeded limits are reported.", sized(32+1, mostFields+1, 10), "spec.spokes[0].fields: has 257 entries, want at most 256: convert parents of several of the fields in one entry", "spec.spokes: Too many: 33: must have at most 32 items"},
+		"NothingOfExpensive": {"Entries without expressions are cheap.", sized(32, mostFields, 0), "", ""},
 	}
 	text, err := os.ReadFile("../../config/crd/refract.dev_conversionpolicies.yaml")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // transform appends the converted JSON value to dst, as [convert.RawField] requires.
 type transform = func(dst, value []byte) ([]byte, error)
 
-// These limits prevent that a short text becomes a long number. Numbers of API servers are int64 or float64, far within
-// the limits.
+// These limits prevent a short text from becoming a long number. Numbers of API servers are int64 or float64, far
+// within the limits.
 const (
 	mostDigits   = 1000
 	mostExponent = 1000

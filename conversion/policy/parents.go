@@ -11,7 +11,7 @@ import (
 
 // parents returns the objects around the values of a scope that are created and removed with their values. These are
 // the objects that the other side does not have, and the required objects of both sides that values move into or out
-// of. Without these declarations, the engine cannot distinguish them from objects that existed before.
+// of. Without these declarations, the engine cannot distinguish a parent that it created from one that existed before.
 func (s *spoke) parents(c *scope) []convert.Conversion {
 	p := parenting{claims: c.claims, filled: [2]map[string]bool{{}, {}}, required: [2]map[string]bool{{}, {}}}
 	p.requires = func(sd side, at place) bool {

@@ -197,8 +197,7 @@ func (s *scopes) settle(c *scope) {
 	}
 }
 
-// crossed reports places of an entry inside a place of the other side: the other side converts the enclosing object as
-// one value, this side only a part of it.
+// crossed reports an entry whose place is inside a place that the other side converts as one value.
 func (s *scopes) crossed(c *scope, e *entry) {
 	for sd := range e.in {
 		if !e.has(side(sd)) {

@@ -10,12 +10,12 @@ import (
 // TestFirstLine checks that the error shows one line of the text of a webhook.
 func TestFirstLine(t *testing.T) {
 	cases := map[string]struct{ reason, body, want string }{
-		"Line":   {"What it says is shown.", "informers not ready\n", ": informers not ready"},
-		"Lines":  {"The first line says most.", "\n first \nsecond", ": first"},
-		"Empty":  {"Nothing is said.", " \n", ""},
-		"Bytes":  {"What is no text is not shown.", "\xff\xfe", ""},
-		"Escape": {"A terminal is not for others to write to.", "\x1b[2J", ""},
-		"Long":   {"A page is cut off.", strings.Repeat("a", 2*maxLine), ": " + strings.Repeat("a", maxLine)},
+		"Line":   {"The line of the answer is shown.", "informers not ready\n", ": informers not ready"},
+		"Lines":  {"Only the first line is shown.", "\n first \nsecond", ": first"},
+		"Empty":  {"An empty answer is not shown.", " \n", ""},
+		"Bytes":  {"Binary content is not shown.", "\xff\xfe", ""},
+		"Escape": {"Control characters are not written to the terminal.", "\x1b[2J", ""},
+		"Long":   {"A long line is cut.", strings.Repeat("a", 2*maxLine), ": " + strings.Repeat("a", maxLine)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

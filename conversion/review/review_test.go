@@ -107,49 +107,49 @@ func TestConvert(t *testing.T) {
 		refusal  string
 	}{
 		"Converted": {
-			reason: "Labels and annotations are the webhook's, all other metadata is restored.",
+			reason: "A webhook can change labels and annotations. All other metadata is restored.",
 			answer: success(`{"apiVersion":"example.com/v2","kind":"Oven",
 				"metadata":{"name":"old","namespace":"shop","labels":{"c":"d"}},"spec":{"large":9007199254740993}}`),
 			want: `{"apiVersion":"example.com/v2","kind":"Oven",
 				"metadata":{"name":"old","namespace":"shop","labels":{"c":"d"},"finalizers":["keep"]},"spec":{"large":9007199254740993}}`,
 		},
 		"V1beta1": {
-			reason: "In v1beta1 the uid is not looked at.", versions: []string{"v2", "v1beta1"},
+			reason: "In v1beta1, the uid of the answer is not checked.", versions: []string{"v2", "v1beta1"},
 			answer: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview",
 				"response":{"uid":"other","result":{"status":"Success"},
 					"convertedObjects":[{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop"}}]}}`,
 			want: `{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","finalizers":["keep"]}}`,
 		},
 		"Failure": {
-			reason: "What the webhook says is what the client reads.", answer: converted(`{"uid":"UID","result":{"status":"Failure","message":"too hot"}}`),
+			reason: "The client gets the message of the webhook.", answer: converted(`{"uid":"UID","result":{"status":"Failure","message":"too hot"}}`),
 			refusal: prefix + "failed: too hot",
 		},
 		"WrongUID": {
-			reason: "An answer to another request is none.", answer: converted(`{"uid":"other","result":{"status":"Success"}}`),
+			reason: "The answer must have the uid of the request.", answer: converted(`{"uid":"other","result":{"status":"Success"}}`),
 			refusal: `got "other"`,
 		},
 		"NoObject": {
-			reason: "As many objects come back as were sent.", answer: success(""),
+			reason: "The answer must have as many objects as the request.", answer: success(""),
 			refusal: prefix + "returned 0 objects, expected 1",
 		},
 		"WrongVersion": {
-			reason: "The version is the one that was asked for.", answer: success(oven),
+			reason: "The objects of the answer must have the requested version.", answer: success(oven),
 			refusal: prefix + "returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received example.com/v1)",
 		},
 		"WrongName": {
-			reason: "An object keeps its name.", answer: success(`{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"new","namespace":"shop"}}`),
+			reason: "A webhook cannot change the name of an object.", answer: success(`{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"new","namespace":"shop"}}`),
 			refusal: prefix + "returned invalid object: must have the same name: old != new",
 		},
 		"WrongLabel": {
-			reason:  "Labels are strings.",
+			reason:  "Labels must be strings.",
 			answer:  success(`{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","labels":{"c":1}}}`),
 			refusal: "must be a string",
 		},
 		"NoReview": {reason: "An answer must be a review.", answer: `{"kind":"Status","apiVersion":"v1"}`, refusal: prefix + "failed: "},
 		"TooLong": {
-			reason: "An answer without an end is none.", answer: `{"x":"` + strings.Repeat("x", maxAnswer) + `"}`, refusal: errTooLong.Error(),
+			reason: "An answer without an end is cut off.", answer: `{"x":"` + strings.Repeat("x", maxAnswer) + `"}`, refusal: errTooLong.Error(),
 		},
-		"Status500": {reason: "Another status than 200 is no answer.", status: http.StatusInternalServerError, answer: "informers not ready"},
+		"Status500": {reason: "Only the status 200 is an answer.", status: http.StatusInternalServerError, answer: "informers not ready"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -216,23 +216,23 @@ func TestMutate(t *testing.T) {
 			reason: "The patch is applied, and integers keep their value.", answer: patched(`[{"op":"add","path":"/spec/fuel","value":"wood"}]`),
 			want: strings.Replace(oven, `"spec":{`, `"spec":{"fuel":"wood",`, 1),
 		},
-		"Unchanged": {reason: "No patch, no change.", answer: admitted(`{"uid":"UID","allowed":true}`), want: oven},
+		"Unchanged": {reason: "Without a patch, the object is unchanged.", answer: admitted(`{"uid":"UID","allowed":true}`), want: oven},
 		"Denied": {
-			reason: "A mutating webhook may deny, too.", answer: admitted(`{"uid":"UID","allowed":false,"status":{"message":"too hot"}}`),
+			reason: "A mutating webhook may deny the object, too.", answer: admitted(`{"uid":"UID","allowed":false,"status":{"message":"too hot"}}`),
 			refusal: "denied the request: too hot",
 		},
 		"NoPatch": {
-			reason: "A patch type needs a patch.", answer: admitted(`{"uid":"UID","allowed":true,"patchType":"JSONPatch"}`),
+			reason: "An answer with a patch type needs a patch.", answer: admitted(`{"uid":"UID","allowed":true,"patchType":"JSONPatch"}`),
 			refusal: "received invalid webhook response: webhook returned response.patchType but not response.patch",
 		},
 		"WrongPatch": {
-			reason: "A patch must fit.", answer: patched(`[{"op":"remove","path":"/nothing"}]`), refusal: "Internal error occurred: ",
+			reason: "A patch that cannot be applied is an internal error.", answer: patched(`[{"op":"remove","path":"/nothing"}]`), refusal: "Internal error occurred: ",
 		},
-		"Undecodable": {reason: "A patch is JSON.", answer: patched(`{`), refusal: "received undecodable patch in webhook response"},
+		"Undecodable": {reason: "A patch must be JSON.", answer: patched(`{`), refusal: "received undecodable patch in webhook response"},
 		"WrongUID": {
-			reason: "An answer to another request is none.", answer: admitted(`{"uid":"other","allowed":true}`), refusal: `got "other"`,
+			reason: "The answer must have the uid of the request.", answer: admitted(`{"uid":"other","allowed":true}`), refusal: `got "other"`,
 		},
-		"Status500": {reason: "Another status than 200 is no answer.", status: http.StatusInternalServerError, answer: "informers not ready"},
+		"Status500": {reason: "Only the status 200 is an answer.", status: http.StatusInternalServerError, answer: "informers not ready"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -290,14 +290,14 @@ func TestUnreachable(t *testing.T) {
 
 		want string
 	}{
-		"HTTP":      {reason: "Reviews are not sent in the clear.", Webhook: Webhook{URL: "http://localhost/hook"}, want: "want https://HOST"},
-		"NoURL":     {reason: "A URL must be one.", Webhook: Webhook{URL: "https://[::"}, want: "reading the URL"},
-		"Untrusted": {reason: "A certificate must be signed by somebody who is trusted.", Webhook: Webhook{URL: webhook.URL}, want: "certificate"},
+		"HTTP":      {reason: "Reviews are sent only over TLS.", Webhook: Webhook{URL: "http://localhost/hook"}, want: "want https://HOST"},
+		"NoURL":     {reason: "The URL must be valid.", Webhook: Webhook{URL: "https://[::"}, want: "reading the URL"},
+		"Untrusted": {reason: "The certificate must be signed by a trusted authority.", Webhook: Webhook{URL: webhook.URL}, want: "certificate"},
 		"OtherName": {
-			reason:  "A certificate must be for the name that is wanted.",
+			reason:  "The certificate must have the expected name.",
 			Webhook: Webhook{URL: webhook.URL, Authority: webhook.Authority, ServerName: "webhook.shop.svc"}, want: "not webhook.shop.svc",
 		},
-		"Refused": {reason: "Somebody must listen.", Webhook: Webhook{URL: "https://127.0.0.1:1/hook"}, want: "connection refused"},
+		"Refused": {reason: "The connection must be accepted.", Webhook: Webhook{URL: "https://127.0.0.1:1/hook"}, want: "connection refused"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

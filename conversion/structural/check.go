@@ -88,7 +88,7 @@ func (m manifest) findings(errs field.ErrorList) []Finding {
 }
 
 // told returns the errors to report. It reduces versions to their names. If the number of storage versions is not one,
-// it omits the consequential errors about the status.
+// it omits the errors about the status that follow from this.
 func (m manifest) told(errs field.ErrorList) field.ErrorList {
 	stored := 0
 	for _, v := range m.internal.Spec.Versions {

@@ -149,7 +149,7 @@ func (c *comparison) bounds(s step) {
 	for _, exclusive := range []struct {
 		name          string
 		before, after bool
-		// same means that the bound itself is unchanged.
+		// same means that the bound is the same before and after the update.
 		same bool
 	}{
 		{"exclusiveMinimum", a.ExclusiveMinimum, b.ExclusiveMinimum, equal(a.Minimum, b.Minimum)},

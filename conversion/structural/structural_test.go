@@ -100,24 +100,24 @@ func TestVersionOf(t *testing.T) {
 		err    string
 	}{
 		"Known": {
-			reason: "apiVersion and kind choose the version, served or not.",
+			reason: "apiVersion and kind select the version, whether it is served or not.",
 			obj:    `{apiVersion: restaurant.example/v1alpha1, kind: Pizza}`,
 			want:   "v1alpha1",
 		},
 		"Version": {
-			reason: "The error says which versions there are.",
+			reason: "The error lists the existing versions.",
 			obj:    `{apiVersion: restaurant.example/v1, kind: Pizza}`,
 			err: `want kind Pizza of apiVersion restaurant.example/v1alpha1 or restaurant.example/v1beta1, ` +
 				`got kind "Pizza" of apiVersion "restaurant.example/v1"`,
 		},
 		"Kind": {
-			reason: "Another kind is not one of the definition.",
+			reason: "An object of another kind is rejected.",
 			obj:    `{apiVersion: restaurant.example/v1beta1, kind: PizzaList}`,
 			err: `want kind Pizza of apiVersion restaurant.example/v1alpha1 or restaurant.example/v1beta1, ` +
 				`got kind "PizzaList" of apiVersion "restaurant.example/v1beta1"`,
 		},
 		"Nothing": {
-			reason: "What says nothing is of no version.",
+			reason: "An object without apiVersion and kind is rejected.",
 			obj:    `{kind: 1}`,
 			err: `want kind Pizza of apiVersion restaurant.example/v1alpha1 or restaurant.example/v1beta1, ` +
 				`got kind "" of apiVersion ""`,
@@ -193,17 +193,17 @@ func TestNewTakesWhatLives(t *testing.T) {
 		err    string
 	}{
 		"Unapproved": {
-			reason: "Only new definitions need an approval.",
+			reason: "Only new definitions need an approval of their group.",
 			crd:    protected(),
 			create: "metadata.annotations[api-approved.kubernetes.io]",
 		},
 		"Default": {
-			reason: "Only new defaults must not have unknown fields.",
+			reason: "Unknown fields in defaults are rejected only if the default is new.",
 			crd:    thing(parse(t, `{type: object, properties: {a: {type: object, default: {b: 1}}}}`)),
 			create: "spec.versions[0].schema.openAPIV3Schema.properties[a].default",
 		},
 		"NotStructural": {
-			reason: "The server tolerates such a schema where it was, and neither prunes nor defaults by it.",
+			reason: "The server tolerates such a schema in an existing definition, but does not prune or default by it.",
 			crd:    thing(parse(t, `{type: object, properties: {a: {}}}`)),
 			create: "spec.versions[0].schema.openAPIV3Schema.properties[a].type",
 			err: "CustomResourceDefinition things.example.com: spec.versions[0].schema.openAPIV3Schema.properties[a].type: " +
@@ -322,21 +322,21 @@ func TestRefusesOtherObjects(t *testing.T) {
 		err    string
 	}{
 		"Version": {
-			reason: "Another version has another schema.",
+			reason: "An object of another version has another schema.",
 			obj:    parse(t, `{apiVersion: restaurant.example/v1alpha1, kind: Pizza}`),
 			err:    `want kind Pizza of apiVersion restaurant.example/v1beta1, got kind "Pizza" of apiVersion "restaurant.example/v1alpha1"`,
 		},
 		"Nil": {
-			reason: "No object is of no version.",
+			reason: "A nil object has no version.",
 			err:    `want kind Pizza of apiVersion restaurant.example/v1beta1, got kind "" of apiVersion ""`,
 		},
 		"NoJSON": {
-			reason: "The server's functions panic on numbers that its JSON does not have.",
+			reason: "The server's functions panic on numbers of types other than int64 and float64.",
 			obj:    map[string]any{"apiVersion": "restaurant.example/v1beta1", "kind": "Pizza", "spec": map[string]any{"a/b": []any{1}}},
 			err:    "/spec/a~1b/0 has the wrong type: want a JSON value, numbers as int64 or float64, got a int",
 		},
 		"NaN": {
-			reason: "Metadata is encoded, and JSON has no such number.",
+			reason: "NaN in metadata cannot be encoded as JSON.",
 			obj:    map[string]any{"apiVersion": "restaurant.example/v1beta1", "kind": "Pizza", "metadata": map[string]any{"generation": math.NaN()}},
 			err:    "decoding metadata: json: unsupported value: NaN",
 		},
@@ -526,17 +526,17 @@ func TestValidateMalformed(t *testing.T) {
 		want     string
 	}{
 		"NoObject": {
-			reason:   "Metadata is an object.",
+			reason:   "metadata must be an object.",
 			metadata: "a",
 			want:     `metadata: Invalid value: "a": expected map[string]interface{}, got string`,
 		},
 		"WrongType": {
-			reason:   "Its members have types.",
+			reason:   "The fields of metadata have fixed types.",
 			metadata: map[string]any{"name": "a", "labels": "b"},
 			want:     "cannot restore map from string",
 		},
 		"Slash": {
-			reason:   "A name goes into a URL.",
+			reason:   "The name becomes a part of a URL.",
 			metadata: map[string]any{"name": "a/b", "generateName": "c/d"},
 			want:     "metadata.name: Invalid value: ",
 		},

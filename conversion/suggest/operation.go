@@ -31,8 +31,8 @@ func (d *differences) operation(hub, spoke *oneSided) (entry, bool) {
 	return entry{}, false
 }
 
-// only handles a value that is the only member of an object in the other version. The places must differ: otherwise one
-// place would be inside the other.
+// This operation handles a value that is the single member of an object in the other version. The places must differ:
+// otherwise one place would be inside the other.
 func only(hub, spoke *oneSided) (entry, bool) {
 	if hub.place == spoke.place {
 		return entry{}, false

@@ -94,8 +94,8 @@ func (d *differences) pair(e entry, added, removed *oneSided, reason string) {
 // byName is the reason for most guesses.
 const byName = "by name and type"
 
-// replaced pairs a required value with the required value that the other version has in its place, if neither has
-// another counterpart.
+// replaced pairs a required value with the required value that replaces it in the other version, if neither has another
+// counterpart.
 func (d *differences) replaced() {
 	for i := 0; i < len(d.lonely); i++ {
 		a := d.lonely[i]

@@ -108,8 +108,8 @@ type oneSided struct {
 	value    *schema.Structural
 	required bool
 	hub      bool // Whether the hub has it.
-	// instead is the place of the only value that the other version has in place of this one, if both versions require
-	// their value; empty otherwise.
+	// instead is the place of the value that replaces this one in the other version. It is set only if both versions
+	// require their value and there is only one candidate; otherwise it is empty.
 	instead string
 }
 

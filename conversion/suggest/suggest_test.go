@@ -45,15 +45,15 @@ func TestVersions(t *testing.T) {
 		err      error
 	}{
 		"Stable": {
-			reason: "A stable version is preferred to newer ones that are not.", versions: []string{"v2alpha1", "v1", "v1beta1"},
+			reason: "A stable version is preferred to newer unstable versions.", versions: []string{"v2alpha1", "v1", "v1beta1"},
 			want: result{"v1", []string{"v2alpha1", "v1beta1"}},
 		},
 		"Newest": {
-			reason: "Among equally stable ones it is the newest.", versions: []string{"v1beta2", "v1beta10", "v1beta9"},
+			reason: "Among versions of the same stability, the newest is preferred.", versions: []string{"v1beta2", "v1beta10", "v1beta9"},
 			want: result{"v1beta10", []string{"v1beta2", "v1beta9"}},
 		},
 		"Asked": {
-			reason: "It is the one that is asked for, even if nobody uses it.", versions: []string{"v1", "v2 unused"}, hub: "v2",
+			reason: "A requested hub is used, even if it is neither served nor stored.", versions: []string{"v1", "v2 unused"}, hub: "v2",
 			want: result{"v2", []string{"v1"}},
 		},
 		"Unused": {
@@ -61,7 +61,7 @@ func TestVersions(t *testing.T) {
 			want: result{"v2", []string{"v1"}},
 		},
 		"OneIsLeft": {
-			reason: "Then there may be nothing to convert.", versions: []string{"v1", "v2 unused"},
+			reason: "With only one version in use, there is nothing to convert.", versions: []string{"v1", "v2 unused"},
 			err: errOneVersion,
 		},
 	}

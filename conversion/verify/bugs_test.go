@@ -259,14 +259,14 @@ func bugs(t *testing.T) map[string]bug {
 	add := func(n int64) func(int64) (int64, error) { return func(i int64) (int64, error) { return i + n, nil } }
 	return map[string]bug{
 		"WrongInverse": {
-			reason:     "The annotation hides that the functions are no inverses of each other, but not of a part.",
+			reason:     "The functions are not inverses. The annotation hides this for whole objects, but not for partial ones.",
 			definition: two, law: verify.RoundTripSpoke, path: "spec.count",
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Field("spec.count", "spec.count", add(1), add(-2)),
 			}})),
 		},
 		"LostField": {
-			reason:     "A field that the other version does not have is dropped.",
+			reason:     "A field that exists only in v1 is dropped.",
 			definition: definition(t, strings.Replace(plainV1, "size:", "only: {type: string}, size:", 1), plainV2), law: verify.RoundTripSpoke, path: "spec.only",
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				if s, ok := spec(obj); ok {
@@ -276,7 +276,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"LostInTheHub": {
-			reason:     "Lists lose what is there twice.",
+			reason:     "Lists lose duplicate elements.",
 			definition: two, law: verify.RoundTripHub, path: "spec.list",
 			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
 				if s, ok := spec(obj); ok && to == "v1" {
@@ -288,7 +288,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"InventedField": {
-			reason:     "A part of an object gets a field that nobody has said anything about.",
+			reason:     "A partial object gets a field that its manager did not apply.",
 			definition: two, law: verify.Partial, path: "spec.count",
 			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
 				if s, ok := spec(obj); ok && to == "v2" && s["size"] == nil && s["count"] == nil {
@@ -298,7 +298,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"InventedParent": {
-			reason:     "A part that says nothing of the spec gets an empty one.",
+			reason:     "A partial object without a spec gets an empty spec.",
 			definition: two, law: verify.Partial, path: "spec", alone: true,
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				if _, ok := spec(obj); !ok {
@@ -308,7 +308,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"PartThatFails": {
-			reason:     "A part of an object has no status, which is no reason to fail.",
+			reason:     "A partial object may lack fields, so the conversion must not fail for a missing one.",
 			definition: two, law: verify.Partial, alone: true,
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				if s, _ := spec(obj); s["size"] != nil && s["count"] == nil {
@@ -318,26 +318,26 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"BlindStash": {
-			reason:     "What is kept undoes an edit.",
+			reason:     "A kept value overwrites an edit.",
 			definition: two, law: verify.Edit, subject: each(blindStash),
 		},
 		"NervousStash": {
-			reason:     "What is kept gets lost by an edit of something else.",
+			reason:     "A kept value is lost after an edit of another field.",
 			definition: definition(t, strings.Replace(plainV1, "size:", "only: {type: string}, size:", 1), plainV2), law: verify.Edit, path: "spec.only",
 			subject: each(nervousStash), knowledge: known{mayLose: map[string][]string{"v1": {"spec.only"}}},
 		},
 		"ForgottenTag": {
-			reason:     "What is kept is of the same rule as what is edited, and gets lost though the edit says nothing of it.",
+			reason:     "A kept value is lost after an edit of another field of the same rule, although the edit does not affect that value.",
 			definition: definition(t, mergedV1, mergedV2), law: verify.Edit, path: "spec.tag", alone: true,
 			subject: merged(false), knowledge: knownMerged,
 		},
 		"Digits": {
-			reason:     "A number is stored as a number, not as it was written.",
+			reason:     "An API server stores the value of a number, not its notation.",
 			definition: definition(t, plainV1, strings.Replace(plainV2, "size: {type: string}", "size: {type: number}", 1)), law: verify.RoundTripSpoke, path: "spec.size", alone: true,
 			subject: digits{},
 		},
 		"PlaceOfAPart": {
-			reason:     "The error says where a part cannot be converted.",
+			reason:     "The error names the place that cannot be converted in a partial object.",
 			definition: two, law: verify.Partial, path: "spec.size", alone: true,
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				if s, _ := spec(obj); s["size"] != nil && s["count"] == nil {
@@ -347,12 +347,12 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"TooMany": {
-			reason:     "What one version allows is too much for the other one.",
+			reason:     "A list that v1 allows is too long for v2.",
 			definition: definition(t, plainV1, strings.Replace(plainV2, "items: {type: string}", "maxItems: 2, items: {type: string}", 1)), law: verify.Valid, path: "spec.list",
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
 		},
 		"Unknown": {
-			reason:     "A field that the schema of the other version does not know is pruned.",
+			reason:     "A field that the schema of the other version does not have is pruned.",
 			definition: definition(t, plainV1, strings.Replace(plainV2, "count:", "number:", 1)), law: verify.Valid, path: "spec.number",
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
 		},
@@ -369,13 +369,13 @@ func bugs(t *testing.T) map[string]bug {
 			}})),
 		},
 		"OtherDefault": {
-			reason:     "Whether v1 or v2 fills in the default makes a difference.",
+			reason:     "The result depends on the version whose default is filled in.",
 			definition: definition(t, strings.Replace(plainV1, "size: {", "size: {default: L, ", 1), strings.Replace(plainV2, "size: {", "size: {default: M, ", 1)),
 			law:        verify.Defaulting, path: "spec.size",
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
 		},
 		"DefaultOverValue": {
-			reason:     "A value that goes elsewhere in v2 meets its default on the way back.",
+			reason:     "In v2, the value moves to another field and a default fills its old place. On the way back, the default wins.",
 			definition: definition(t, plainV1, strings.Replace(plainV2, "size: {", "length: {type: string}, size: {default: M, ", 1)),
 			law:        verify.Defaulting, path: "spec.size", alone: true,
 			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
@@ -390,7 +390,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"Triangle": {
-			reason:     "The direct way from v1 to v3 does something that the one over v2 does not.",
+			reason:     "The direct conversion from v1 to v3 differs from the conversion through v2.",
 			definition: definition(t, plainV1, plainV2, strings.Replace(plainV2, "v2", "v3", 1)), law: verify.Triangle, path: "spec.size",
 			subject: each(func(obj map[string]any, from, to string) (map[string]any, error) {
 				if s, ok := spec(obj); ok && from+to == "v1v3" && s["size"] != nil {
@@ -400,15 +400,15 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"Numbered": {
-			reason:     "What comes out depends on what was converted before.",
+			reason:     "The result depends on the number of earlier conversions.",
 			definition: two, law: verify.Deterministic, path: "spec.size", alone: true, subject: numbered(),
 		},
 		"Scribbler": {
-			reason:     "What is given to a conversion is not its own.",
+			reason:     "A conversion must not modify its input.",
 			definition: two, law: verify.Deterministic, subject: scribbler{same},
 		},
 		"Growing": {
-			reason:     "With each trip the object gets larger.",
+			reason:     "The object grows with each round trip.",
 			definition: two, law: verify.Bounded,
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				annotate(obj, "note", annotation(obj, "note")+"+")
@@ -416,7 +416,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"Bomb": {
-			reason:     "A number becomes as many elements.",
+			reason:     "A number becomes the length of a list.",
 			definition: definition(t, strings.Replace(plainV1, "count: {", "count: {minimum: 0, maximum: 10000, ", 1), plainV2), law: verify.Bounded, alone: true,
 			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
 				s, ok := spec(obj)
@@ -436,7 +436,7 @@ func bugs(t *testing.T) map[string]bug {
 			definition: two, law: verify.Contract, subject: forgetful{same},
 		},
 		"Labels": {
-			reason:     "Labels are not the conversion's.",
+			reason:     "A conversion must not change labels.",
 			definition: two, law: verify.Contract, path: "metadata.labels",
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				if metadata, ok := obj["metadata"].(map[string]any); ok {
@@ -446,7 +446,7 @@ func bugs(t *testing.T) map[string]bug {
 			}),
 		},
 		"Panics": {
-			reason:     "A panic is a failure of the object.",
+			reason:     "A panic counts as a failure to convert the object.",
 			definition: two, law: verify.Valid,
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				s, _ := spec(obj)

@@ -60,7 +60,8 @@ func brief(v any) string {
 type differ struct {
 	// lenient allows got to have more members.
 	lenient bool
-	// hollow allows added and removed objects without values, because places were left out.
+	// hollow allows added and removed objects without values. It is set if places are ignored, because an object around
+	// such a place may become empty.
 	hollow bool
 }
 

@@ -83,8 +83,8 @@ func described(edits []generate.Edit) string {
 
 // untouched returns the first difference between the original object and the object that comes back after an edit in
 // the other version, except for values that the edit affects. An edit affects the values that it changes in an object
-// without kept values. It also affects all values of a rule whose original values would not convert to the edited
-// value, because they are parts of that value.
+// without kept values. It also affects all values of a rule if their original values no longer convert to the edited
+// value: they are parts of that value.
 //
 // An object that is removed in the other version removes the object at the same place in this version.
 func (j *judge) untouched(t *trial, edited, stored map[string]any) *difference {
@@ -129,8 +129,8 @@ func (j *judge) untouched(t *trial, edited, stored map[string]any) *difference {
 	return nil
 }
 
-// could reports whether the object with all lost values of a rule restored still converts to the same. It restores the
-// values in stored.
+// The method could reports whether the object still converts to the same after the lost values of a rule are restored.
+// It restores the values in stored.
 func (j *judge) could(t *trial, stored map[string]any, all []loss, rule string) bool {
 	was, err := j.subject.convertObject(stored, t.to)
 	if err != nil {

@@ -33,8 +33,8 @@ func over(version, other *structural.Version, d *document) comparison {
 	return comparison{version: version, toward: []*structural.Version{other}, via: inside(other, d)}
 }
 
-// compare returns the first difference between two objects. It ignores defaults, and differences that have the same
-// meaning for one of the other versions. Want has its defaults filled in.
+// compare returns the first difference between two objects. It ignores defaults, and differences that do not matter for
+// one of the other versions. The defaults of want are filled in.
 func (k knowledge) compare(want, got map[string]any, c comparison) *difference {
 	want, got = bare(want), bare(got)
 	d := differ{lenient: c.lenient}

@@ -29,12 +29,12 @@ func TestWithout(t *testing.T) {
 	cases := map[string]struct {
 		reason, object, place, want string
 	}{
-		"Member":   {"A member goes.", `{"spec":{"a":1,"b":2}}`, "spec.a", `{"spec":{"b":2}}`},
-		"Parents":  {"So do parents that are empty then.", `{"spec":{"a":{"b":2}},"x":1}`, "spec.a.b", `{"x":1}`},
-		"Empty":    {"And those that were.", `{"spec":{"a":{}},"x":1}`, "spec.a.b", `{"x":1}`},
-		"Elements": {"Each element is without it.", `{"l":[{"a":1,"b":2},{"b":3}]}`, "l[*].a", `{"l":[{"b":2},{"b":3}]}`},
-		"Values":   {"Each value of a table is.", `{"t":{"x":{"a":1,"b":2},"y":{"b":3}}}`, "t[*].a", `{"t":{"x":{"b":2},"y":{"b":3}}}`},
-		"Nowhere":  {"What is not there stays away.", `{"spec":{"b":"text"}}`, "spec.b.c", `{"spec":{"b":"text"}}`},
+		"Member":   {"The member is removed.", `{"spec":{"a":1,"b":2}}`, "spec.a", `{"spec":{"b":2}}`},
+		"Parents":  {"Parents that become empty are removed, too.", `{"spec":{"a":{"b":2}},"x":1}`, "spec.a.b", `{"x":1}`},
+		"Empty":    {"Parents that were empty are removed, too.", `{"spec":{"a":{}},"x":1}`, "spec.a.b", `{"x":1}`},
+		"Elements": {"The member is removed from each element.", `{"l":[{"a":1,"b":2},{"b":3}]}`, "l[*].a", `{"l":[{"b":2},{"b":3}]}`},
+		"Values":   {"The member is removed from each value of a table.", `{"t":{"x":{"a":1,"b":2},"y":{"b":3}}}`, "t[*].a", `{"t":{"x":{"b":2},"y":{"b":3}}}`},
+		"Nowhere":  {"A missing member changes nothing.", `{"spec":{"b":"text"}}`, "spec.b.c", `{"spec":{"b":"text"}}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -74,11 +74,11 @@ func TestHollowObjects(t *testing.T) {
 		reason, want, got, via string
 		lost                   bool
 	}{
-		"InTheWay":   {"Something else was in it.", `{"a":{}}`, `{}`, `{"a":{"x":1}}`, false},
-		"ItMatters":  {"Nothing was.", `{"a":{}}`, `{}`, `{"a":{}}`, true},
-		"NotThere":   {"It was dropped on the way.", `{"a":{}}`, `{}`, `{}`, true},
-		"WithValues": {"It was not empty.", `{"a":{"b":1}}`, `{}`, `{"a":{"x":1}}`, true},
-		"Comes":      {"It was not there.", `{}`, `{"a":{}}`, `{"a":{}}`, true},
+		"InTheWay":   {"The other version has other content in the object.", `{"a":{}}`, `{}`, `{"a":{"x":1}}`, false},
+		"ItMatters":  {"The other version has the object without content.", `{"a":{}}`, `{}`, `{"a":{}}`, true},
+		"NotThere":   {"The other version has no place for the object.", `{"a":{}}`, `{}`, `{}`, true},
+		"WithValues": {"The object had values.", `{"a":{"b":1}}`, `{}`, `{"a":{"x":1}}`, true},
+		"Comes":      {"The object was added.", `{}`, `{"a":{}}`, `{"a":{}}`, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -86,7 +86,7 @@ func TestRunEndsInTime(t *testing.T) {
 
 // brief is a context that ends after a number of calls of Err.
 type brief struct {
-	context.Context //nolint:containedctx // It is one.
+	context.Context //nolint:containedctx // brief is a context itself.
 
 	left int
 }
@@ -141,22 +141,22 @@ func TestRunErrors(t *testing.T) {
 		options verify.Options
 		want    string
 	}{
-		"NoDefinition": {"There are no schemas.", verify.Options{Hub: "v2", Versions: both}, "want a definition"},
-		"NoHub":        {"All conversions go through the hub.", verify.Options{Definition: d, Hub: "v3", Versions: both}, `the hub "v3" among them`},
-		"OneVersion":   {"There is nothing to convert.", verify.Options{Definition: d, Hub: "v2", Versions: []string{"v2"}}, "want two versions"},
-		"NoVersion":    {"It has no schema.", verify.Options{Definition: d, Hub: "v2", Versions: []string{"v2", "v3"}}, "v3"},
-		"NoLaw":        {"A law that is misspelt would not be checked.", verify.Options{Definition: d, Hub: "v2", Versions: both, Laws: []verify.Law{"Edits"}}, `unknown law "Edits"`},
+		"NoDefinition": {"Without a definition, there are no schemas.", verify.Options{Hub: "v2", Versions: both}, "want a definition"},
+		"NoHub":        {"The hub must be one of the versions.", verify.Options{Definition: d, Hub: "v3", Versions: both}, `the hub "v3" among them`},
+		"OneVersion":   {"With one version, there is nothing to convert.", verify.Options{Definition: d, Hub: "v2", Versions: []string{"v2"}}, "want two versions"},
+		"NoVersion":    {"Each version must have a schema.", verify.Options{Definition: d, Hub: "v2", Versions: []string{"v2", "v3"}}, "v3"},
+		"NoLaw":        {"A misspelt law would not be checked.", verify.Options{Definition: d, Hub: "v2", Versions: both, Laws: []verify.Law{"Edits"}}, `unknown law "Edits"`},
 		"OtherKind": {
-			"A recorded object of something else is a mistake.",
+			"A recorded object of another kind is a mistake.",
 			verify.Options{Definition: d, Hub: "v2", Versions: both, Recorded: []map[string]any{{"apiVersion": "v1", "kind": "Pod"}}},
 			"recorded object 0",
 		},
 		"Unreadable": {
-			"A recorded object must be one.",
+			"A recorded object must be readable.",
 			verify.Options{Definition: d, Hub: "v2", Versions: both, Recorded: []map[string]any{{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": "x"}}},
 			"recorded object 0",
 		},
-		"NoneValid": {"Without objects nothing was checked.", verify.Options{Definition: never, Hub: "v2", Versions: both, Objects: 5}, "none is valid"},
+		"NoneValid": {"Without valid objects, no law would be checked.", verify.Options{Definition: never, Hub: "v2", Versions: both, Objects: 5}, "none is valid"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -367,12 +367,12 @@ func TestCompare(t *testing.T) {
 		knowledge    verify.Knowledge
 		want         []string
 	}{
-		"Itself":      {"What is the same agrees.", ours, ours, nil, nil},
-		"Order":       {"Without any knowledge order matters.", ours, upside, nil, []string{"v2 v1 spec.toppings[0]"}},
-		"SameMeaning": {"What means the same agrees.", ours, upside, knownPizza, nil},
-		"Failure":     {"What only one of them converts is a difference.", each(same), failing, nil, []string{"v2 v1 spec.crust"}},
-		"Failures":    {"What neither converts is none.", failing, failing, nil, nil},
-		"Ours":        {"The annotation is nobody's business.", annotating, each(same), nil, nil},
+		"Itself":      {"Equal conversions agree.", ours, ours, nil, nil},
+		"Order":       {"Without knowledge, the order of elements counts.", ours, upside, nil, []string{"v2 v1 spec.toppings[0]"}},
+		"SameMeaning": {"Values with the same normal form agree.", ours, upside, knownPizza, nil},
+		"Failure":     {"An object that only one subject converts is a difference.", each(same), failing, nil, []string{"v2 v1 spec.crust"}},
+		"Failures":    {"An object that neither subject converts is no difference.", failing, failing, nil, nil},
+		"Ours":        {"The annotation is ignored.", annotating, each(same), nil, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

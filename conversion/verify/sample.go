@@ -86,7 +86,7 @@ type trial struct {
 	*sample
 
 	to *structural.Version
-	// over is a third version, or nil.
+	// over is a third version that the conversion can go through, or nil.
 	over *structural.Version
 	// mate is another convertible object of the version, or nil.
 	mate []byte

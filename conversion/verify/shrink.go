@@ -11,9 +11,9 @@ import (
 
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
-// mostShrinking limits the total size in bytes of the objects that are tried to shrink one violation; each attempt adds
-// perAttempt bytes for its fixed cost. This takes a second or two for the first violation of a law, and a fraction for
-// each further one.
+// mostShrinking limits the work to shrink one violation: the total size in bytes of all tried objects, plus perAttempt
+// bytes for the fixed cost of each attempt. This takes a second or two for the first violation of a law, and a fraction
+// for each further one.
 const (
 	mostShrinking = 4 << 20
 	perAttempt    = 500

@@ -31,26 +31,26 @@ func TestRightConversions(t *testing.T) {
 		versions   []string
 	}{
 		"Identity": {
-			reason:     "Versions that have the same fields need no conversion.",
+			reason:     "Versions with the same fields need no conversion.",
 			definition: definition(t, "v2: {type: object, properties: {a: {type: string, nullable: true}, b: {x-kubernetes-int-or-string: true}}}", "v1: {type: object, properties: {a: {type: string, nullable: true}, b: {x-kubernetes-int-or-string: true}}}"),
 			subject:    verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
 		},
 		"Rename": {
-			reason:     "A field with another name is the same field.",
+			reason:     "A field may have another name in the other version.",
 			definition: definition(t, "v1: {type: object, required: [size], properties: {size: {type: string}, rest: {type: array, items: {type: object, properties: {x: {type: number}}}}}}", "v2: {type: object, required: [length], properties: {length: {type: string}, rest: {type: array, items: {type: object, properties: {x: {type: number}}}}}}"),
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Field("spec.size", "spec.length", same, same),
 			}})),
 		},
 		"IntoAnother": {
-			reason:     "A field that moves into an object makes it, and takes it away.",
+			reason:     "If a field moves into an object, the object is created and removed with it.",
 			definition: definition(t, "v1: {type: object, properties: {min: {type: integer}, limits: {type: object, properties: {max: {type: integer}}}}}", "v2: {type: object, properties: {limits: {type: object, properties: {min: {type: integer}, max: {type: integer}}}}}"),
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Move("spec.min", "spec.limits.min"),
 			}})),
 		},
 		"Lossy": {
-			reason:     "What is kept comes back; without metadata it is known to get lost.",
+			reason:     "Kept values come back. Without metadata they are lost, and the knowledge declares this loss.",
 			definition: definition(t, "v1: {type: object, properties: {mode: {type: string}, x: {type: integer}}}", "v2: {type: object, properties: {mode: {type: string}, x: {type: integer}}}"),
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Field("spec.mode", "spec.mode", upper, lower),
@@ -58,19 +58,19 @@ func TestRightConversions(t *testing.T) {
 			knowledge: known{mayLose: map[string][]string{"v1": {"spec.mode"}, "v2": {"spec.mode"}}},
 		},
 		"Pizza": {
-			reason:     "Toppings that are counted lose their order, which is known not to matter.",
+			reason:     "Counted toppings lose their order, and the knowledge declares that the order does not matter.",
 			definition: definition(t, pizzaV1, pizzaV2),
 			subject:    verify.Engine(engine(t, pizzaSpoke(sameToppings))),
 			knowledge:  knownPizza,
 		},
 		"PizzaKept": {
-			reason:     "The order may also be kept.",
+			reason:     "The order of toppings can also be kept.",
 			definition: definition(t, pizzaV1, pizzaV2),
 			subject:    verify.Engine(engine(t, pizzaSpoke())),
 			knowledge:  known{mayLose: map[string][]string{"v1": {"spec.toppings"}, "v2": {"spec.toppings"}}},
 		},
 		"ThreeVersions": {
-			reason:     "Between spokes objects go through the hub.",
+			reason:     "Objects are converted between two spokes through the hub.",
 			definition: definition(t, pizzaV1, pizzaV2, "v3: {type: object, properties: {pizza: {type: object, properties: {crust: {type: string}}}, "+pizzaV3),
 			versions:   []string{"v3", "v1", "v2"},
 			subject: verify.Engine(engine(t, pizzaSpoke(sameToppings), convert.Spoke{Version: "v3", Conversions: []convert.Conversion{
@@ -79,13 +79,13 @@ func TestRightConversions(t *testing.T) {
 			knowledge: knownPizza,
 		},
 		"Merged": {
-			reason:     "An edit of a value that is made of two fields is one of both.",
+			reason:     "An edit of a value that consists of two fields changes both.",
 			definition: definition(t, mergedV1, mergedV2),
 			subject:    merged(true),
 			knowledge:  knownMerged,
 		},
 		"OneSided": {
-			reason:     "What only one version has is kept; without metadata it is known to get lost.",
+			reason:     "Fields of a single version are kept. Without metadata they are lost, and the knowledge declares this loss.",
 			definition: definition(t, "v1: {type: object, properties: {both: {type: string}, inner: {type: object, properties: {old: {type: string}, x: {type: integer}}}}}", "v2: {type: object, required: [fresh], properties: {both: {type: string}, fresh: {type: string, default: none}, inner: {type: object, properties: {x: {type: integer}}}}}"),
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.SpokeOnly("spec.inner.old"), convert.HubOnly("spec.fresh", convert.Default([]byte(`"none"`))),
@@ -93,7 +93,7 @@ func TestRightConversions(t *testing.T) {
 			knowledge: known{mayLose: map[string][]string{"v1": {"spec.inner.old"}, "v2": {"spec.fresh"}}},
 		},
 		"Items": {
-			reason:     "Elements are told from each other by their keys.",
+			reason:     "The keys identify the elements of a list.",
 			definition: definition(t, "v1: {type: object, properties: {list: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [id], items: {type: object, required: [id], properties: {id: {type: string}, old: {type: string}, a: {type: integer}}}}}}", "v2: {type: object, properties: {list: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [id], items: {type: object, required: [id], properties: {id: {type: string}, b: {type: integer}}}}}}"),
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Items("spec.list", "spec.list", []convert.Conversion{convert.Move("a", "b"), convert.SpokeOnly("old")}, convert.Keys([]string{"id"}, []string{"id"})),
@@ -101,7 +101,7 @@ func TestRightConversions(t *testing.T) {
 			knowledge: known{mayLose: map[string][]string{"v1": {"spec.list[*].old"}}},
 		},
 		"Values": {
-			reason:     "Values of a table are told from each other by their keys.",
+			reason:     "The keys identify the values of a table.",
 			definition: definition(t, "v1: {type: object, properties: {table: {type: object, additionalProperties: {type: object, properties: {old: {type: string}, a: {type: integer}}}}}}", "v2: {type: object, properties: {table: {type: object, additionalProperties: {type: object, properties: {b: {type: integer}}}}}}"),
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Values("spec.table", "spec.table", []convert.Conversion{convert.Move("a", "b"), convert.SpokeOnly("old")}),
@@ -109,7 +109,7 @@ func TestRightConversions(t *testing.T) {
 			knowledge: known{mayLose: map[string][]string{"v1": {"spec.table[*].old"}}},
 		},
 		"Defaults": {
-			reason:     "A version may have a default that the other one does not have.",
+			reason:     "Only one of the versions may have a default.",
 			definition: definition(t, "v1: {type: object, properties: {a: {type: string}}}", "v2: {type: object, default: {}, properties: {a: {type: string, default: x}}}"),
 			subject:    verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
 		},

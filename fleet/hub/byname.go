@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ByName returns a client that reads a single object by a list of its name. The account on a hub has no right to get
-// the objects of users, above all Secrets. The errors are those of a get.
+// ByName returns a client that reads a single object with a list request whose field selector is the object's name. On
+// a hub, the account of Refract may list the objects of users, above all Secrets, but not get them. The errors are
+// those of a get.
 func ByName(c client.WithWatch) client.WithWatch { return byName{c} }
 
 type byName struct{ client.WithWatch }
 
-// Get reads an object by a list of its name.
+// Get reads an object with a list request for its name.
 func (c byName) Get(ctx context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	kind, err := c.GroupVersionKindFor(obj)
 	if err != nil {

@@ -35,8 +35,8 @@ type Clock struct {
 	leads [2]time.Duration
 	known [2]bool
 	since time.Duration // The beginning of the window.
-	// ahead is how far this clock was ahead of the time in this process when it was last corrected, which was at
-	// followed.
+	// ahead is how far this clock was ahead of the time in this process (elapsed) at its last correction. followed is
+	// the time of that correction.
 	ahead, followed time.Duration
 }
 

@@ -13,7 +13,7 @@ import (
 	"refract.dev/internal/fair"
 )
 
-// only returns turns for one list at a time.
+// The function only returns places for turns, of which one may be held at a time.
 func only() *fair.Places { return fair.New(fair.Options{Places: 1, Each: 2, All: 2}) }
 
 // TestTurn: a turn ends when it is given back, when its member leaves, and when it has lasted too long.

@@ -24,7 +24,8 @@ type unwatched struct {
 	mu sync.Mutex
 	// doubtful are API groups that could not be discovered. Their types may have copies.
 	doubtful map[string]bool
-	// refused are types that may not be listed. They may have copies, but no copy was wanted or missed since.
+	// refused are types that may not be listed. They may have copies. Since the refusal, no copy of such a type was
+	// needed or missing.
 	refused map[schema.GroupResource]refusal
 	// without are types without copies. If a copy appears, this process has written it, and watches its type.
 	without map[schema.GroupResource]bool
@@ -117,7 +118,7 @@ func (u *unwatched) askSweep() {
 	clear(u.without)
 }
 
-// sweepsAsked returns the request that a search which begins now completes.
+// sweepsAsked returns the number of requests for a search so far. A search that begins now completes all of them.
 func (u *unwatched) sweepsAsked() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -196,9 +196,9 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	return a, nil
 }
 
-// mostValues limits the maps, lists and scalars of all copies in one evaluation, some 300 MB. It also bounds the memory
-// that the author of one policy can use, because only two evaluations run at a time. The required check holds the
-// copies of only one object at a time.
+// mostValues limits the maps, lists and scalars of all copies in one evaluation, to some 300 MB. It also bounds the
+// memory that the author of one policy can use, because only two evaluations run at a time. The check of references
+// ([broughtIn]) holds the copies of only one object at a time.
 const mostValues = 4_000_000
 
 // within returns a function that ends an evaluation when ctx ends or the evaluation is too large.

@@ -71,9 +71,9 @@ func tidy(all, without []referent) []referent {
 	return slices.Compact(all)
 }
 
-// writtenIn returns the references in the policy itself, even if no objects name the policy. So a policy that
-// is written before its objects is checked then, and its author need not be checked again. Further references depend on
-// existing objects, see [broughtIn].
+// writtenIn returns the references in the policy itself, even if no objects name the policy. So the author's rights to
+// these references are checked at the write of the policy, even if its objects do not exist yet, and need no second
+// check when they do. Further references depend on existing objects, see [broughtIn].
 //
 // For a ClusterOverridePolicy the result has the objects of these names in all namespaces.
 func writtenIn(w *write) []referent {

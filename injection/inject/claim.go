@@ -25,7 +25,8 @@ func validateEphemeral(s *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 	return append(errs, validateClaim(&template.Spec, at.Child("spec"))...)
 }
 
-// onlyLabels rejects other metadata: the claim gets its name and the rest from its pod.
+// onlyLabels rejects metadata other than labels and annotations: the claim gets its name and all other metadata from
+// its pod.
 func onlyLabels(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	rest := meta.DeepCopy()
 	rest.Labels, rest.Annotations = nil, nil

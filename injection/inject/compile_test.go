@@ -181,12 +181,12 @@ func TestCompileInvalid(t *testing.T) {
 		want   []string
 	}{
 		"NoSelector": {
-			reason: "A policy for no pods, or for all, must be meant.",
+			reason: "A missing selector is an error: a policy for no pods, or for all, must be explicit.",
 			spec:   `env: [{name: A}]`,
 			want:   []string{`spec.selector: Required value: must choose pods by their labels; {} chooses every pod of the namespace`},
 		},
 		"BadSelector": {
-			reason: "A selector that was forced into storage must not reach pods.",
+			reason: "An invalid selector in storage must not select pods.",
 			spec:   `{selector: {matchLabels: {"a b": c}, matchExpressions: [{key: a, operator: Foo}, {key: b, operator: In}]}, env: [{name: A}]}`,
 			want: []string{
 				`spec.selector.matchLabels: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`,
@@ -200,7 +200,7 @@ func TestCompileInvalid(t *testing.T) {
 			want:   []string{`spec: Required value: nothing to inject: there must be at least one of env, envFrom, volumes and volumeMounts, or a service with implicit: true`},
 		},
 		"ImplicitWithoutService": {
-			reason: "There is no Service to take anything from.",
+			reason: "Implicit items need a Service.",
 			spec:   everyPod + `implicit: true`,
 			want:   []string{`spec.service: Required value: implicit: true needs a service, whose annotations say what to inject`},
 		},
@@ -210,7 +210,7 @@ func TestCompileInvalid(t *testing.T) {
 			want:   []string{`spec.service: Invalid value: "1db": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')`},
 		},
 		"Enums": {
-			reason: "Other values may have got into storage around the schema.",
+			reason: "Other values may be in storage without validation by the schema.",
 			spec:   everyPod + `{env: [{name: A}], envPosition: First, onConflict: Ignore, mode: Never, rollout: {strategy: Fast, maxConcurrent: -1, minReadySeconds: 90000}}`,
 			want: []string{
 				`spec.envPosition: Unsupported value: "First": supported values: "Append", "Prepend"`,
@@ -222,7 +222,7 @@ func TestCompileInvalid(t *testing.T) {
 			},
 		},
 		"Globs": {
-			reason: "* is all there is; other patterns would match nothing, and nobody would see it.",
+			reason: "* is the only pattern; other patterns would match nothing, without any notice.",
 			spec:   everyPod + `{env: [{name: A}], containers: {include: ["", "*", "a*", "a?", "[ab]"], exclude: [A, "-a", "a-*"]}}`,
 			want: []string{
 				`spec.containers.include[0]: Required value: must be the name of a container, in which * may stand for any characters`,
@@ -233,7 +233,7 @@ func TestCompileInvalid(t *testing.T) {
 			},
 		},
 		"Env": {
-			reason: "What an API server refuses in a container it must not be given.",
+			reason: "Items that an API server rejects in a container are rejected in the policy.",
 			spec: everyPod + `
 env:
 - {value: x}
@@ -261,7 +261,7 @@ env:
 			},
 		},
 		"FieldRefs": {
-			reason: "The fields that a variable can have for its value are few.",
+			reason: "A variable can refer to only a few fields.",
 			spec: everyPod + `
 env:
 - {name: A, valueFrom: {fieldRef: {fieldPath: metadata.labels}}}
@@ -288,7 +288,7 @@ env:
 			},
 		},
 		"FileKeyRefs": {
-			reason: "An API server looks whether the volume is an emptyDir, so it must be one of the policy.",
+			reason: "An API server requires that the volume is an emptyDir, so the volume must be one of the policy.",
 			spec: everyPod + `
 env:
 - {name: A, valueFrom: {fileKeyRef: {volumeName: files, path: ../a, key: A}}}
@@ -303,7 +303,7 @@ volumes: [{name: files, secret: {secretName: x}}]
 			},
 		},
 		"EnvFrom": {
-			reason: "A source of variables is one object.",
+			reason: "A source of variables is exactly one object.",
 			spec: everyPod + `
 envFrom:
 - {}
@@ -320,7 +320,7 @@ envFrom:
 			},
 		},
 		"Mounts": {
-			reason: "A mount must be possible in any container.",
+			reason: "A mount must be valid in any container.",
 			spec: everyPod + `
 volumeMounts:
 - {}
@@ -356,7 +356,7 @@ volumeMounts:
 			},
 		},
 		"Duplicates": {
-			reason: "Two items of one identity would conflict with each other in every pod.",
+			reason: "Two items of the same identity would conflict with each other in every pod.",
 			spec: everyPod + `
 env: [{name: A, value: x}, {name: B}, {name: A, value: x}]
 envFrom: [{secretRef: {name: a}}, {prefix: P_, secretRef: {name: a}}, {configMapRef: {name: a}}, {secretRef: {name: a, optional: true}}]
@@ -371,14 +371,14 @@ volumeMounts: [{name: v, mountPath: /opt}, {name: v, mountPath: /opt/}]
 			},
 		},
 		"OneByteTooMuch": {
-			reason: "A byte more is too much.",
+			reason: "One byte above the limit is rejected.",
 			spec:   everyPod + `{env: [{name: A, value: "` + strings.Repeat("x", maxInjected-len(`{"name":"A","value":""}`)+1) + `"}]}`,
 			want: []string{
 				`spec: Too long: env, envFrom, volumes and volumeMounts are 262145 bytes together, and may not be more than 262144: move large values to a ConfigMap or a Secret`,
 			},
 		},
 		"TooMuch": {
-			reason: "Every container of every pod would carry it.",
+			reason: "The limit is for the whole policy, because every container of every pod gets the items.",
 			spec:   everyPod + `{env: [{name: A, value: "` + strings.Repeat("x", 200<<10) + `"}, {name: B, value: "` + strings.Repeat("x", 60<<10) + `"}]}`,
 			want: []string{
 				`spec: Too long: env, envFrom, volumes and volumeMounts are 266286 bytes together, and may not be more than 262144: move large values to a ConfigMap or a Secret`,
@@ -441,11 +441,11 @@ func TestCompileNames(t *testing.T) {
 		meta   metav1.ObjectMeta
 		want   []string
 	}{
-		"Long":     {"A name of 253 characters is valid, though no part of an annotation's key.", metav1.ObjectMeta{Name: long}, nil},
-		"TooLong":  {"No object can have it.", metav1.ObjectMeta{Name: long + "a"}, []string{"metadata.name: Invalid value"}},
-		"Comma":    {"It would be two names in the annotation of a pod.", metav1.ObjectMeta{Name: "a,b"}, []string{"metadata.name: Invalid value"}},
-		"None":     {"A policy is told from others by its name.", metav1.ObjectMeta{}, []string{"metadata.name: Required value"}},
-		"Generate": {"The API server makes the name.", metav1.ObjectMeta{GenerateName: "a-"}, nil},
+		"Long":     {"A name of 253 characters is valid, although it cannot be part of an annotation's key.", metav1.ObjectMeta{Name: long}, nil},
+		"TooLong":  {"A longer name is invalid for any object.", metav1.ObjectMeta{Name: long + "a"}, []string{"metadata.name: Invalid value"}},
+		"Comma":    {"A name with a comma would count as two names in the annotation of a pod.", metav1.ObjectMeta{Name: "a,b"}, []string{"metadata.name: Invalid value"}},
+		"None":     {"A policy needs a name.", metav1.ObjectMeta{}, []string{"metadata.name: Required value"}},
+		"Generate": {"The API server generates the name.", metav1.ObjectMeta{GenerateName: "a-"}, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -566,16 +566,16 @@ func TestWarnings(t *testing.T) {
 		want   []string
 	}{
 		"None": {
-			reason: "The example of the proposal is as it should be.",
+			reason: "The example of the proposal has no warnings.",
 			spec:   everyPod + "service: db\nenv: [{name: DB_PORT, value: 6379}]\nvolumes: [{name: v, emptyDir: {}}]\nvolumeMounts: [{name: v, mountPath: /cache}]\n",
 		},
 		"EveryPod": {
-			reason: "{} is easily written where nothing was meant.",
+			reason: "An empty selector {} may be unintended.",
 			spec:   `{selector: {}, env: [{name: A}]}`,
 			want:   []string{"spec.selector: selects every pod of the namespace"},
 		},
 		"Volumes": {
-			reason: "A volume and a mount that do not meet are often a slip of the pen.",
+			reason: "A volume without a mount, or a mount without a volume, is often a typing mistake.",
 			spec:   everyPod + "volumes: [{name: a, emptyDir: {}}]\nvolumeMounts: [{name: b, mountPath: b}]\n",
 			want: []string{
 				"spec.volumes[0].name: no mount of the policy uses this volume: only containers with a mount of their own can use it",
@@ -584,7 +584,7 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 		"PodSecurity": {
-			reason: "What no check of the policy alone can see makes pods fail in some namespaces.",
+			reason: "Some items make pods fail in some namespaces, which only a warning can report.",
 			spec:   everyPod + "volumes: [{name: a, hostPath: {path: /a}}, {name: b, nfs: {server: s, path: /}}]\nvolumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]\n",
 			want: []string{
 				"spec.volumes[0].hostPath: a namespace that enforces the Pod Security level baseline or restricted refuses pods with this type of volume",
@@ -592,7 +592,7 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 		"Versions": {
-			reason: "An older API server drops what it does not know, and refuses the rest.",
+			reason: "An older API server drops unknown fields, and rejects other items.",
 			spec:   everyPod + "env: [{name: 1 A}, {name: B, valueFrom: {fileKeyRef: {volumeName: f, path: p, key: K}}}]\nvolumes: [{name: f, emptyDir: {mode: 511}}, {name: i, image: {reference: a}}]\nvolumeMounts: [{name: i, mountPath: /i}, {name: f, mountPath: /f, bindMountOptions: [noexec]}]\n",
 			want: []string{
 				"spec.env[0].name: API servers before Kubernetes 1.32 refuse pods with a variable of this name",
@@ -603,7 +603,7 @@ func TestWarnings(t *testing.T) {
 			},
 		},
 		"Mounts": {
-			reason: "Some mounts can be foreseen to conflict.",
+			reason: "Some conflicts between mounts are foreseeable.",
 			spec:   everyPod + "containers: {ephemeralContainers: true}\nvolumes: [{name: a, emptyDir: {}}]\nvolumeMounts: [{name: a, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, subPath: x}]\n",
 			want: []string{
 				"spec.volumeMounts[0].mountPath: most pods have the token of their ServiceAccount there: they are left out",

@@ -46,7 +46,7 @@ func (s *Set) inject(pod []byte, explain bool) (*Result, error) {
 	outcomes, rejected := d.run(policies, before.trust)
 	result.report(outcomes, rejected)
 	if rejected != nil || d.spent() && before.Version != 0 {
-		return result, nil // The existing record stems from a time with less work, and is still true.
+		return result, nil // The existing record was written when the pod needed less work, and is still correct.
 	}
 	d.patch.annotate(h, claims(h, body, before, outcomes, result.Hash))
 	result.Patch, result.Changes = d.patch.done(), d.patch.changes
@@ -62,7 +62,7 @@ func (s *Skipped) forAll(policies []*Policy) []Skipped {
 	return out
 }
 
-// outcome is the outcome of a policy: it applies or is skipped.
+// outcome says whether a policy applies or is skipped.
 type outcome struct {
 	holds   bool
 	applied Applied
@@ -198,7 +198,7 @@ func (r *runner) settle() {
 }
 
 // trust returns the tolerance that the pod's record justifies at admission. A user may have written the record, so the
-// pod itself must prove it.
+// pod must also have the recorded items.
 func (r *past) trust(p *Policy) tolerance {
 	if p.onConflict == refractv1beta1.ConflictSkip && r.current(p) != nil {
 		return proven

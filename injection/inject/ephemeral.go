@@ -51,7 +51,7 @@ func (s *Set) InjectEphemeral(pod, old []byte) (*Result, error) {
 	return result, nil
 }
 
-// newcomers reads a pod with only its new ephemeral containers.
+// newcomers reads a pod, and keeps only its new ephemeral containers.
 func newcomers(pod, old []byte) (*body, error) {
 	is, err := readBody(pod, ephemeralContainersPart)
 	if err != nil {

@@ -133,7 +133,7 @@ func reduce(value any, of reflect.Type) any {
 		return canonical(value, false)
 	}
 	if reflect.PointerTo(of).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return value // A time, or a number or text: it has only one form.
+		return value // A time, a number or a text has only one form.
 	}
 	object, isObject := value.(map[string]any)
 	array, isArray := value.([]any)
@@ -164,9 +164,9 @@ func reduceMap(object map[string]any, of reflect.Type) map[string]any {
 	return maps.Clone(object) // A map of strings: an empty string is a value.
 }
 
-// canonical returns a quantity in canonical form, and the empty string for zero unless rounded is true; it returns any
-// other value unchanged. If rounded is true, it rounds up to thousandths, as SetDefaults_ResourceList does for a list
-// of resources in https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/v1/defaults.go
+// canonical returns a quantity in canonical form, and any other value unchanged. Zero becomes the empty string, unless
+// rounded is true. If rounded is true, it rounds up to thousandths, as SetDefaults_ResourceList does for a list of
+// resources in https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/v1/defaults.go
 func canonical(value any, rounded bool) any {
 	var text string
 	switch v := value.(type) {
@@ -201,8 +201,8 @@ func canonical(value any, rounded bool) any {
 // The functions below fill in the defaults that the API server gives to the items of a pod, in SetObjectDefaults_Pod
 // and the functions that it calls:
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/v1/zz_generated.defaults.go and defaults.go in
-// the same directory. For some fields the API server has no default, but the text of the API defines the meaning of an
-// absent field. A field with that value is removed.
+// the same directory. For some fields the API server fills in no default, but the documentation of the API defines the
+// meaning of an absent field. A field with that value is removed.
 
 // fallback sets a member that has no value.
 func fallback(object map[string]any, key string, value any) {

@@ -17,12 +17,12 @@ func TestSameItem(t *testing.T) {
 		same, different []string
 	}{
 		"EnvValue": {
-			reason: "No value is the empty one.", kind: envItem,
+			reason: "A variable without a value has the empty value.", kind: envItem,
 			policy: `{name: A}`, same: []string{`{name: A, value: ""}`, `{name: A, value: null, valueFrom: null}`},
 			different: []string{`{name: A, value: x}`, `{name: A, valueFrom: {fieldRef: {fieldPath: x}}}`, `{name: A, future: true}`},
 		},
 		"EnvFieldRef": {
-			reason: "SetDefaults_ObjectFieldSelector.", kind: envItem,
+			reason: "SetDefaults_ObjectFieldSelector sets the apiVersion.", kind: envItem,
 			policy: `{name: A, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}`,
 			same:   []string{`{name: A, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}}`, `{name: A, value: "", valueFrom: {fieldRef: {fieldPath: spec.nodeName}, secretKeyRef: null}}`},
 			different: []string{
@@ -30,17 +30,17 @@ func TestSameItem(t *testing.T) {
 			},
 		},
 		"EnvSecret": {
-			reason: "optional: false is no optional; true is another thing.", kind: envItem,
+			reason: "optional: false equals an absent optional, and differs from true.", kind: envItem,
 			policy: `{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}`, same: []string{`{name: A, valueFrom: {secretKeyRef: {name: s, key: k, optional: false}}}`},
 			different: []string{`{name: A, valueFrom: {secretKeyRef: {name: s, key: k, optional: true}}}`, `{name: A, valueFrom: {configMapKeyRef: {name: s, key: k}}}`},
 		},
 		"EnvFile": {
-			reason: "The optional of a file defaults to false.", kind: envItem,
+			reason: "The field optional of a file defaults to false.", kind: envItem,
 			policy: `{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}`, same: []string{`{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k, optional: false}}}`},
 			different: []string{`{name: A, valueFrom: {fileKeyRef: {volumeName: w, path: p, key: k}}}`},
 		},
 		"EnvResource": {
-			reason: "A divisor is 1 if there is none, and a quantity.", kind: envItem,
+			reason: "An absent divisor is 1, and divisors are quantities.", kind: envItem,
 			policy: `{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}`,
 			same:   []string{`{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: "0"}}}`, `{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1000m, containerName: ""}}}`, `{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1}}}`},
 			different: []string{
@@ -48,12 +48,12 @@ func TestSameItem(t *testing.T) {
 			},
 		},
 		"EnvFrom": {
-			reason: "No prefix is the empty one.", kind: envFromItem,
+			reason: "An absent prefix is the empty prefix.", kind: envFromItem,
 			policy: `{secretRef: {name: s}}`, same: []string{`{prefix: "", secretRef: {name: s, optional: false}, configMapRef: null}`},
 			different: []string{`{secretRef: {name: s, optional: true}}`, `{prefix: P, secretRef: {name: s}}`},
 		},
 		"Mount": {
-			reason: "Paths are cleaned; what is absent has a meaning.", kind: mountItem,
+			reason: "Paths are cleaned, and absent fields have a defined meaning.", kind: mountItem,
 			policy: `{name: v, mountPath: /a/b/}`,
 			same:   []string{`{name: v, mountPath: /a//b, readOnly: false, subPath: "", mountPropagation: None, recursiveReadOnly: Disabled}`},
 			different: []string{
@@ -62,21 +62,21 @@ func TestSameItem(t *testing.T) {
 			},
 		},
 		"EmptyDir": {
-			reason: "A limit is a quantity; no medium is the default one.", kind: volumeItem,
+			reason: "A size limit is a quantity, and an absent medium is the default one.", kind: volumeItem,
 			policy:    `{name: v, emptyDir: {sizeLimit: 1Gi}}`,
 			same:      []string{`{name: v, emptyDir: {sizeLimit: 1024Mi, medium: ""}}`, `{name: v, emptyDir: {sizeLimit: "1073741824"}, secret: null}`},
 			different: []string{`{name: v, emptyDir: {}}`, `{name: v, emptyDir: {sizeLimit: 1G}}`, `{name: v, emptyDir: {sizeLimit: 1Gi, medium: Memory}}`, `{name: v, hostPath: {path: /}}`},
 		},
 		"NoSource": {
-			reason: "SetDefaults_Volume: a volume without a source is an empty directory.", kind: volumeItem,
+			reason: "SetDefaults_Volume: a volume without a source is an emptyDir.", kind: volumeItem,
 			policy: `{name: v, emptyDir: {}}`, same: []string{`{name: v}`, `{name: v, hostPath: null}`}, different: []string{`{name: v, future: {}}`},
 		},
 		"HostPath": {
-			reason: "SetDefaults_HostPathVolumeSource.", kind: volumeItem,
+			reason: "SetDefaults_HostPathVolumeSource sets the type.", kind: volumeItem,
 			policy: `{name: v, hostPath: {path: /x}}`, same: []string{`{name: v, hostPath: {path: /x, type: ""}}`}, different: []string{`{name: v, hostPath: {path: /x, type: Directory}}`},
 		},
 		"Secret": {
-			reason: "SetDefaults_SecretVolumeSource; a mode of 0 is a mode, and so is that of an item.", kind: volumeItem,
+			reason: "SetDefaults_SecretVolumeSource sets the mode. A mode of 0 is not absent, also in an item.", kind: volumeItem,
 			policy: `{name: v, secret: {secretName: s, items: [{key: k, path: p}]}}`,
 			same:   []string{`{name: v, secret: {secretName: s, defaultMode: 420, optional: false, items: [{key: k, path: p}]}}`},
 			different: []string{
@@ -85,11 +85,11 @@ func TestSameItem(t *testing.T) {
 			},
 		},
 		"ConfigMap": {
-			reason: "SetDefaults_ConfigMapVolumeSource.", kind: volumeItem,
+			reason: "SetDefaults_ConfigMapVolumeSource sets the mode.", kind: volumeItem,
 			policy: `{name: v, configMap: {name: c, defaultMode: 420}}`, same: []string{`{name: v, configMap: {name: c, items: []}}`}, different: []string{`{name: v, configMap: {name: c, defaultMode: 256}}`},
 		},
 		"DownwardAPI": {
-			reason: "SetDefaults_DownwardAPIVolumeSource and SetDefaults_ObjectFieldSelector.", kind: volumeItem,
+			reason: "SetDefaults_DownwardAPIVolumeSource and SetDefaults_ObjectFieldSelector set defaults.", kind: volumeItem,
 			policy: `{name: v, downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.labels}}, {path: q, resourceFieldRef: {containerName: c, resource: limits.cpu}}]}}`,
 			same: []string{
 				`{name: v, downwardAPI: {defaultMode: 420, items: [{path: p, fieldRef: {apiVersion: v1, fieldPath: metadata.labels}}, {path: q, resourceFieldRef: {containerName: c, resource: limits.cpu, divisor: "0"}}]}}`,
@@ -97,7 +97,7 @@ func TestSameItem(t *testing.T) {
 			different: []string{`{name: v, downwardAPI: {defaultMode: 420}}`},
 		},
 		"Projected": {
-			reason: "SetDefaults_ProjectedVolumeSource and SetDefaults_ServiceAccountTokenProjection; its parts have no modes of their own.", kind: volumeItem,
+			reason: "SetDefaults_ProjectedVolumeSource and SetDefaults_ServiceAccountTokenProjection set defaults. The sources have no modes of their own.", kind: volumeItem,
 			policy: `{name: v, projected: {sources: [{serviceAccountToken: {path: t}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: f}}]}}, {secret: {name: s}}]}}`,
 			same: []string{
 				`{name: v, projected: {defaultMode: 420, sources: [{serviceAccountToken: {path: t, expirationSeconds: 3600, audience: ""}},
@@ -106,12 +106,12 @@ func TestSameItem(t *testing.T) {
 			different: []string{`{name: v, projected: {sources: [{serviceAccountToken: {path: t, expirationSeconds: 600}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: f}}]}}, {secret: {name: s}}]}}`},
 		},
 		"TrustBundle": {
-			reason: "An empty selector chooses all, none chooses nothing.", kind: volumeItem,
+			reason: "An empty selector selects all objects, an absent one selects none.", kind: volumeItem,
 			policy: `{name: v, projected: {sources: [{clusterTrustBundle: {signerName: s, labelSelector: {}, path: p}}]}}`,
 			same:   []string{`{name: v, projected: {sources: [{clusterTrustBundle: {signerName: s, labelSelector: {matchLabels: {}}, path: p, optional: false}}]}}`}, different: []string{`{name: v, projected: {sources: [{clusterTrustBundle: {signerName: s, path: p}}]}}`},
 		},
 		"ISCSI": {
-			reason: "The interface has a default; no lun is 0.", kind: volumeItem,
+			reason: "The interface has a default, and an absent lun is 0.", kind: volumeItem,
 			policy: `{name: v, iscsi: {targetPortal: t, iqn: i, lun: 0}}`, same: []string{`{name: v, iscsi: {targetPortal: t, iqn: i, iscsiInterface: default}}`}, different: []string{`{name: v, iscsi: {targetPortal: t, iqn: i, lun: 1}}`},
 		},
 		"RBD": {
@@ -119,7 +119,7 @@ func TestSameItem(t *testing.T) {
 			policy: `{name: v, rbd: {monitors: [m], image: i}}`, same: []string{`{name: v, rbd: {monitors: [m], image: i, pool: rbd, user: admin, keyring: /etc/ceph/keyring}}`}, different: []string{`{name: v, rbd: {monitors: [m], image: i, pool: other}}`},
 		},
 		"AzureDisk": {
-			reason: "Everything but the disk has a default.", kind: volumeItem,
+			reason: "All fields except those of the disk have defaults.", kind: volumeItem,
 			policy: `{name: v, azureDisk: {diskName: d, diskURI: u}}`, same: []string{`{name: v, azureDisk: {diskName: d, diskURI: u, cachingMode: ReadWrite, fsType: ext4, readOnly: false, kind: Shared}}`}, different: []string{`{name: v, azureDisk: {diskName: d, diskURI: u, readOnly: true}}`},
 		},
 		"ScaleIO": {
@@ -127,7 +127,7 @@ func TestSameItem(t *testing.T) {
 			policy: `{name: v, scaleIO: {gateway: g, system: s, secretRef: {name: key}}}`, same: []string{`{name: v, scaleIO: {gateway: g, system: s, secretRef: {name: key}, storageMode: ThinProvisioned, fsType: xfs}}`}, different: []string{`{name: v, scaleIO: {gateway: g, system: s, secretRef: {name: key}, fsType: ext4}}`},
 		},
 		"Ephemeral": {
-			reason: "SetDefaults_PersistentVolumeClaimSpec; resources are rounded up; a class of no name is a class.", kind: volumeItem,
+			reason: "SetDefaults_PersistentVolumeClaimSpec: resources are rounded up, and an empty class differs from an absent one.", kind: volumeItem,
 			policy: `{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: "1.0001"}}}}}}`,
 			same: []string{
 				`{name: v, ephemeral: {volumeClaimTemplate: {metadata: {creationTimestamp: null}, spec: {accessModes: [ReadWriteOnce], volumeMode: Filesystem, resources: {requests: {storage: 1001m}, limits: {}}}}}}`,
@@ -138,31 +138,31 @@ func TestSameItem(t *testing.T) {
 			},
 		},
 		"ImageLatest": {
-			reason: "SetDefaults_Volume: latest is pulled each time.", kind: volumeItem,
+			reason: "SetDefaults_Volume: an image with the tag latest is always pulled.", kind: volumeItem,
 			policy: `{name: v, image: {reference: "registry:5000/a/b"}}`, same: []string{`{name: v, image: {reference: "registry:5000/a/b", pullPolicy: Always}}`}, different: []string{`{name: v, image: {reference: "registry:5000/a/b", pullPolicy: IfNotPresent}}`},
 		},
 		"ImageTagged": {
-			reason: "SetDefaults_Volume: what is tagged is not.", kind: volumeItem,
+			reason: "SetDefaults_Volume: an image with another tag is not always pulled.", kind: volumeItem,
 			policy: `{name: v, image: {reference: "a:v1"}}`, same: []string{`{name: v, image: {reference: "a:v1", pullPolicy: IfNotPresent}}`}, different: []string{`{name: v, image: {reference: "a:v1", pullPolicy: Never}}`},
 		},
 		"ImageDigest": {
-			reason: "SetDefaults_Volume: nor is a digest.", kind: volumeItem,
+			reason: "SetDefaults_Volume: an image with a digest is not always pulled.", kind: volumeItem,
 			policy: `{name: v, image: {reference: "a@sha256:0123"}}`, same: []string{`{name: v, image: {reference: "a@sha256:0123", pullPolicy: IfNotPresent}}`},
 		},
 		"CSI": {
-			reason: "The values of attributes are texts, which may be empty.", kind: volumeItem,
+			reason: "The values of attributes are strings, which may be empty.", kind: volumeItem,
 			policy: `{name: v, csi: {driver: d, volumeAttributes: {a: ""}}}`, same: []string{`{name: v, csi: {driver: d, readOnly: false, volumeAttributes: {a: ""}}}`}, different: []string{`{name: v, csi: {driver: d}}`, `{name: v, csi: {driver: d, volumeAttributes: {a: "", b: ""}}}`},
 		},
 		"GCE": {
-			reason: "A partition of 0 is none.", kind: volumeItem,
+			reason: "A partition of 0 is an absent partition.", kind: volumeItem,
 			policy: `{name: v, gcePersistentDisk: {pdName: p}}`, same: []string{`{name: v, gcePersistentDisk: {pdName: p, partition: 0, fsType: "", readOnly: false}}`}, different: []string{`{name: v, gcePersistentDisk: {pdName: p, partition: 1}}`},
 		},
 		"FC": {
-			reason: "A lun of 0 is a lun.", kind: volumeItem,
+			reason: "A lun of 0 differs from an absent lun.", kind: volumeItem,
 			policy: `{name: v, fc: {targetWWNs: [w], lun: 0}}`, different: []string{`{name: v, fc: {targetWWNs: [w]}}`},
 		},
 		"Unknown": {
-			reason: "What is not known here is compared as it stands.", kind: volumeItem,
+			reason: "Unknown fields are compared unchanged.", kind: volumeItem,
 			policy: `{name: v, emptyDir: {}, future: {a: 0, b: ""}}`, same: []string{`{future: {b: "", a: 0}, emptyDir: {}, name: v}`}, different: []string{`{name: v, emptyDir: {}, future: {a: 0}}`},
 		},
 	}

@@ -29,12 +29,12 @@ func TestFromService(t *testing.T) {
 		errs    []string
 	}{
 		"None": {
-			reason:  "A Service without annotations says nothing.",
+			reason:  "A Service without annotations has no items.",
 			service: serviceOf(nil, redis),
 			want:    `{}`,
 		},
 		"Page": {
-			reason: "The annotations of the design.",
+			reason: "The annotations of the design page have these items.",
 			service: serviceOf(map[string]string{
 				"refract.dev/env":      `{"DB_NAME":"orders","DB_POOL":10,"DB_URL":"redis://$(DB_HOST):$(DB_PORT)"}`,
 				"refract.dev/env-from": "secret/db-cred,configmap/db-conf",
@@ -55,22 +55,22 @@ volumeMounts: [{name: svc-secret-db-tls, mountPath: /etc/db/tls, readOnly: true}
 `,
 		},
 		"Ports": {
-			reason:  "PORT is the first port, so that a port that is added later changes nothing; each with a name has its own.",
+			reason:  "PORT is the first port, so that a port that is added later does not change it. Each named port has its own variable.",
 			service: serviceOf(map[string]string{"refract.dev/derive": " port , port"}, web, admin),
 			want:    `env: [{name: PORT, value: "80"}, {name: WEB_PORT, value: "80"}, {name: ADMIN_UI_PORT, value: "8080"}]`,
 		},
 		"OnePortWithName": {
-			reason:  "The same rule for one port.",
+			reason:  "The rule for several ports also applies to a single port.",
 			service: serviceOf(map[string]string{"refract.dev/derive": "port", "refract.dev/prefix": "X_"}, web),
 			want:    `env: [{name: X_PORT, value: "80"}, {name: X_WEB_PORT, value: "80"}]`,
 		},
 		"GivenWins": {
-			reason:  "What is said wins over what is derived.",
+			reason:  "A variable in an annotation replaces a derived variable.",
 			service: serviceOf(map[string]string{"refract.dev/derive": "host,port", "refract.dev/env": `{"HOST":"proxy"}`}, redis),
 			want:    `env: [{name: PORT, value: "6379"}, {name: HOST, value: proxy}]`,
 		},
 		"Mounts": {
-			reason: "One object is one volume, wherever it is mounted; a name that is no label has a hash.",
+			reason: "One object is one volume, wherever it is mounted. A name that is not a DNS label gets a hash.",
 			service: serviceOf(map[string]string{
 				"refract.dev/mount": "configmap/a:/a, configmap/a:/b:ro, secret/a.b:/c, secret/" + strings.Repeat("a", 60) + ":/d,",
 			}),
@@ -87,7 +87,7 @@ volumeMounts:
 `,
 		},
 		"BadEnv": {
-			reason: "One bad annotation does not hinder the others.",
+			reason: "An invalid annotation does not affect the others.",
 			service: serviceOf(map[string]string{
 				"refract.dev/env":    `{"A":"b"`,
 				"refract.dev/derive": "host",
@@ -96,25 +96,25 @@ volumeMounts:
 			errs: []string{`metadata.annotations[refract.dev/env]: Invalid value: "{\"A\":\"b\"": unexpected EOF; want a JSON object such as {"DB_NAME":"orders"}`},
 		},
 		"BadValues": {
-			reason:  "Only text and numbers can be values.",
+			reason:  "The values of variables must be strings or numbers.",
 			service: serviceOf(map[string]string{"refract.dev/env": `{"A":true}`}),
 			want:    `{}`,
 			errs:    []string{`metadata.annotations[refract.dev/env]: Invalid value: "{\"A\":true}": the value of "A" must be a string or a number; want a JSON object such as {"DB_NAME":"orders"}`},
 		},
 		"NoObject": {
-			reason:  "A list has no names.",
+			reason:  "The variables must be an object, because elements of a list have no names.",
 			service: serviceOf(map[string]string{"refract.dev/env": `["A"]`}),
 			want:    `{}`,
 			errs:    []string{`metadata.annotations[refract.dev/env]: Invalid value: "[\"A\"]": want {, got [; want a JSON object such as {"DB_NAME":"orders"}`},
 		},
 		"BehindObject": {
-			reason:  "What stands behind the object would be lost.",
+			reason:  "Text after the object would be lost, so it is an error.",
 			service: serviceOf(map[string]string{"refract.dev/env": `{} {"A":"b"}`}),
 			want:    `{}`,
 			errs:    []string{`metadata.annotations[refract.dev/env]: Invalid value: "{} {\"A\":\"b\"}": unexpected data after the object; want a JSON object such as {"DB_NAME":"orders"}`},
 		},
 		"BadNames": {
-			reason:  "One bad variable does not hinder the others.",
+			reason:  "An invalid variable does not affect the others.",
 			service: serviceOf(map[string]string{"refract.dev/env": `{"":"a","A=":"b","B":"\u0000","C":"c","C":"d","D":1.5e3}`}),
 			want:    `env: [{name: C, value: c}, {name: D, value: "1.5e3"}]`,
 			errs: []string{
@@ -125,7 +125,7 @@ volumeMounts:
 			},
 		},
 		"BadDerive": {
-			reason:  "A Service without ports has none to derive.",
+			reason:  "A Service without ports has no derived variables for ports.",
 			service: serviceOf(map[string]string{"refract.dev/derive": "host,port,user"}),
 			want:    `env: [{name: HOST, value: db.myns.svc}]`,
 			errs: []string{
@@ -134,19 +134,19 @@ volumeMounts:
 			},
 		},
 		"BadPrefix": {
-			reason:  "Without their prefix derived variables would have names that nobody asked for.",
+			reason:  "Without a prefix, derived variables would have unexpected names.",
 			service: serviceOf(map[string]string{"refract.dev/derive": "host", "refract.dev/prefix": "D=", "refract.dev/env": `{"A":"a"}`}),
 			want:    `env: [{name: A, value: a}]`,
 			errs:    []string{`metadata.annotations[refract.dev/prefix]: Invalid value: "D=": a valid environment variable name must consist only of printable ASCII characters other than '='`},
 		},
 		"BadPort": {
-			reason:  "A Service in a file may have any names.",
+			reason:  "A Service in a file may have any names, also invalid ones.",
 			service: serviceOf(map[string]string{"refract.dev/derive": "port"}, corev1.ServicePort{Name: "=", Port: 1}),
 			want:    `env: [{name: PORT, value: "1"}]`,
 			errs:    []string{`spec.ports[0].name: Invalid value: "=": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`},
 		},
 		"BadEnvFrom": {
-			reason:  "The good ones are taken.",
+			reason:  "The valid items are used.",
 			service: serviceOf(map[string]string{"refract.dev/env-from": "db, secret/a, secret/, secret/a"}),
 			want:    `envFrom: [{secretRef: {name: a}}]`,
 			errs: []string{
@@ -156,7 +156,7 @@ volumeMounts:
 			},
 		},
 		"BadMount": {
-			reason:  "The good ones are taken.",
+			reason:  "The valid items are used.",
 			service: serviceOf(map[string]string{"refract.dev/mount": "secret/a, secret/a:/a:rw, secret/a:b, secret/a:/, x/a:/a, secret/a:/a, secret/b:/a/"}),
 			want: `
 volumes: [{name: svc-secret-a, secret: {secretName: a}}]
@@ -232,24 +232,24 @@ func TestEffective(t *testing.T) {
 		want        string
 	}{
 		"NotImplicit": {
-			reason:      "What the status says counts only if the spec asks for it.",
+			reason:      "The items of the status count only if spec.implicit is true.",
 			spec:        `{selector: {}, service: db, env: [{name: A}]}`,
 			fromService: `{env: [{name: B}]}`,
 			want:        `{env: [{name: A}]}`,
 		},
 		"NoService": {
-			reason: "Explicit items apply without the Service.",
+			reason: "Items of the spec apply even without the Service.",
 			spec:   `{selector: {}, service: db, implicit: true, env: [{name: A}]}`,
 			want:   `{env: [{name: A}]}`,
 		},
 		"ServiceAlone": {
-			reason:      "A policy may take everything from there.",
+			reason:      "A policy may take all its items from the Service.",
 			spec:        `{selector: {}, service: db, implicit: true}`,
 			fromService: `{env: [{name: B}], volumes: [{name: v, emptyDir: {}}], volumeMounts: [{name: v, mountPath: /v}]}`,
 			want:        `{env: [{name: B}], volumes: [{name: v, emptyDir: {}}], volumeMounts: [{name: v, mountPath: /v}]}`,
 		},
 		"ExplicitWins": {
-			reason: "By the name of a variable or volume, the clean path, and prefix and object of a source.",
+			reason: "Items are matched by the name of the variable or volume, by the clean path, and by the prefix and object of a source.",
 			spec: `
 selector: {}
 service: db

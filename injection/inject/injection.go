@@ -19,7 +19,7 @@ type injection struct {
 	before  *past    // The pod's record of earlier additions; nil if it does not matter.
 	sources *sources // The sources of before; created on first use.
 
-	// The fields below are about the policy that is being considered.
+	// The fields below concern the policy that is being considered.
 	previous  previous
 	chosen    []int // Indexes of containers.
 	additions []addition
@@ -314,7 +314,7 @@ func (it *item) describe(of itemKind) string {
 	}
 }
 
-// apply adds the items that consider found missing, and returns them.
+// apply adds the missing items that consider has determined, and returns them.
 func (d *injection) apply(p *Policy) Applied {
 	front := front{container: ofPod}
 	d.patch.grow(len(d.additions), d.growth)
@@ -359,9 +359,9 @@ type front struct {
 	behind    int // All of them are before this index.
 }
 
-// next returns the index for the next added variable: behind the variables that policies prepended before, and behind
-// all variables that precede it in its policy. The pod may already have some of these, and the variable may refer to
-// them.
+// next returns the index for the next added variable. It comes after the variables that policies prepended before, and
+// after all variables that precede it in its policy. The pod may already have some of these, and the variable may refer
+// to them.
 func (f *front) next(d *injection, p *Policy, a addition, l *list) int {
 	if f.container != a.container {
 		*f = front{container: a.container, behind: l.prepended}

@@ -49,9 +49,9 @@ func checkLaws(t *testing.T, set *Set, pod []byte) {
 	}
 }
 
-// checkStatus: an injected pod is never stale for the applied policies, so that it is not recreated in vain. This holds
-// right after the injection, after a later webhook has added a container, and after it has changed injected items. At a
-// further injection, the policies still apply.
+// checkStatus: an injected pod is never stale for the applied policies, because it would be recreated in vain. This
+// holds right after the injection, after a later webhook has added a container, and after it has changed injected
+// items. At a further injection, the policies still apply.
 func checkStatus(t *testing.T, set *Set, after []byte, result *Result) {
 	t.Helper()
 	mute := isMute(after)

@@ -87,10 +87,10 @@ func (g *sources) gave(c *container, of itemKind, id string) bool {
 	return slices.ContainsFunc(g[of][id], func(m *previous) bool { return m.gave(c, of, id) })
 }
 
-// ours reports whether an entry was injected although it differs from the item of the policy that is being considered.
-// That is the case if the policy, with its current content, was applied before to this container or pod, and the item
-// comes from it or from another policy. Later webhooks change injected items. A trimmed record has no items, so ours
-// returns false.
+// ours reports whether an entry was injected although it differs from the item of the policy that is being considered,
+// because a later webhook has changed it. This requires that the policy was applied before to this container or pod
+// with its current content, and that the item comes from this policy or another one. A trimmed record has no items, so
+// ours returns false.
 func (d *injection) ours(e *entry, c *container, of itemKind) bool {
 	m := &d.previous
 	if m.of == nil || e.by != nil || c != nil && !m.reached(c) {

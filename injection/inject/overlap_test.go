@@ -27,7 +27,7 @@ func TestFindOverlap(t *testing.T) {
 		want   *Overlap
 	}{
 		"Variable": {
-			reason: "Both policies say what DB_PORT is.",
+			reason: "The policies have different values of DB_PORT.",
 			a:      `{selector: {matchLabels: {role: frontend}}, env: [{name: DB_PORT, value: 6379}]}`,
 			b:      `{selector: {matchLabels: {tier: web}}, env: [{name: DB_PORT, value: 7000}]}`,
 			want: &Overlap{
@@ -37,7 +37,7 @@ func TestFindOverlap(t *testing.T) {
 			},
 		},
 		"Reject": {
-			reason: "The one that comes second refuses the pod.",
+			reason: "The second of the two policies rejects the pod.",
 			a:      `{selector: {matchLabels: {role: frontend}}, env: [{name: A}]}`,
 			b:      `{selector: {}, env: [{name: A, value: x}], onConflict: Reject, mode: Audit}`,
 			want: &Overlap{
@@ -47,7 +47,7 @@ func TestFindOverlap(t *testing.T) {
 			},
 		},
 		"Many": {
-			reason: "The first few say enough.",
+			reason: "The message names only the first few items.",
 			a: `{selector: {}, env: [{name: A}, {name: B}], envFrom: [{secretRef: {name: s}}],
 			     volumes: [{name: v, emptyDir: {}}], volumeMounts: [{name: v, mountPath: /v}]}`,
 			b: `{selector: {}, env: [{name: B, value: x}, {name: A}], envFrom: [{secretRef: {name: s, optional: true}}],
@@ -59,27 +59,27 @@ func TestFindOverlap(t *testing.T) {
 			},
 		},
 		"Same": {
-			reason: "The same twice is no conflict; nor is a default that one of them has written out.",
+			reason: "Equal items are no conflict, even if only one policy has written out a default.",
 			a:      `{selector: {}, env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], volumes: [{name: v, secret: {secretName: s}}]}`,
 			b:      `{selector: {}, env: [{name: A, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.name}}}], volumes: [{name: v, secret: {secretName: s, defaultMode: 420}}]}`,
 		},
 		"Apart": {
-			reason: "No pod has two values of a label.",
+			reason: "A pod cannot have two values of a label.",
 			a:      `{selector: {matchLabels: {role: frontend}}, env: [{name: A}]}`,
 			b:      `{selector: {matchLabels: {role: backend}}, env: [{name: A, value: x}]}`,
 		},
 		"ApartByExpressions": {
-			reason: "What is among two values, and neither, is none.",
+			reason: "A value cannot be one of two values and neither of them.",
 			a:      `{selector: {matchExpressions: [{key: role, operator: In, values: [x, "y"]}]}, env: [{name: A}]}`,
 			b:      `{selector: {matchExpressions: [{key: role, operator: NotIn, values: [x]}, {key: role, operator: NotIn, values: ["y", z]}]}, env: [{name: A, value: x}]}`,
 		},
 		"ApartByAbsence": {
-			reason: "A label is there or not.",
+			reason: "A label cannot be both present and absent.",
 			a:      `{selector: {matchExpressions: [{key: role, operator: Exists}]}, env: [{name: A}]}`,
 			b:      `{selector: {matchExpressions: [{key: role, operator: DoesNotExist}]}, env: [{name: A, value: x}]}`,
 		},
 		"Invented": {
-			reason: "A value that nobody has named, if need be.",
+			reason: "The witness may need a value that no selector names.",
 			a:      `{selector: {matchExpressions: [{key: role, operator: Exists}]}, env: [{name: A}]}`,
 			b:      `{selector: {matchExpressions: [{key: role, operator: NotIn, values: [any, any-2]}]}, env: [{name: A, value: x}]}`,
 			want: &Overlap{
@@ -94,7 +94,7 @@ func TestFindOverlap(t *testing.T) {
 			b:      `{selector: {}, env: [{name: A, value: x}], containers: {include: ["app-*"]}}`,
 		},
 		"VolumesOfThePod": {
-			reason: "But volumes are the pod's.",
+			reason: "Volumes belong to the pod, so the chosen containers do not matter.",
 			a:      `{selector: {}, volumes: [{name: v, emptyDir: {}}], volumeMounts: [{name: v, mountPath: /v}], containers: {include: [web]}}`,
 			b:      `{selector: {}, volumes: [{name: v, emptyDir: {medium: Memory}}], volumeMounts: [{name: v, mountPath: /v, readOnly: true}], containers: {include: [app]}}`,
 			want: &Overlap{

@@ -110,8 +110,8 @@ func (p *Policy) Matches(podLabels map[string]string) bool {
 // References returns the Secrets, ConfigMaps and PersistentVolumeClaims that the policy names, each once, ordered by
 // kind and name.
 //
-// It does not contain other objects that a driver or a token needs: those in the free-form parameters of a CSI volume,
-// and the pod's ServiceAccount.
+// The result lacks two kinds of objects: those in the free-form parameters of a CSI volume, and the ServiceAccount of a
+// token.
 func (p *Policy) References() []Reference {
 	out := slices.Clone(p.references)
 	for i := range out {

@@ -163,7 +163,7 @@ func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []
 	return noRecord(out, h, first)
 }
 
-// noRecord appends an empty record if the pod has a record, which is no longer true.
+// noRecord appends an empty record if the pod has a record, because that record is no longer correct.
 func noRecord(out []claim, h *head, by *Policy) []claim {
 	if text, _ := h.annotation(refractv1beta1.InjectionAnnotation); text != "" {
 		out = append(out, claim{key: refractv1beta1.InjectionAnnotation, by: by})
@@ -265,8 +265,8 @@ func appendRecord(dst []byte, of *body, before *past, hash string, outcomes []ou
 func appendSkipped(dst []byte, s *Skipped, trimmed bool) []byte {
 	dst = raw.AppendString(append(dst, `{"p":`...), s.Policy.Name())
 	dst = raw.AppendString(append(dst, `,"r":`...), s.Reason)
-	// At a second review of the pod the policy that added the conflicting item is no longer known. The record must not
-	// change then, so it never names that policy.
+	// At a second review of the pod, the policy that added the conflicting item is no longer known. The record must be
+	// the same at both reviews, so it never names that policy.
 	if why, _, _ := strings.Cut(s.Message, fromPolicy); why != "" && !trimmed {
 		dst = raw.AppendString(append(dst, `,"why":`...), why)
 	}
@@ -323,7 +323,7 @@ func appendNames(dst []byte, opening string, items []item, now, before []string)
 	var known map[string]bool
 	for i := range items {
 		id := items[i].id
-		// now is in the order of the policy.
+		// The names in now are in the order of the policy.
 		if len(now) > 0 && now[0] == id {
 			now = now[1:]
 		} else if !contains(before, &known, id) {

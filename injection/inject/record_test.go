@@ -91,13 +91,13 @@ func TestRoom(t *testing.T) {
 		// The annotations that fit.
 		service, record, trimmed bool
 	}{
-		"Plenty":     {reason: "There is room for everything.", room: 100_000, service: true, record: true},
-		"Enough":     {reason: "A few bytes stay free.", room: service + full + 15, service: true, record: true},
-		"NotEnough":  {reason: "The lists go first.", room: service + full - 1, service: true, record: true, trimmed: true},
-		"Little":     {reason: "The record goes then.", room: service + 20, service: true},
-		"TooLittle":  {reason: "Without room there is no annotation.", room: service - 1},
-		"None":       {reason: "Nor without any.", room: 0},
-		"LessThanNo": {reason: "The API server says no to the rest; we do not.", room: -10},
+		"Plenty":     {reason: "There is room for all annotations.", room: 100_000, service: true, record: true},
+		"Enough":     {reason: "A few bytes remain free.", room: service + full + 15, service: true, record: true},
+		"NotEnough":  {reason: "The lists of the record are omitted first.", room: service + full - 1, service: true, record: true, trimmed: true},
+		"Little":     {reason: "The record is omitted next.", room: service + 20, service: true},
+		"TooLittle":  {reason: "Without room, all annotations are omitted.", room: service - 1},
+		"None":       {reason: "Without any room, all annotations are omitted.", room: 0},
+		"LessThanNo": {reason: "If the pod's own annotations exceed the limit, the API server rejects the pod. The injection does not.", room: -10},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

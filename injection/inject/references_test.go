@@ -27,11 +27,11 @@ func TestReferences(t *testing.T) {
 		want   []Reference
 	}{
 		"None": {
-			reason: "Nothing is named.",
+			reason: "A policy without references has none.",
 			spec:   `{selector: {}, env: [{name: A, value: x}], volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]}`,
 		},
 		"Env": {
-			reason: "The keys of all places are needed; an object that one place needs is not optional.",
+			reason: "The keys of all items are required, and an object that one item requires is not optional.",
 			spec: `
 selector: {}
 env:
@@ -51,7 +51,7 @@ envFrom:
 			},
 		},
 		"Volumes": {
-			reason: "All types of volumes that name an object of the namespace.",
+			reason: "All types of volumes can name an object of the namespace.",
 			spec: `
 selector: {}
 volumes:

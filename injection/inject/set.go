@@ -11,9 +11,9 @@ import (
 // policies.
 type Set struct {
 	policies []*Policy // In the order of application.
-	// byLabel has the indexes of the policies that select only pods with one of some labels of a key, byKey of those
-	// that select only pods with the key, and rest of all others. A pod finds each policy in at most one of these maps,
-	// because it has one value for a key.
+	// The fields below have indexes into policies. byLabel has the policies that require one of some values of a key,
+	// byKey has those that only require the key, and rest has all others. A pod finds each policy in at most one of
+	// these maps, because it has one value for a key.
 	byLabel map[label][]int
 	byKey   map[string][]int
 	rest    []int

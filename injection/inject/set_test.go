@@ -191,8 +191,8 @@ func TestMostOfAPod(t *testing.T) {
 		image  int
 		want   string // The reason for skipping the policy; empty if it applies.
 	}{
-		"Most":        {"It can be stored.", room, ""},
-		"OneByteMore": {"The policy is left out, and the pod is told of it.", room + 1, "with the items of the policy the pod would have more than 1048576 bytes, and could not be stored"},
+		"Most":        {"A pod of the maximum size can be stored.", room, ""},
+		"OneByteMore": {"With one byte more, the policy is skipped, and the record has the reason.", room + 1, "with the items of the policy the pod would have more than 1048576 bytes, and could not be stored"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := mustInject(t, set, fmt.Appendf(nil, `{"metadata":{},"spec":{"containers":[{"name":"c","image":%q}]}}`, strings.Repeat("i", tc.image)))

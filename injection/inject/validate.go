@@ -89,7 +89,7 @@ func invalid(at *field.Path, value any, messages []string) field.ErrorList {
 	return errs
 }
 
-// validateName checks the name of an object that the item cannot do without.
+// validateName checks the name of an object that the item requires.
 func validateName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "must name an object")}
@@ -386,8 +386,8 @@ func validatePropagation(v *corev1.VolumeMount, at *field.Path) field.ErrorList 
 
 var bindOptions = []string{string(corev1.BindMountOptionNoDev), string(corev1.BindMountOptionNoExec), string(corev1.BindMountOptionNoSUID)}
 
-// validateBindOptions allows these options only with a volume of the policy, because it is not known here whether a
-// volume of the pod is an image.
+// validateBindOptions allows these options only if the policy has the volume. A volume of the pod is unknown here, and
+// might be an image.
 func validateBindOptions(v *corev1.VolumeMount, volume *corev1.Volume, at *field.Path) field.ErrorList {
 	if len(v.BindMountOptions) == 0 {
 		return nil

@@ -250,7 +250,7 @@ var imageReference = regexp.MustCompile(
 
 var imageIdentifier = regexp.MustCompile(`^[a-f0-9]{64}$`)
 
-// validateImage also rejects invalid references, which an API server accepts although no image can be pulled by them.
+// validateImage also rejects invalid references. An API server accepts them, but no image can be pulled by them.
 func validateImage(s *corev1.ImageVolumeSource, at *field.Path) field.ErrorList {
 	errs := required(at, present{"reference", s.Reference})
 	if s.Reference != "" && (!imageReference.MatchString(s.Reference) || imageIdentifier.MatchString(s.Reference)) {

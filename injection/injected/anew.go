@@ -15,7 +15,7 @@ import (
 type Difference struct {
 	// Is is the present item; nil if the pod lacks it.
 	Is *Item `json:"is,omitempty"`
-	// Would is the item of a new pod; nil if a new pod would lack it.
+	// Would is the item that a new pod would have; nil if a new pod would lack it.
 	Would *Item `json:"would,omitempty"`
 }
 

@@ -21,11 +21,11 @@ func TestMismatch(t *testing.T) {
 		want     string
 	}{
 		"OtherValue": {
-			"The value in the way is named.", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a", "role": "frontend"}},
+			"The message names the other value.", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a", "role": "frontend"}},
 			map[string]string{"app": "a", "role": "backend"}, "selects role=frontend, and the pod has role=backend",
 		},
 		"NoLabel": {
-			"So is that there is no such label.", &metav1.LabelSelector{MatchLabels: map[string]string{"role": "frontend"}},
+			"The message names the missing label.", &metav1.LabelSelector{MatchLabels: map[string]string{"role": "frontend"}},
 			nil, "selects role=frontend, and the pod has no label role",
 		},
 		"EmptyValue": {
@@ -33,22 +33,22 @@ func TestMismatch(t *testing.T) {
 			nil, "selects role=, and the pod has no label role",
 		},
 		"In": {
-			"One of several would do.", expression(metav1.LabelSelectorOpIn, "a", "b"),
+			"The message names the accepted values.", expression(metav1.LabelSelectorOpIn, "a", "b"),
 			map[string]string{"role": "c"}, "selects role in (a, b), and the pod has role=c",
 		},
 		"NotIn": {
-			"A value may be unwanted.", expression(metav1.LabelSelectorOpNotIn, "a"),
+			"The message names the excluded value.", expression(metav1.LabelSelectorOpNotIn, "a"),
 			map[string]string{"role": "a"}, "selects role not in (a), and the pod has role=a",
 		},
 		"Exists": {
-			"A label may be wanted, whatever its value.", expression(metav1.LabelSelectorOpExists),
+			"The label is required with any value.", expression(metav1.LabelSelectorOpExists),
 			nil, "selects pods with the label role, and the pod has no label role",
 		},
 		"DoesNotExist": {
-			"Or unwanted.", expression(metav1.LabelSelectorOpDoesNotExist),
+			"The label must be absent.", expression(metav1.LabelSelectorOpDoesNotExist),
 			map[string]string{"role": "a"}, "selects pods without the label role, and the pod has role=a",
 		},
-		"None": {"It cannot be stored like this.", nil, nil, "has no selector"},
+		"None": {"A policy without a selector cannot be stored, but may be in a file.", nil, nil, "has no selector"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -81,36 +81,36 @@ func TestSteps(t *testing.T) {
 		want   map[string]any
 		err    string // A part of the error; empty without an error.
 	}{
-		"Pause":       {"It may be paused at any time.", pause, policy("", nil), map[string]any{"refract.dev/rollout-paused": "true"}, ""},
-		"PausedTwice": {"Then nothing is to be done.", pause, policy(refractv1beta1.PhasePaused, paused), nil, ""},
+		"Pause":       {"A rollout can be paused at any time.", pause, policy("", nil), map[string]any{"refract.dev/rollout-paused": "true"}, ""},
+		"PausedTwice": {"A paused rollout needs no further annotation.", pause, policy(refractv1beta1.PhasePaused, paused), nil, ""},
 		"ResumePaused": {
-			"The annotation goes.", Resume, policy(refractv1beta1.PhasePaused, paused),
+			"The annotation is removed.", Resume, policy(refractv1beta1.PhasePaused, paused),
 			map[string]any{"refract.dev/rollout-paused": nil}, "",
 		},
 		"ResumeHalted": {
-			"It goes on with this hash.", Resume, policy(refractv1beta1.PhaseHalted, nil),
+			"The halted rollout is resumed for this hash.", Resume, policy(refractv1beta1.PhaseHalted, nil),
 			map[string]any{"refract.dev/resume-rollout": "0af3"}, "",
 		},
 		"ResumeBoth": {
-			"Both were in the way.", Resume, policy(refractv1beta1.PhaseHalted, paused),
+			"The rollout was both paused and halted.", Resume, policy(refractv1beta1.PhaseHalted, paused),
 			map[string]any{"refract.dev/rollout-paused": nil, "refract.dev/resume-rollout": "0af3"}, "",
 		},
-		"ResumeRolling": {"There is nothing to resume.", Resume, policy(refractv1beta1.PhaseRolling, nil), nil, "is neither paused nor halted: Rolling"},
+		"ResumeRolling": {"A rollout in progress cannot be resumed.", Resume, policy(refractv1beta1.PhaseRolling, nil), nil, "is neither paused nor halted: Rolling"},
 		"Approve": {
-			"What is approved is this hash.", Approve, policy(refractv1beta1.PhaseAwaitingApproval, nil),
+			"The approval is for this hash.", Approve, policy(refractv1beta1.PhaseAwaitingApproval, nil),
 			map[string]any{"refract.dev/approve-rollout": "0af3"}, "",
 		},
 		"ApprovedTwice": {
-			"Then nothing is to be done.", Approve, policy(refractv1beta1.PhaseAwaitingApproval, map[string]string{"refract.dev/approve-rollout": "0af3"}),
+			"An approved rollout needs no further annotation.", Approve, policy(refractv1beta1.PhaseAwaitingApproval, map[string]string{"refract.dev/approve-rollout": "0af3"}),
 			nil, "",
 		},
 		"ApproveAnew": {
-			"The policy injects something else now.", Approve,
+			"The policy has other content now, which needs another approval.", Approve,
 			policy(refractv1beta1.PhaseAwaitingApproval, map[string]string{"refract.dev/approve-rollout": "0af2"}),
 			map[string]any{"refract.dev/approve-rollout": "0af3"}, "",
 		},
-		"ApproveUnseen":  {"Nobody knows yet what would be approved.", Approve, unseen, nil, "the report is for generation 3, want 4"},
-		"ApproveRolling": {"There is nothing to approve.", Approve, policy(refractv1beta1.PhaseRolling, nil), nil, "does not wait for an approval: Rolling"},
+		"ApproveUnseen":  {"The hash of the present content is not known yet.", Approve, unseen, nil, "the report is for generation 3, want 4"},
+		"ApproveRolling": {"A rollout in progress needs no approval.", Approve, policy(refractv1beta1.PhaseRolling, nil), nil, "does not wait for an approval: Rolling"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -145,14 +145,14 @@ func TestRolloutEnds(t *testing.T) {
 		status refractv1beta1.ServiceInjectionPolicyStatus
 		want   ends
 	}{
-		"NotSeen":      {reason: "Nobody has said anything.", status: refractv1beta1.ServiceInjectionPolicyStatus{}},
-		"NotSeenAnew":  {reason: "What is said is about what it was.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 1, Rollout: phase(refractv1beta1.PhaseComplete)}},
-		"Rolls":        {reason: "It goes on.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseRolling)}},
-		"Complete":     {reason: "It is over.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseComplete)}, want: ends{Complete: true}},
-		"Halted":       {reason: "Somebody has to look.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseHalted)}, want: ends{Halted: true}},
-		"NoneAndStale": {reason: "Nobody recreates what is stale.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionFalse)}, want: ends{Idle: true}},
-		"NoneAndDone":  {reason: "Nobody has to.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionTrue)}, want: ends{Complete: true, Idle: true}},
-		"NoConditions": {reason: "What is not said is not so.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2}, want: ends{Idle: true}},
+		"NotSeen":      {reason: "The controller has not seen the policy yet.", status: refractv1beta1.ServiceInjectionPolicyStatus{}},
+		"NotSeenAnew":  {reason: "The status describes an earlier generation.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 1, Rollout: phase(refractv1beta1.PhaseComplete)}},
+		"Rolls":        {reason: "The rollout is not complete yet.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseRolling)}},
+		"Complete":     {reason: "The rollout is complete.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseComplete)}, want: ends{Complete: true}},
+		"Halted":       {reason: "A halted rollout waits for a user.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseHalted)}, want: ends{Halted: true}},
+		"NoneAndStale": {reason: "With the strategy None, stale pods are not recreated.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionFalse)}, want: ends{Idle: true}},
+		"NoneAndDone":  {reason: "With the strategy None and no stale pods, the rollout is complete.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionTrue)}, want: ends{Complete: true, Idle: true}},
+		"NoConditions": {reason: "A missing condition counts as false.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2}, want: ends{Idle: true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

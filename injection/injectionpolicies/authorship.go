@@ -21,7 +21,7 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// resources are the kinds whose content a user could read by giving it to pods.
+// resources are the kinds of objects whose content a user could read by means of a pod that gets it.
 var resources = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"}
 
 // ofService is the field of a policy that hands out the references of its Service.

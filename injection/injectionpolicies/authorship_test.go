@@ -19,67 +19,67 @@ func TestHandsOut(t *testing.T) {
 		was, now string // Specs.
 		want     []string
 	}{
-		"New":         {"All of it is new.", "", env + ", " + volume, []string{"Secret/db", "Secret/tls"}},
-		"MountsAlone": {"They are of volumes of the pod, and name nothing.", "", `volumeMounts: [{name: data, mountPath: /data}]`, nil},
+		"New":         {"All references of a new policy are new.", "", env + ", " + volume, []string{"Secret/db", "Secret/tls"}},
+		"MountsAlone": {"Mounts of the pod's own volumes name no objects.", "", `volumeMounts: [{name: data, mountPath: /data}]`, nil},
 		"SameItem": {
-			"It goes where it went.", env,
+			"The same item is not a new use.", env,
 			`env: [{name: A, value: b}, {name: PASSWORD, valueFrom: {secretKeyRef: {name: db, key: password}}}]`, nil,
 		},
 		"OtherVariable": {
-			"What prints A prints the password now.", env,
+			"The value of the Secret becomes visible in another variable.", env,
 			`env: [{name: A, valueFrom: {secretKeyRef: {name: db, key: password}}}]`, []string{"Secret/db"},
 		},
 		"OtherKey": {
-			"Whoever is meant to have the one may not have the other.", env,
+			"Another key of the Secret may be more confidential.", env,
 			`env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db, key: root}}}]`, []string{"Secret/db"},
 		},
 		"SecondPlace": {
-			"One use of it is known, the other is new.", env,
+			"A second use of the same Secret is new.", env,
 			env + `, envFrom: [{secretRef: {name: db}}]`, []string{"Secret/db"},
 		},
 		"Prefix": {
-			"It makes other variables.", `envFrom: [{secretRef: {name: db}}]`,
+			"A prefix makes other variables.", `envFrom: [{secretRef: {name: db}}]`,
 			`envFrom: [{prefix: A_, secretRef: {name: db}}]`, []string{"Secret/db"},
 		},
 		"Expanded": {
-			"The value of one variable becomes part of another.", env,
+			"The value of the variable becomes part of another variable.", env,
 			`env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db, key: password}}}, {name: LOG_PREFIX, value: "$(PASSWORD)"}]`, []string{"Secret/db"},
 		},
 		"ExpandedPath": {
-			"Or of a path, which others see.", env + ", volumes: [{name: data, emptyDir: {}}]",
+			"The value of the variable becomes part of a path, which others can see.", env + ", volumes: [{name: data, emptyDir: {}}]",
 			env + `, volumes: [{name: data, emptyDir: {}}], volumeMounts: [{name: data, mountPath: /data, subPathExpr: $(PASSWORD)}]`, []string{"Secret/db"},
 		},
 		"ExpandedAsBefore": {
-			"That it was part of another before is not new.", env + `, envFrom: [{secretRef: {name: db}}], volumeMounts: [{name: data, mountPath: /data, subPathExpr: $(HOME)}]`,
+			"A variable that already expanded others is not a new use.", env + `, envFrom: [{secretRef: {name: db}}], volumeMounts: [{name: data, mountPath: /data, subPathExpr: $(HOME)}]`,
 			env + `, volumeMounts: [{name: data, mountPath: /data, subPathExpr: $(HOME)}]`, nil,
 		},
-		"SameVolume": {"It is mounted where it was.", volume + mount, volume + mount + `, env: [{name: A, value: b}]`, nil},
+		"SameVolume": {"The volume keeps its mount path.", volume + mount, volume + mount + `, env: [{name: A, value: b}]`, nil},
 		"OtherPath": {
-			"What serves this path shows the files now.", volume + mount,
+			"The files appear at another path, which may be public.", volume + mount,
 			volume + `, volumeMounts: [{name: v, mountPath: /usr/share/www}]`, []string{"Secret/tls"},
 		},
 		"OneMorePath": {
-			"It was there in a volume that somebody else named.", volume + mount,
+			"The files appear at an additional path, which may be public.", volume + mount,
 			volume + `, volumeMounts: [{name: v, mountPath: /tls}, {name: v, mountPath: /usr/share/www}]`, []string{"Secret/tls"},
 		},
 		"OtherMounts": {
-			"Those of other volumes have nothing to do with it.", volume + mount,
+			"Mounts of other volumes do not matter.", volume + mount,
 			volume + `, volumeMounts: [{name: v, mountPath: /tls}, {name: data, mountPath: /data}]`, nil,
 		},
 		"OtherContainers": {
-			"Others get all of it.", env + `, containers: {include: [web]}`, env + `, containers: {include: [web, debug]}`, []string{"Secret/db"},
+			"Other containers get all items.", env + `, containers: {include: [web]}`, env + `, containers: {include: [web, debug]}`, []string{"Secret/db"},
 		},
-		"Position":   {"The variables of the pod can use it now.", env, env + `, envPosition: Prepend`, []string{"Secret/db"}},
-		"Enforced":   {"Nobody got it before.", env + `, mode: Audit`, env + `, mode: Enforce`, []string{"Secret/db"}},
-		"OnConflict": {"It goes to no other pod.", env, env + `, onConflict: Reject`, nil},
-		"Rollout":    {"Nor is the time of any matter.", env, env + `, rollout: {strategy: None}`, nil},
-		"Implicit":   {"What the Service adds is another matter.", env, env + `, implicit: true`, nil},
-		"Fewer":      {"Who takes away gives nothing.", env + ", " + volume, env, nil},
-		"RootCA":     {"Every pod has it.", "", `volumes: [{name: ca, configMap: {name: kube-root-ca.crt}}]`, nil},
+		"Position":   {"The variables of the pod can now refer to the item.", env, env + `, envPosition: Prepend`, []string{"Secret/db"}},
+		"Enforced":   {"In the mode Audit, no pod got the item before.", env + `, mode: Audit`, env + `, mode: Enforce`, []string{"Secret/db"}},
+		"OnConflict": {"The item goes to the same pods.", env, env + `, onConflict: Reject`, nil},
+		"Rollout":    {"The time of the rollout does not matter.", env, env + `, rollout: {strategy: None}`, nil},
+		"Implicit":   {"Items of the Service are checked separately.", env, env + `, implicit: true`, nil},
+		"Fewer":      {"A removed item gives nothing away.", env + ", " + volume, env, nil},
+		"RootCA":     {"Every pod already has this ConfigMap.", "", `volumes: [{name: ca, configMap: {name: kube-root-ca.crt}}]`, nil},
 		"RootCASecret": {
-			"This is something else by the same name.", "", `volumes: [{name: ca, secret: {secretName: kube-root-ca.crt}}]`, []string{"Secret/kube-root-ca.crt"},
+			"A Secret with the name of that ConfigMap is another object.", "", `volumes: [{name: ca, secret: {secretName: kube-root-ca.crt}}]`, []string{"Secret/kube-root-ca.crt"},
 		},
-		"Claim": {"A claim holds what its pods put there.", "", `volumes: [{name: d, persistentVolumeClaim: {claimName: d}}]`, nil},
+		"Claim": {"The content of a claim comes from its pods.", "", `volumes: [{name: d, persistentVolumeClaim: {claimName: d}}]`, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

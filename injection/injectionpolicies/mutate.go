@@ -15,9 +15,9 @@ import (
 )
 
 // Mutate returns the handler that turns whole numbers in the variables of a policy into text, so that the stored value
-// is the one that containers get. It changes nothing else, and does not reject such a policy, because a number that
-// stays does no harm. A number that is not whole, or that may have lost digits, stays, and later validation rejects it.
-// The schema rejects it without a reason, so Mutate adds a warning.
+// is the value that containers get. It changes nothing else, and rejects no policy because of a number that it cannot
+// turn into text. A number that is not whole, or that may have lost digits, stays, and later validation rejects it. The
+// schema rejects it without a reason, so Mutate adds a warning.
 //
 // A policy whose turn to be read does not come in time gets no answer, and a policy with too many values is rejected.
 func Mutate(reading *bounded.Reader, log logr.Logger) http.Handler {

@@ -48,24 +48,24 @@ func TestMutate(t *testing.T) {
 		warnings []string
 	}{
 		"Proposal": {
-			reason: "The first example of the proposal has this.",
+			reason: "The first example of the proposal has a number.",
 			object: `{"spec":{"env":[{"name":"DB_PORT","value":6379}]}}`,
 			want:   `[{"op":"replace","path":"/spec/env/0/value","value":"6379"}]`,
 		},
 		"SomeOfMany": {
-			reason: "Only numbers are changed, each where it stands.",
+			reason: "Only numbers are changed, at their own place.",
 			object: `{"spec":{"env":[{"name":"A","value":"1"},{"name":"B","value":-2},{"name":"C"},{"name":"D","value":0},` +
 				`{"name":"E","valueFrom":{"secretKeyRef":{"name":"db","key":"3"}}}]}}`,
 			want: `[{"op":"replace","path":"/spec/env/1/value","value":"-2"},{"op":"replace","path":"/spec/env/3/value","value":"0"}]`,
 		},
 		"LongNumber": {
-			reason: "No digit is lost.",
+			reason: "Large numbers keep all digits.",
 			object: `{"spec":{"env":[{"name":"A","value":9007199254740991},{"name":"B","value":-9007199254740991}]}}`,
 			want: `[{"op":"replace","path":"/spec/env/0/value","value":"9007199254740991"},` +
 				`{"op":"replace","path":"/spec/env/1/value","value":"-9007199254740991"}]`,
 		},
 		"TooLongNumber": {
-			reason: "Digits may have been lost before; what comes after refuses that, and be it without a word why.",
+			reason: "A larger number may have lost digits before. It stays, later validation rejects it, and a warning has the reason.",
 			object: `{"spec":{"env":[{"name":"A","value":9007199254740992},{"name":"B","value":1},{"name":"C","value":12345678901234567000},{"name":"D","value":1e+21}]}}`,
 			want:   `[{"op":"replace","path":"/spec/env/1/value","value":"1"}]`,
 			warnings: []string{
@@ -75,15 +75,15 @@ func TestMutate(t *testing.T) {
 			},
 		},
 		"NotWhole": {
-			reason: "The schema refuses it.", object: `{"spec":{"env":[{"name":"A","value":1.5},{"name":"B","value":1e3}]}}`,
+			reason: "A number that is not whole stays, and the schema rejects it.", object: `{"spec":{"env":[{"name":"A","value":1.5},{"name":"B","value":1e3}]}}`,
 			warnings: []string{"spec.env[0].value: want a string or a whole number, got 1.5", "spec.env[1].value: want a string or a whole number, got 1e3"},
 		},
-		"Other":     {reason: "Nor is this ours to judge.", object: `{"spec":{"env":[{"name":"A","value":true},{"name":"B","value":null},{"name":"C","value":{}}]}}`},
-		"Elsewhere": {reason: "A number is what it is anywhere else.", object: `{"spec":{"rollout":{"maxConcurrent":3},"volumes":[{"name":"v","secret":{"defaultMode":420}}]}}`},
-		"Text":      {reason: "There is nothing to do.", object: `{"spec":{"env":[{"name":"A","value":"6379"}]}}`},
-		"Nothing":   {reason: "There need be no variables.", object: `{}`},
-		"Wrong":     {reason: "What we cannot read, others refuse.", object: `{"spec":{"env":"DB_PORT=6379"}}`},
-		"Deletion":  {reason: "It has no object."},
+		"Other":     {reason: "Values of other types stay.", object: `{"spec":{"env":[{"name":"A","value":true},{"name":"B","value":null},{"name":"C","value":{}}]}}`},
+		"Elsewhere": {reason: "Numbers in other fields stay.", object: `{"spec":{"rollout":{"maxConcurrent":3},"volumes":[{"name":"v","secret":{"defaultMode":420}}]}}`},
+		"Text":      {reason: "A string needs no change.", object: `{"spec":{"env":[{"name":"A","value":"6379"}]}}`},
+		"Nothing":   {reason: "A policy needs no variables.", object: `{}`},
+		"Wrong":     {reason: "An unreadable policy stays, and later validation rejects it.", object: `{"spec":{"env":"DB_PORT=6379"}}`},
+		"Deletion":  {reason: "A deletion has no object."},
 	}
 	h := Mutate(bounded.NewReader(1000), logr.Discard())
 	for name, tc := range cases {

@@ -39,7 +39,7 @@ const readFor = time.Second
 
 // Options configure the handler of [Validate].
 type Options struct {
-	// Reading runs the decoding of policies. Required.
+	// Reading limits how many policies are decoded at the same time, and lets the namespaces take turns. Required.
 	Reading *bounded.Reader
 	// Client reads from the API server, and tries out pods. It must not be a cache.
 	Client client.Client
@@ -61,7 +61,7 @@ type Options struct {
 }
 
 // Validate returns the handler that decides whether a policy is stored, and warns its author of problems. It rejects a
-// policy that it cannot check. While the handler is unavailable, no policy can be written.
+// policy that it cannot check. So no policy can be written while the handler is unavailable.
 //
 // It allows a write that does not change the spec without any check. An answer takes at most some 8 seconds.
 func Validate(o Options) http.Handler {

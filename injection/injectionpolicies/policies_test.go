@@ -154,29 +154,29 @@ func TestValidate(t *testing.T) {
 		warnings []string
 	}{
 		"Plain": {
-			reason: "It hands out nothing that is anybody's secret.",
+			reason: "The policy hands out no Secret or ConfigMap.",
 			now:    plain,
 		},
 		"Invalid": {
-			reason: "Each mistake is told at its field.",
+			reason: "Each error has its field.",
 			now:    `env: [{name: "A=B", value: x}], volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /a/}]`,
 			code:   422, message: `ServiceInjectionPolicy.refract.dev "allow-database" is invalid: [`,
 			fields: []string{"spec.env[0].name", "spec.volumeMounts[1].mountPath"},
 		},
 		"InvalidIsNotAskedAbout": {
-			reason: "Who may read what makes no difference to a policy that nobody can have.",
+			reason: "For an invalid policy, the permissions of the author are not checked.",
 			now:    fromSecret + `, volumes: [{name: "_", emptyDir: {}}]`,
 			code:   422, fields: []string{"spec.volumes[0].name"},
 		},
 		"SecretAllowed": {
-			reason:  "The author may read it himself.",
+			reason:  "The author may read the Secret.",
 			now:     fromSecret,
 			may:     []string{"secrets/db"},
 			objects: []client.Object{secret("password")},
 			asked:   []string{"bob get shop/secrets/db"},
 		},
 		"SecretDenied": {
-			reason: "He would read it in a pod.",
+			reason: "The author could read the Secret in a pod.",
 			now:    fromSecret,
 			code:   403, message: `gives pods Secret db, which user "bob" may not get in namespace shop; ask for a role with the verb get on it there, have a user ` +
 				`with such a role write the policy, or, for a user that writes reviewed policies, run refract with --trusted-authors=bob`,
@@ -184,7 +184,7 @@ func TestValidate(t *testing.T) {
 			asked:  []string{"bob get shop/secrets/db"},
 		},
 		"AllPlaces": {
-			reason: "There are many ways to name a Secret and a ConfigMap; a claim holds what its pods put there.",
+			reason: "All fields that name a Secret or ConfigMap are checked. The content of a claim comes from its pods.",
 			now: `env: [{name: A, valueFrom: {secretKeyRef: {name: a, key: k}}}, {name: B, valueFrom: {configMapKeyRef: {name: b, key: k}}}],
   envFrom: [{secretRef: {name: c}}, {configMapRef: {name: d}}],
   volumes: [{name: e, secret: {secretName: e}}, {name: f, configMap: {name: f}}, {name: i, persistentVolumeClaim: {claimName: i}},
@@ -199,32 +199,32 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"Optional": {
-			reason: "It is handed out where it is there; that it is not is no news.",
+			reason: "An optional Secret is checked like a required one, but there is no warning if it is missing.",
 			now:    `envFrom: [{secretRef: {name: db, optional: true}}]`,
 			may:    []string{"secrets/db"},
 			asked:  []string{"bob get shop/secrets/db"},
 		},
 		"Trusted": {
-			reason:  "Somebody else has looked at what this user writes.",
+			reason:  "A trusted user writes reviewed policies, so its permissions are not checked.",
 			now:     fromSecret,
 			user:    "system:serviceaccount:flux-system:kustomize-controller",
 			objects: []client.Object{secret("password")},
 		},
 		"TrustedByPart": {
-			reason: "Only the whole name counts.",
+			reason: "Only the whole name of a trusted user counts.",
 			now:    fromSecret,
 			user:   "kustomize-controller",
 			code:   403, message: `user "kustomize-controller" may not get`, fields: []string{"spec.env[0].valueFrom.secretKeyRef.name"},
 			asked: []string{"kustomize-controller get shop/secrets/db"},
 		},
 		"TrustedIsNotAlwaysRight": {
-			reason: "Trust is not about mistakes.",
+			reason: "A policy of a trusted user is validated, too.",
 			now:    `env: [{name: "A=B"}]`,
 			user:   "system:serviceaccount:flux-system:kustomize-controller",
 			code:   422, fields: []string{"spec.env[0].name"},
 		},
 		"NobodyKnows": {
-			reason: "Without an answer nothing is stored.",
+			reason: "If the permission is unknown, the policy is rejected.",
 			now:    fromSecret,
 			may:    []string{"secrets/db"},
 			err:    errors.New("the authorizer is away"),
@@ -234,7 +234,7 @@ func TestValidate(t *testing.T) {
 			asked: []string{"bob get shop/secrets/db"},
 		},
 		"TooMany": {
-			reason: "An API server is not to be kept busy.",
+			reason: "The number of references in one write is limited, because each costs a request to the API server.",
 			now:    "envFrom: [" + strings.Repeat("{secretRef: {name: sNNN}},", 100) + "]",
 			change: func(p *refractv1beta1.ServiceInjectionPolicy) {
 				for i := range p.Spec.EnvFrom {
@@ -254,7 +254,7 @@ func TestValidate(t *testing.T) {
 			code: 422, fields: []string{"spec"}, message: "201 additional Secrets and ConfigMaps",
 		},
 		"LabelsOnly": {
-			reason: "Who labels a policy, or writes its status, writes nothing that is injected.",
+			reason: "A write of labels or status does not change the injected items.",
 			was:    fromSecret, now: fromSecret,
 			change: func(p *refractv1beta1.ServiceInjectionPolicy) {
 				p.Labels = map[string]string{"a": "b"}
@@ -262,34 +262,34 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"InvalidAsItWas": {
-			reason: "Nor is it his mistake.",
+			reason: "A write of finalizers is allowed even if the stored policy is invalid.",
 			was:    `env: [{name: "A=B"}]`, now: `env: [{name: "A=B"}]`,
 			change: func(p *refractv1beta1.ServiceInjectionPolicy) { p.Finalizers = []string{"a.example/b"} },
 		},
 		"BeingDeleted": {
-			reason: "Nothing stands in the way of one that goes, as it is.",
+			reason: "A policy in deletion can be written, as long as its spec does not change.",
 			was:    `env: [{name: "A=B"}]`, now: `env: [{name: "A=B"}]`,
 			change: deleted,
 		},
 		"ChangedWhileBeingDeleted": {
-			reason: "Held by a finalizer it still is in effect: this is no way to hand out what one may not read.",
+			reason: "A policy in deletion has effect while a finalizer keeps it, so a changed spec is checked.",
 			was:    plain, now: fromSecret,
 			change: deleted,
 			code:   403, fields: []string{"spec.env[0].valueFrom.secretKeyRef.name"},
 			asked: []string{"bob get shop/secrets/db"},
 		},
 		"Unchanged": {
-			reason: "What was there before is not asked about anew, if it goes where it went.",
+			reason: "References that already had the same use are not checked again.",
 			was:    fromSecret, now: `env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db, key: password}}}, {name: A, value: b}], rollout: {maxConcurrent: 3}, onConflict: Reject`,
 		},
 		"Added": {
-			reason: "Only what is new.",
+			reason: "Only additional references are checked.",
 			was:    fromSecret, now: `env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db, key: password}}}], envFrom: [{configMapRef: {name: settings}}]`,
 			may:   []string{"configmaps/settings"},
 			asked: []string{"bob get shop/configmaps/settings"}, objects: []client.Object{configMap("settings")},
 		},
 		"Missing": {
-			reason: "Pods would wait for what is not there; the author may know that, as he may read it.",
+			reason: "Pods would wait for a missing object. The warning reveals nothing, because the author may read the object.",
 			now: `env: [{name: A, valueFrom: {secretKeyRef: {name: db, key: user}}}, {name: B, valueFrom: {secretKeyRef: {name: db, key: password}}},
   {name: C, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}, {name: D, valueFrom: {secretKeyRef: {name: other, key: k, optional: true}}}],
   envFrom: [{secretRef: {name: all}}]`,
@@ -302,13 +302,13 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"EveryPod": {
-			reason:   "It may well be meant, and may be a slip.",
+			reason:   "An empty selector may be intended or a mistake, so there is a warning.",
 			now:      plain,
 			change:   func(p *refractv1beta1.ServiceInjectionPolicy) { p.Spec.Selector = &metav1.LabelSelector{} },
 			warnings: []string{"spec.selector: selects every pod of the namespace"},
 		},
 		"Contradiction": {
-			reason: "Two teams should know of each other before their pods do.",
+			reason: "Two authors should know about contradicting policies before pods are created.",
 			now:    plain,
 			others: map[string]string{
 				"allow-database": `env: [{name: DB_PORT, value: "1"}]`, "same": plain, "queue": `env: [{name: DB_PORT, value: "7000"}]`,
@@ -319,7 +319,7 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"Contradictions": {
-			reason: "Nobody reads twenty of them.",
+			reason: "The number of warnings is limited.",
 			now:    plain,
 			others: map[string]string{
 				"o1": `env: [{name: DB_PORT, value: "7000"}]`, "o2": `env: [{name: DB_PORT, value: "7000"}]`, "o3": `env: [{name: DB_PORT, value: "7000"}]`,
@@ -333,12 +333,12 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"ImplicitWithoutService": {
-			reason:   "A slip in the name is easily seen now.",
+			reason:   "A warning shows a wrong name of the Service at once.",
 			now:      `implicit: true`,
 			warnings: []string{"spec.service: there is no Service db yet; until then, only the items of the policy itself are injected"},
 		},
 		"Implicit": {
-			reason:  "What the Service hands out may be read; and it contradicts others as if it stood here.",
+			reason:  "The objects of the Service may be read. Its items can contradict those of other policies.",
 			now:     `implicit: true`,
 			may:     []string{"secrets/db"},
 			asked:   []string{"bob get shop/secrets/db"},
@@ -350,7 +350,7 @@ func TestValidate(t *testing.T) {
 			},
 		},
 		"ImplicitDenied": {
-			reason: "Who may read what the Service names chose its consumers; this author chooses others.",
+			reason: "The author of the Service chose its consumers. The author of this policy chooses other ones, and needs the permission, too.",
 			now:    `implicit: true`,
 			objects: []client.Object{annotated(
 				refractv1beta1.EnvFromAnnotation, "secret/db, configmap/kube-root-ca.crt, secret/", refractv1beta1.MountAnnotation, "configmap/settings:/s,secret/db:/db",
@@ -361,49 +361,49 @@ func TestValidate(t *testing.T) {
 			asked:  []string{"bob get shop/configmaps/settings", "bob get shop/secrets/db"},
 		},
 		"ImplicitTrusted": {
-			reason:  "Somebody else has looked at what this user writes.",
+			reason:  "A trusted user writes reviewed policies, so its permissions are not checked.",
 			now:     `implicit: true`,
 			user:    "alice",
 			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
 		},
 		"ImplicitSince": {
-			reason: "The Service's Secrets come with it.",
+			reason: "With spec.implicit, the policy also hands out the Secrets of the Service.",
 			was:    plain, now: plain + `, implicit: true`,
 			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
 			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/db"},
 		},
 		"ImplicitElsewhere": {
-			reason: "They go to other containers.",
+			reason: "The Secrets of the Service go to other containers than before.",
 			was:    `implicit: true`, now: `implicit: true, containers: {include: [web]}`,
 			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
 			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/db"},
 		},
 		"ImplicitMounted": {
-			reason: "The volume may be the Service's.",
+			reason: "The mounted volume may come from the Service.",
 			was:    `implicit: true`, now: `implicit: true, volumeMounts: [{name: svc-secret-db, mountPath: /usr/share/nginx/html}]`,
 			objects: []client.Object{annotated(refractv1beta1.MountAnnotation, "secret/db:/db")},
 			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/db"},
 		},
 		"ImplicitAsBefore": {
-			reason: "They go where they went.",
+			reason: "The use of the Service's Secrets is unchanged.",
 			was:    `implicit: true`, now: `implicit: true, ` + plain,
 			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
 		},
 		"ImplicitOnlyBefore": {
-			reason: "What the Service said before is in effect while it is wrong.",
+			reason: "While the annotations are invalid, the earlier items of the Service are in effect.",
 			was:    `implicit: true`, now: `implicit: true, containers: {include: [web]}`,
 			status:  `{envFrom: [{secretRef: {name: former}}]}`,
 			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret")},
 			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/former"},
 		},
 		"ExemptNamespace": {
-			reason:   "It has no effect at all.",
+			reason:   "A policy in an exempt namespace has no effect.",
 			now:      plain,
 			change:   func(p *refractv1beta1.ServiceInjectionPolicy) { p.Namespace = "kube-system" },
 			warnings: []string{"metadata.namespace: nothing is injected into pods of namespace kube-system, despite its policies"},
 		},
 		"ImplicitInvalid": {
-			reason: "The Service is somebody else's, so this is no reason to refuse.",
+			reason: "The author of the policy may not be responsible for the Service, so an invalid Service leads to a warning only.",
 			now:    `implicit: true`,
 			objects: []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Annotations: map[string]string{
 				refractv1beta1.DeriveAnnotation: "colour",
@@ -492,10 +492,10 @@ func TestValidateOtherRequests(t *testing.T) {
 		req    admissionv1.AdmissionRequest
 		want   bool
 	}{
-		"Delete":      {"Deletion is not asked about.", admissionv1.AdmissionRequest{Operation: admissionv1.Delete, OldObject: runtime.RawExtension{Raw: now}}, true},
-		"Subresource": {"The status is ours.", admissionv1.AdmissionRequest{Operation: admissionv1.Update, SubResource: "status", Object: runtime.RawExtension{Raw: now}}, true},
-		"NoObject":    {"Nobody knows what this is.", admissionv1.AdmissionRequest{Operation: admissionv1.Create}, false},
-		"Operation":   {"Nor this.", admissionv1.AdmissionRequest{Operation: "PUT", Object: runtime.RawExtension{Raw: now}}, false},
+		"Delete":      {"Deletions are not checked.", admissionv1.AdmissionRequest{Operation: admissionv1.Delete, OldObject: runtime.RawExtension{Raw: now}}, true},
+		"Subresource": {"Writes of the status are not checked.", admissionv1.AdmissionRequest{Operation: admissionv1.Update, SubResource: "status", Object: runtime.RawExtension{Raw: now}}, true},
+		"NoObject":    {"A create without an object is rejected.", admissionv1.AdmissionRequest{Operation: admissionv1.Create}, false},
+		"Operation":   {"An unknown operation is rejected.", admissionv1.AdmissionRequest{Operation: "PUT", Object: runtime.RawExtension{Raw: now}}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -24,11 +24,11 @@ import (
 type verdict struct {
 	// causes are the API server's errors about items of the policy.
 	causes []metav1.StatusCause
-	// warnings are reasons that the namespace would reject such pods at present.
+	// warnings are the reasons for which the namespace would reject such pods at present.
 	warnings []string
 }
 
-// try sends the API server, as a dry run, a pod that has only the items of the policy. The policy is at fault only if
+// try sends the API server, as a dry run, a pod that has only the items of the policy. The policy is the cause only if
 // this pod is rejected and a pod without the items is not. All other results, such as a quota or a failure, mean
 // nothing for the policy.
 func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.ServiceInjectionPolicy) verdict {

@@ -265,7 +265,7 @@ func setOf(entries iter.Seq[*entry]) *inject.Set {
 	return inject.NewSet(policies...)
 }
 
-// compile compiles a policy. The entry of an invalid policy has the error.
+// compile compiles a policy. For an invalid policy, the entry has the error.
 func (c *Cache) compile(u *unstructured.Unstructured) *entry {
 	e := &entry{source: u}
 	defer rescue.To(&e.err, c.log, "compiling an injection policy", "namespace", u.GetNamespace(), "policy", u.GetName())

@@ -129,13 +129,13 @@ status: {matched: 3, fromService: {env: [{name: HOST, value: db}]}}`
 		now    string
 		same   bool
 	}{
-		"Counts":      {"The status counts pods all the time.", database + "status: {matched: 1}", database + "status: {matched: 2}", true},
-		"Metadata":    {"Labels mean nothing.", database, changed(database, "uid", "labels: {a: b}, uid"), true},
-		"Spec":        {"Something else is injected.", database, changed(database, "6379", "7000", "generation: 1", "generation: 2"), false},
-		"Forced":      {"So it is, though nobody counted it.", database, changed(database, "6379", "7000"), false},
-		"Generation":  {"It is on record in the pods.", database, changed(database, "generation: 1", "generation: 2"), false},
-		"Another":     {"It is another of the same name.", database, changed(database, `uid: "1"`, `uid: "2"`), false},
-		"FromService": {"The Service says something else.", database + implicit, database + changed(implicit, "value: db", "value: other"), false},
+		"Counts":      {"The counts in the status change often, and do not matter.", database + "status: {matched: 1}", database + "status: {matched: 2}", true},
+		"Metadata":    {"Labels of the policy do not matter.", database, changed(database, "uid", "labels: {a: b}, uid"), true},
+		"Spec":        {"The injected content has changed.", database, changed(database, "6379", "7000", "generation: 1", "generation: 2"), false},
+		"Forced":      {"The injected content has changed, although the generation has not.", database, changed(database, "6379", "7000"), false},
+		"Generation":  {"The generation is in the records of pods.", database, changed(database, "generation: 1", "generation: 2"), false},
+		"Another":     {"Another policy has the same name.", database, changed(database, `uid: "1"`, `uid: "2"`), false},
+		"FromService": {"The items of the Service have changed.", database + implicit, database + changed(implicit, "value: db", "value: other"), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

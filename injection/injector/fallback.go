@@ -36,9 +36,9 @@ var errTooMany = errors.New("policies were listed too often lately")
 // template of such a pod has the expected hash. If the cached policies give another hash, the policies are listed live
 // once.
 //
-// A hash that the live list does not give either is an old one, for example after a rollback of the workload, or
-// belongs to other containers. It is remembered until the policies of the namespace change, so that such pods cost no
-// more than others.
+// If the live list gives another hash as well, the expected hash is an old one, for example after a rollback of the
+// workload, or belongs to other containers. It is remembered until the policies of the namespace change, so that such
+// pods cost no more than others.
 type liveFallback struct {
 	// list lists the present policies of a namespace.
 	list func(ctx context.Context, namespace string) (*inject.Set, error)
@@ -139,7 +139,7 @@ func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, he
 		}
 		found := result.Hash == here.TemplateHash
 		if !found && l.begun.Before(arrived) {
-			continue // The list may have missed the policy for which this pod was recreated.
+			continue // The list may be older than the policy for which this pod was recreated.
 		}
 		m.remember(here, result, l)
 		if found {

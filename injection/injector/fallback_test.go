@@ -118,10 +118,10 @@ func TestNewestListIsRemembered(t *testing.T) {
 		want     *listing
 		negative bool
 	}{
-		"First":         {"It is newer than what is here.", []*listing{older}, other, older, false},
-		"InOrder":       {"The last says how things are.", []*listing{older, newest}, other, newest, false},
-		"OtherWayRound": {"The one that ends last is of old.", []*listing{newest, older}, other, newest, false},
-		"Same":          {"It gives what is given here: the hash is of old.", []*listing{older}, same, nil, true},
+		"First":         {"The listing is newer than the cache.", []*listing{older}, other, older, false},
+		"InOrder":       {"The last listing is the newest.", []*listing{older, newest}, other, newest, false},
+		"OtherWayRound": {"The listing that ends last is older.", []*listing{newest, older}, other, newest, false},
+		"Same":          {"The listing gives the same result as the cache, so the hash is an old one.", []*listing{older}, same, nil, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -151,17 +151,17 @@ func TestLiveFallback(t *testing.T) {
 		steps      []step
 	}{
 		"NoHash": {
-			reason: "Most pods have none.",
+			reason: "Most pods have no hash.",
 			here:   []string{database}, live: []string{newer},
 			steps: []step{{hash: "", want: was}},
 		},
 		"Same": {
-			reason: "The cache is not behind.",
+			reason: "The cache is up to date.",
 			here:   []string{database}, live: []string{database},
 			steps: []step{{hash: was, want: was}},
 		},
 		"Behind": {
-			reason: "One list serves all pods until the cache has caught up.",
+			reason: "One list serves all pods until the cache is up to date.",
 			here:   []string{database}, live: []string{newer},
 			steps: []step{
 				{hash: is, want: is, outcome: fallbackFound, lists: 1},
@@ -170,7 +170,7 @@ func TestLiveFallback(t *testing.T) {
 			},
 		},
 		"First": {
-			reason: "The namespace had no policy yet.",
+			reason: "The cache has no policy of the namespace yet.",
 			live:   []string{database},
 			steps: []step{
 				{hash: was, want: was, outcome: fallbackFound, lists: 1},
@@ -178,7 +178,7 @@ func TestLiveFallback(t *testing.T) {
 			},
 		},
 		"Rollback": {
-			reason: "A hash of old costs one list, until policies change.",
+			reason: "An old hash costs one list, until policies change.",
 			here:   []string{database}, live: []string{database},
 			steps: []step{
 				{hash: old, want: was, outcome: fallbackDifferent, lists: 1},
@@ -189,7 +189,7 @@ func TestLiveFallback(t *testing.T) {
 			},
 		},
 		"RollbackWhileBehind": {
-			reason: "A hash of old gets what is true now, not what is here.",
+			reason: "A pod with an old hash gets the current policies, not the cached ones.",
 			here:   []string{database}, live: []string{newer},
 			steps: []step{
 				{hash: old, want: is, outcome: fallbackDifferent, lists: 1},
@@ -198,12 +198,12 @@ func TestLiveFallback(t *testing.T) {
 			},
 		},
 		"Gone": {
-			reason: "The last policy has gone, and the cache does not know.",
+			reason: "The last policy was deleted, and the cache still has it.",
 			here:   []string{database},
 			steps:  []step{{hash: old, want: "", outcome: fallbackDifferent, lists: 1}},
 		},
 		"OtherNamespace": {
-			reason: "What changes elsewhere changes nothing here.",
+			reason: "Policies of other namespaces have no effect.",
 			here:   []string{database}, live: []string{database},
 			steps: []step{
 				{hash: old, want: was, outcome: fallbackDifferent, lists: 1},

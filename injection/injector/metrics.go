@@ -21,9 +21,9 @@ const (
 const (
 	fallbackFound      = "found"      // A live list gave the hash: the cache was behind.
 	fallbackShared     = "shared"     // A recent live list gave the hash.
-	fallbackDifferent  = "different"  // A live list did not give the hash either.
+	fallbackDifferent  = "different"  // A live list gave another hash, too.
 	fallbackRemembered = "remembered" // An earlier list did not give the hash.
-	fallbackLimited    = "limited"    // There were too many lists recently.
+	fallbackLimited    = "limited"    // There were too many live lists recently.
 	fallbackFailed     = "failed"     // The list failed or was too slow.
 )
 

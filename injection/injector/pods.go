@@ -107,7 +107,7 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 			return set.InjectEphemeral(asked.Object, asked.OldObject)
 		})
 	default:
-		return nil, nil //nolint:nilnil // Nothing becomes of the pod, which is no failure.
+		return nil, nil //nolint:nilnil // The pod stays unchanged, which is no failure.
 	}
 }
 

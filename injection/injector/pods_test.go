@@ -189,7 +189,7 @@ func TestReviews(t *testing.T) {
 		refused  string
 	}{
 		"Injected": {
-			reason:   "The first example of the proposal.",
+			reason:   "The first example of the proposal is injected.",
 			policies: []string{database}, request: request{pod: website},
 			outcome: outcomeInjected,
 			contains: []string{
@@ -199,23 +199,23 @@ func TestReviews(t *testing.T) {
 			audit: map[string]string{"applied": "allow-database"},
 		},
 		"NamespaceOfTheRequest": {
-			reason:   "A pod's own namespace may be empty, and means nothing.",
+			reason:   "Only the namespace of the request counts: that of the pod may be empty.",
 			policies: []string{database}, request: request{pod: changed(website, "{name: website,", "{name: website, namespace: shop,"), namespace: "bank"},
 			outcome: outcomeUnchanged,
 		},
 		"NothingForIt": {
-			reason:   "No selector chooses it.",
+			reason:   "No selector matches the pod.",
 			policies: []string{database}, request: request{pod: changed(website, "frontend", "backend")},
 			outcome: outcomeUnchanged,
 		},
 		"OptedOut": {
-			reason:   "It says so, and is told nothing about it.",
+			reason:   "The pod has opted out, so there is no warning.",
 			policies: []string{database}, request: request{pod: changed(website, "labels:", `annotations: {refract.dev/inject: "false"}, labels:`)},
 			outcome: outcomeExcluded,
 			audit:   map[string]string{"skipped": "allow-database=OptedOut"},
 		},
 		"Conflict": {
-			reason:   "Who creates it learns what it lacks, and the rest is injected.",
+			reason:   "The creator of the pod gets a warning about the skipped policy. All other policies are injected.",
 			policies: []string{database, changed(database, "allow-database", "other", "DB_PORT, value: 6379", "OTHER, value: a", "service: db", "service: other")},
 			request:  request{pod: conflicting},
 			outcome:  outcomeInjected,
@@ -225,7 +225,7 @@ func TestReviews(t *testing.T) {
 			warnings: []string{"ServiceInjectionPolicy allow-database is left out: "},
 		},
 		"OnlyConflict": {
-			reason:   "What is left out is on record in the pod; nothing was injected.",
+			reason:   "The pod has a record of the skipped policy, although nothing was injected.",
 			policies: []string{database}, request: request{pod: conflicting},
 			outcome:  outcomeSkipped,
 			contains: []string{"EnvConflict"}, lacks: []string{"6379", "serviceinjectionpolicy.k8s.io/db"},
@@ -233,47 +233,47 @@ func TestReviews(t *testing.T) {
 			warnings: []string{"ServiceInjectionPolicy allow-database is left out: "},
 		},
 		"Audit": {
-			reason:   "Who only looks on warns nobody.",
+			reason:   "A policy of the mode Audit causes no warning.",
 			policies: []string{changed(database, "spec:", "spec:\n  mode: Audit")}, request: request{pod: website},
 			outcome: outcomeSkipped,
 			audit:   map[string]string{"skipped": "allow-database=Audit"},
 		},
 		"Rejected": {
-			reason:   "The policy wants it so.",
+			reason:   "A policy with onConflict: Reject rejects the pod.",
 			policies: []string{reject}, request: request{pod: conflicting},
 			outcome: outcomeRejected,
 			audit:   map[string]string{"skipped": "allow-database=EnvConflict"},
 			refused: "DB_PORT",
 		},
 		"Debugger": {
-			reason:   "A container for debugging gets what the policy has for it.",
+			reason:   "An ephemeral container gets the items of a policy for ephemeral containers.",
 			policies: []string{debug}, request: request{operation: admissionv1.Update, subresource: "ephemeralcontainers", pod: debugged, was: website},
 			outcome:  outcomeInjected,
 			contains: []string{`"name":"debugger","env":[{"name":"DB_PORT","value":"6379"}]`}, lacks: []string{"annotations"},
 			audit: map[string]string{"applied": "allow-database"},
 		},
 		"Update": {
-			reason:   "A pod that is there cannot be given anything.",
+			reason:   "An existing pod cannot be injected.",
 			policies: []string{database}, request: request{operation: admissionv1.Update, pod: website, was: website},
 			outcome: outcomeUnchanged,
 		},
 		"Status": {
-			reason:   "Nor by any other way.",
+			reason:   "A write of the status is no reason for an injection.",
 			policies: []string{database}, request: request{subresource: "status", pod: website},
 			outcome: outcomeUnchanged,
 		},
 		"NoPod": {
-			reason:   "Somebody registered the webhook for something else.",
+			reason:   "The webhook may be registered for other resources by mistake.",
 			policies: []string{database}, request: request{resource: "secrets", pod: website},
 			outcome: outcomeUnchanged,
 		},
 		"NoPodInIt": {
-			reason:   "Whatever goes wrong, the pod is admitted.",
+			reason:   "After any failure, the pod is admitted.",
 			policies: []string{database}, request: request{},
 			outcome: outcomeFailed,
 		},
 		"ShapeOfNoPod": {
-			reason:   "It is for the API server to say so.",
+			reason:   "The API server rejects malformed pods itself.",
 			policies: []string{database}, request: request{pod: `{metadata: {labels: {role: frontend}}, spec: {containers: 3}}`},
 			outcome: outcomeFailed,
 		},
@@ -330,15 +330,15 @@ func TestMalformedReviews(t *testing.T) {
 		body   string
 		status int
 	}{
-		"Empty":        {"There is nobody to answer.", "", http.StatusBadRequest},
-		"NoJSON":       {"Nor here.", "<xml/>", http.StatusBadRequest},
-		"NoRequest":    {"Nor here.", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest},
-		"NoUID":        {"Nor here.", changed(good, `"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"`, `"uid":""`), http.StatusBadRequest},
-		"CutOff":       {"It is known who asks.", good[:len(good)-10], http.StatusOK},
-		"MoreBehind":   {"It is known who asks.", good + "}", http.StatusOK},
-		"OtherVersion": {"It is known who asks.", changed(good, "admission.k8s.io/v1", "admission.k8s.io/v3"), http.StatusOK},
-		"OtherKind":    {"It is known who asks.", changed(good, "AdmissionReview", "ConversionReview"), http.StatusOK},
-		"WrongType":    {"It is known who asks.", changed(good, `"namespace":"shop"`, `"namespace":3`), http.StatusOK},
+		"Empty":        {"An empty body has no UID to answer.", "", http.StatusBadRequest},
+		"NoJSON":       {"A body that is not JSON has no UID to answer.", "<xml/>", http.StatusBadRequest},
+		"NoRequest":    {"A review without a request has no UID to answer.", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest},
+		"NoUID":        {"A request without a UID cannot be answered.", changed(good, `"uid":"705ab4f5-6393-11e8-b7cc-42010a800002"`, `"uid":""`), http.StatusBadRequest},
+		"CutOff":       {"The UID of a truncated review is known, so there is an answer.", good[:len(good)-10], http.StatusOK},
+		"MoreBehind":   {"The UID is known, so there is an answer.", good + "}", http.StatusOK},
+		"OtherVersion": {"The UID is known, so there is an answer.", changed(good, "admission.k8s.io/v1", "admission.k8s.io/v3"), http.StatusOK},
+		"OtherKind":    {"The UID is known, so there is an answer.", changed(good, "AdmissionReview", "ConversionReview"), http.StatusOK},
+		"WrongType":    {"The UID is known, so there is an answer.", changed(good, `"namespace":"shop"`, `"namespace":3`), http.StatusOK},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

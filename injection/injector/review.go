@@ -149,8 +149,8 @@ const (
 	mostAnnotated = 10
 )
 
-// warnings tells the creator of a pod which policies were skipped because of the pod. It omits skips that the pod
-// requests itself, and policies of the mode Audit.
+// warnings returns warnings for the creator of a pod about skipped policies. It omits policies that the pod has opted
+// out of, and policies of the mode Audit.
 func (a answer) warnings() []string {
 	if a.exceeded() { // All policies have the same reason.
 		return []string{admission.Brief(fmt.Sprintf("nothing is injected: %s; skipped ServiceInjectionPolicies: %s",

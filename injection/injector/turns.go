@@ -24,8 +24,8 @@ const (
 // errBusy is wrapped by the error for a pod without a turn.
 var errBusy = errors.New("too many pods are being created at once")
 
-// turns lets namespaces take turns at injecting pods, because each pod is work. One namespace gets everything that the
-// others leave, and no namespace waits longer than for its turn.
+// turns lets namespaces take turns at injecting pods, because each injection takes processor time. One namespace can
+// use all places that no other namespace needs, and no namespace waits longer than for its turn.
 type turns struct{ places *fair.Places }
 
 func newTurns() *turns {

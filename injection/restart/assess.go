@@ -26,7 +26,7 @@ type groupPhase int
 
 const (
 	settled groupPhase = iota // Nothing is to be done or can be done.
-	manual                    // The workload's owner must recreate the pods.
+	manual                    // A user or the workload's owner must recreate the pods.
 	nextRun                   // The next run has the items.
 	busy                      // The workload has a rollout of its own.
 	waiting                   // The group waits; reason and message say why.
@@ -39,7 +39,7 @@ const (
 type assessment struct {
 	*group
 
-	// next is the remembered state of its workload, first as before, then updated.
+	// next is the remembered state of the workload: first the previous state, which assess then updates.
 	next workloadState
 	// stale is the number of stale pods for each policy, and counted the number of pods.
 	stale   map[string]int
@@ -73,7 +73,7 @@ type judge struct {
 	policies map[string]*policy
 	currents map[string][]string
 	resumed  map[string]bool
-	// reverts are the workloads whose owners removed the annotation, according to the statuses.
+	// reverts are the workloads whose owners removed the annotation, according to the statuses, with the message.
 	reverts map[string]string
 }
 
@@ -97,7 +97,7 @@ func (j *judge) assess(g *group) *assessment {
 	return a
 }
 
-// readReverts restores from a status which owners revert the annotation, because a restart loses that memory.
+// readReverts restores the owners that revert the annotation from a status, because a restart loses them from memory.
 func (j *judge) readReverts(p *policy) {
 	for i := range p.status.Workloads {
 		if w := &p.status.Workloads[i]; w.Reason == reasonReverts {
@@ -142,7 +142,8 @@ func (j *judge) tally(a *assessment) {
 }
 
 // recall restores the contents for which a workload was touched after a restart, from the hashes in the policies'
-// statuses. If a workload was touched for an earlier content, the other workloads wait a little longer.
+// statuses. The workload may have been touched for an earlier content. The other workloads then wait a little longer
+// than necessary.
 func (j *judge) recall(a *assessment) {
 	written := map[string]string{}
 	for _, name := range j.currents[a.ref.String()] {
@@ -218,8 +219,7 @@ func (j *judge) shrink(a *assessment) {
 	m.pods = a.counted
 }
 
-// unsure reports whether a pod of an owner of an unknown kind may be in deletion after an eviction that this replica
-// does not remember, because another replica made it.
+// unsure reports whether a pod of an owner of an unknown kind may be in deletion because another replica evicted it.
 func (j *judge) unsure(a *assessment) bool {
 	m := &a.next
 	if len(a.current) == 0 || !m.firstEviction.IsZero() {

@@ -63,7 +63,7 @@ type policyState struct {
 	// missing are the missing objects that the policy names. unknown is true if some could not be read.
 	missing []string
 	unknown bool
-	// passed is true after one workload was recreated successfully.
+	// passed is true after the first workload (the canary) was recreated successfully.
 	passed bool
 	// left are the groups that are still to be recreated or are being recreated; rolling are the groups that are being
 	// recreated.
@@ -294,7 +294,7 @@ func (d *decision) start() {
 	}
 }
 
-// unsafe orders classes by the knowledge about their replacement of a deleted pod; the least known classes come last.
+// unsafe orders classes by how well their replacement of deleted pods is known; the least known classes come last.
 func (c class) unsafe() int {
 	switch c {
 	case classDeployment, classTemplate:
@@ -356,9 +356,9 @@ func (d *decision) wait(a *assessment) {
 }
 
 // room reports whether the policy may recreate a further group. An inherited group, whose rollout was superseded by a
-// change, has its own place, because the new content may be tried on it first. It counts only if it was touched for the
-// policy's present content and the further group was not. The change then concerned something else, such as another
-// policy or the template.
+// change, has its own place, because the new content may be tried on it first. For other groups it counts only if it
+// was touched for the policy's present content and the other group was not: the change then concerned something else,
+// such as another policy or the template.
 func (st *policyState) room(a *assessment) bool {
 	limit := int(st.rollout.MaxConcurrent)
 	if !st.passed {

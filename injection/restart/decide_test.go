@@ -25,173 +25,173 @@ func TestDecideByOwner(t *testing.T) {
 		workloads []string
 	}{
 		"Deployment": {
-			reason:  "Its template is annotated with what its pods will have.",
+			reason:  "The template is annotated with the expected hash.",
 			group:   owner("Deployment/web", pods(3, "a Stale")),
 			touches: []string{"annotate Deployment/web a"},
 			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Rolling"},
 		},
 		"StatefulSet": {
-			reason:  "The same.",
+			reason:  "A StatefulSet is annotated like a Deployment.",
 			group:   owner("StatefulSet/db", pods(2, "a Stale")),
 			touches: []string{"annotate StatefulSet/db a"},
 			policy:  "Canary 0/1 [StatefulSet/db], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"StatefulSet/db 2 Rolling"},
 		},
 		"DaemonSet": {
-			reason:  "The same.",
+			reason:  "A DaemonSet is annotated like a Deployment.",
 			group:   owner("DaemonSet/agent", pods(2, "a Stale")),
 			touches: []string{"annotate DaemonSet/agent a"},
 			policy:  "Canary 0/1 [DaemonSet/agent], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"DaemonSet/agent 2 Rolling"},
 		},
 		"PausedDeployment": {
-			reason: "Its owner has stopped it, and is not overruled.",
+			reason: "The owner has paused the Deployment, so it stays unchanged.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.paused = true })),
 			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
 		},
 		"OnDelete": {
-			reason: "An annotation would recreate nothing, and the template stays as it was written.",
+			reason: "With OnDelete, an annotation would recreate no pods, so the template stays unchanged.",
 			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.onDelete = true })),
 			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"StatefulSet/db 3 WaitingForOwner"},
 		},
 		"Partition": {
-			reason: "Its owner decides how far a change goes.",
+			reason: "With a partition, the owner decides how far a change of the template goes.",
 			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.partitioned = true })),
 			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"StatefulSet/db 3 WaitingForOwner"},
 		},
 		"OptedOut": {
-			reason: "Its owner recreates its pods.",
+			reason: "The owner of a workload that has opted out recreates the pods.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.optedOut = true })),
 			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
 		},
 		"BareReplicaSet": {
-			reason:  "Pods that replace others are to be recognised, so it is annotated, which recreates nothing.",
+			reason:  "The annotation makes replacements recognizable, although it recreates no pods of a ReplicaSet.",
 			group:   owner("ReplicaSet/old", pods(2, "a Stale")),
 			touches: []string{"annotate ReplicaSet/old a"},
 			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicaSet/old 2 Rolling"},
 		},
 		"BareReplicaSetAnnotated": {
-			reason:  "Then its pods are evicted one by one, the oldest first.",
+			reason:  "The pods of an annotated ReplicaSet are evicted one by one, the oldest first.",
 			group:   owner("ReplicaSet/old", pods(2, "a Stale"), annotated),
 			touches: []string{"evict old-0 of ReplicaSet/old"},
 			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicaSet/old 2 Rolling"},
 		},
 		"ReplicationController": {
-			reason:  "The same.",
+			reason:  "Pods of a ReplicationController are evicted like those of a ReplicaSet.",
 			group:   owner("ReplicationController/old", pods(2, "a Stale"), annotated),
 			touches: []string{"evict old-0 of ReplicationController/old"},
 			policy:  "Canary 0/1 [ReplicationController/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicationController/old 2 Rolling"},
 		},
 		"UnknownController": {
-			reason:  "Nothing is known of it but that it replaces pods.",
+			reason:  "An unknown controller is only known to replace pods.",
 			group:   owner("CloneSet/web", pods(2, "a Stale")),
 			touches: []string{"evict web-0 of CloneSet/web"},
 			policy:  "Canary 0/1 [CloneSet/web], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"CloneSet/web 2 Rolling"},
 		},
 		"UnknownControllerOfTasks": {
-			reason: "A pod that runs to its end is what its controller waits for: to evict it would be to fail it.",
+			reason: "A controller of pods that run to completion waits for them. An eviction would count as a failure.",
 			group:  owner("CloneSet/task", pods(1, "a Stale"), func(g *group) { g.pods[0].endless = false }),
 			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"CloneSet/task 1 ManualRestartRequired"},
 		},
 		"UnknownControllerOptedOut": {
-			reason: "The annotation counts on any owner.",
+			reason: "Owners of any kind can opt out by the annotation.",
 			group:  owner("CloneSet/web", pods(1, "a Stale"), func(g *group) { g.optedOut = true }),
 			policy: "Complete 0/0 [], False WaitingForOwner", counts: "1 0 1 0 0 1", workloads: []string{"CloneSet/web 1 WaitingForOwner"},
 		},
 		"UnknownControllerUnread": {
-			reason: "Nobody knows whether it has opted out.",
+			reason: "If the owner cannot be read, its opt-out is unknown.",
 			group:  owner("CloneSet/web", pods(1, "a Stale"), func(g *group) { g.unread = "it cannot be read" }),
 			policy: "Blocked 0/1 [], False Blocked", counts: "1 0 1 0 0 0", workloads: []string{"CloneSet/web 1 Blocked"},
 		},
 		"Job": {
-			reason: "Its pods are not started twice.",
+			reason: "The pods of a Job are not started twice.",
 			group:  owner("Job/import", pods(1, "a Stale")),
 			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"Job/import 1 ManualRestartRequired"},
 		},
 		"CronJob": {
-			reason: "The next run has it: nobody has to do anything.",
+			reason: "The pods of the next run will be injected, so no action is necessary.",
 			group:  owner("CronJob/nightly", pods(1, "a Stale")),
 			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0", workloads: []string{"CronJob/nightly 1 NextRun"},
 		},
 		"BarePod": {
-			reason: "Nobody would bring it back.",
+			reason: "A bare pod would not be replaced.",
 			group:  owner("Pod/lonely", pods(1, "a Stale")),
 			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"Pod/lonely 1 ManualRestartRequired"},
 		},
 		"ExcludedPods": {
-			reason: "What has opted out is left alone.",
+			reason: "Pods that have opted out are left alone.",
 			group:  owner("Deployment/web", pods(3, "a Excluded OptedOut")),
 			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 0 3 0", workloads: []string{"Deployment/web 3 OptedOut"},
 		},
 		"HasEverything": {
-			reason: "A pod with identical items of its own needs nothing.",
+			reason: "A pod with identical items of its own needs no injection.",
 			group:  owner("Deployment/web", pods(3, "a Injected")),
 			policy: "Complete 0/0 [], True Complete", counts: "3 3 0 0 0 0",
 		},
 		"Conflict": {
-			reason: "To recreate a pod would not help: it would be skipped again.",
+			reason: "A recreated pod would be skipped again, so it is left alone.",
 			group:  owner("Deployment/web", pods(3, "a Skipped EnvConflict")),
 			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 3 0 0", workloads: []string{"Deployment/web 3 EnvConflict"},
 		},
 		"ScaledToZero": {
-			reason: "The last of its pods go by themselves.",
+			reason: "The workload is scaled to zero, so its pods will disappear.",
 			group:  owner("Deployment/web", pods(1, "a Stale"), onWorkload(func(w *workload) { w.replicas = 0 })),
 			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0",
 		},
 		"Deleted": {
-			reason: "So do those of one that is being deleted.",
+			reason: "The workload is being deleted, so its pods will disappear.",
 			group:  owner("Deployment/web", pods(1, "a Stale"), onWorkload(func(w *workload) { w.deleting = true })),
 			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0",
 		},
 		"EndedPods": {
-			reason: "Pods that have ended or are going are not counted.",
+			reason: "Finished pods and pods in deletion are not counted.",
 			group: owner("Deployment/web", pods(3, "a Injected"), func(g *group) {
 				g.pods[0].finished, g.pods[1].deleting = true, true
 			}),
 			policy: "Complete 0/0 [], True Complete", counts: "1 1 0 0 0 0",
 		},
 		"RollsOfItself": {
-			reason: "Two changes at once would hide from each other which one breaks it.",
+			reason: "If the workload has a rollout of its own, a second change would hide which of the two breaks it.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), incomplete),
 			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
 		},
 		"ChangeNotSeenYet": {
-			reason: "Its controller may be about to roll it.",
+			reason: "The workload's controller has not seen the latest change, and may be about to start a rollout.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.generation = 2 })),
 			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
 		},
 		"TemplateIsOtherwise": {
-			reason: "New pods would not get it either: to recreate these helps nobody.",
+			reason: "New pods of the template would not be injected either, so recreation would not help.",
 			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
 				g.prospect = prospect{hash: "", holds: map[string]bool{}}
 			}),
 			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
 		},
 		"TemplateIsRefused": {
-			reason: "A policy with onConflict Reject would keep its pods from coming back.",
+			reason: "A policy with onConflict Reject would reject the new pods.",
 			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
 				g.prospect = prospect{problem: "policy b rejects its pods"}
 			}),
 			policy: "Blocked 0/1 [], False Blocked", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Blocked"},
 		},
 		"CrashesForWantOfIt": {
-			reason:  "It is not available, and will not be: what its pods lack is what they would get.",
+			reason:  "The workload is unavailable because its pods lack the items, so recreation can help.",
 			group:   owner("Deployment/web", pods(3, "a Stale"), incomplete, func(g *group) { g.pods[2].trouble = "CrashLoopBackOff" }),
 			touches: []string{"annotate Deployment/web a"},
 			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Rolling"},
 		},
 		"StillStarts": {
-			reason: "A pod that is not ready and has no trouble may be about to be.",
+			reason: "A pod without a problem may be about to become ready.",
 			group: owner("ReplicaSet/old", pods(3, "a Stale"), annotated, incomplete, func(g *group) {
 				g.pods[1].ready, g.pods[1].trouble = false, "CrashLoopBackOff"
 			}),
 			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"ReplicaSet/old 3 RolloutUnderWay"},
 		},
 		"OwnerNotSeenYet": {
-			reason: "Caches come one after the other.",
+			reason: "The cache of workloads may be behind the cache of pods.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), func(g *group) { g.workload = nil }),
 			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
 		},
 		"MissedByTheWebhook": {
-			reason:  "The template would not change any more, so the pods that came while the webhook was away are evicted.",
+			reason:  "The template already has the annotation. So the pods that were created while the webhook was unavailable are evicted.",
 			group:   owner("Deployment/web", pods(1, "a Stale"), annotated),
 			touches: []string{"evict web-0 of Deployment/web"},
 			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "1 0 1 0 0 0", workloads: []string{"Deployment/web 1 Rolling"},
@@ -245,37 +245,37 @@ func TestDecide(t *testing.T) {
 		workloads map[string][]string // Only the relevant ones.
 	}{
 		"CanaryIsTheSmallest": {
-			reason:   "One workload first: of those whose controllers are known best, the one with the fewest pods.",
+			reason:   "One workload comes first: the one with the fewest pods, among the kinds whose controllers are known best.",
 			snapshot: scene(one(), append(three(), owner("Deployment/small", pods(2, "a Stale")), owner("ReplicaSet/tiny", pods(1, "a Stale")), owner("CloneSet/tiny", pods(1, "a Stale")))...),
 			touches:  []string{"annotate Deployment/small a"},
 			policies: map[string]string{"a": "Canary 0/6 [Deployment/small], False Canary"},
 		},
 		"BrokenIsNotTheCanary": {
-			reason: "What does not come up before says nothing about what it is given, and would halt the others.",
+			reason: "A broken workload proves nothing about the new content as the canary, and would halt the others.",
 			snapshot: scene(one(), append(three(),
 				owner("Deployment/broken", pods(1, "a Stale"), incomplete, func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
 		},
 		"CanaryStillRolls": {
-			reason:   "The others wait for it.",
+			reason:   "The other workloads wait for the canary.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), rolls())...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"CanaryIsDone": {
-			reason:   "Then maxConcurrent at a time.",
+			reason:   "After the canary, maxConcurrent workloads follow at a time.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done")), append(three(), done)...),
 			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
 			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
 		},
 		"CanaryHasNotBeenAvailableForLong": {
-			reason: "minReadySeconds of the policy count from when the last of its pods was ready.",
+			reason: "The policy's minReadySeconds count from the time when the last pod became ready.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
 				append(three(), owner("Deployment/done", pods(3, "a Injected"), recreated, func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
 		},
 		"CanaryCameBackWithoutIt": {
-			reason: "The webhook does not answer. Its pods are there again, and were not for as long as the policy asks, so the others wait.",
+			reason: "The webhook does not respond. The canary's pods are back, but not for minReadySeconds yet, so the others wait.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
 					append(three(), owner("Deployment/done", pods(3, "a Stale"), recreated, func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...)
@@ -285,7 +285,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
 		},
 		"CanaryCameBackWithoutItLongAgo": {
-			reason: "It was available for long enough, and another workload is first.",
+			reason: "The canary was available for minReadySeconds without the items, so another workload comes first.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
 					append(three(), owner("Deployment/done", pods(3, "a Stale"), recreated, func(g *group) { g.pods[1].readySince = noon.Add(-60 * time.Second) }))...)
@@ -296,14 +296,14 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
 		},
 		"CanaryIsUpAndItsPodsAreNotSeenYet": {
-			reason: "Pods are watched apart: those that are known are of the template before, and no more there, so none is evicted.",
+			reason: "Pods are watched separately from workloads. The known pods are of the previous template and no longer exist, so none is evicted.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done")),
 				append(three(), owner("Deployment/done", pods(3, "a Stale"), annotated))...),
 			policies:  map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
 			workloads: map[string][]string{"a": {"Deployment/done 3 Rolling", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
 		},
 		"OvertakenCanaryIsUpAndItsPodsAreNotSeenYet": {
-			reason: "That those of before were ready for long does not have it lose its place, also if it cannot be touched again.",
+			reason: "The previous pods were ready for long enough, but the canary keeps its place, even if it cannot be touched again.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 5 }),
 					append(three(), owner("Deployment/done", pods(3, "a Stale"), onWorkload(func(w *workload) { w.templateHash = "other" })))...)
@@ -314,63 +314,63 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/done 3 Blocked", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
 		},
 		"CanaryLosesTheAnnotationWhenItIsUp": {
-			reason: "Somebody takes it off, and its pods have what they should: they count from when the last was ready all the same.",
+			reason: "A user removes the annotation after the pods were injected. The time still counts from when the last pod became ready.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
 				append(three(), owner("Deployment/done", pods(3, "a Injected"), func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
 		},
 		"OneRolls": {
-			reason:   "There is room for one more.",
+			reason:   "One of two places is free.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
 		},
 		"StatusWasLost": {
-			reason:   "The annotation of a workload that is as it should be shows that the canary has passed.",
+			reason:   "An annotated workload with up-to-date pods proves that the canary has passed.",
 			snapshot: scene(one(), append(three(), done)...),
 			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
 			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
 		},
 		"ContentChanged": {
-			reason: "With another content one workload is first again.",
+			reason: "With new content, the rollout begins with one workload again.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseComplete, 3), func(p *policy) { p.hash = "other" }),
 				three(onWorkload(func(w *workload) { w.templateHash = "old" }))...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
 		},
 		"BrokenOneIsFirstAfterAChange": {
-			reason: "What was halted with the old content is what a better one is tried on; that it is not complete is our doing.",
+			reason: "After a halt, the new content is tried on the failed workload first. That workload is incomplete only because of the rollout.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.hash = "other" }),
 				append(three(), rolls(onWorkload(func(w *workload) { w.templateHash = "old" })))...),
 			touches:  []string{"annotate Deployment/rolls a"},
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"CanaryIsOvertakenByAnotherPolicy": {
-			reason: "The content that is tried on it is the same, so the others wait until it is up.",
+			reason: "The canary was touched for the same content, so the others wait until it is complete.",
 			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-a"}, pausedToo("Deployment/rolls"),
 				append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary", "b": "Paused 0/1 [], False Paused"},
 		},
 		"CanaryIsOvertakenByItsOwner": {
-			reason: "The same, if somebody takes the annotation off its template.",
+			reason: "The canary keeps its place if a user removes the annotation from its template.",
 			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-a"}, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), tried("Deployment/rolls", "a Injected"))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"CanaryIsOvertakenByItsPolicy": {
-			reason: "It says nothing about the new content, so another workload is first if it cannot be touched.",
+			reason: "The canary was touched for other content. If it cannot be touched again, another workload comes first.",
 			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-before"}, pausedToo("Deployment/rolls"),
 				append(three(), tried("Deployment/rolls", "a Stale", "b Stale"))...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls Deployment/x], False Canary", "b": "Paused 0/1 [], False Paused"},
 		},
 		"CanaryIsOvertakenBeforeARestart": {
-			reason:   "What it was touched for is not remembered, and its status has the content of now.",
+			reason:   "After a restart, the status tells that the canary was touched for the present content.",
 			snapshot: scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary", "b": "Paused 0/1 [], False Paused"},
 		},
 		"CanaryIsOvertakenByItsPolicyAfterARestart": {
-			reason: "By then the status has another content, which is not tried on it.",
+			reason: "The policy changes after the restart. The canary was touched for other content, so another workload comes first.",
 			snapshot: func() *snapshot {
 				s := scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...)
 				s.previous = decide(s).next
@@ -383,20 +383,20 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls Deployment/x], False Canary", "b": "Paused 0/1 [], False Paused"},
 		},
 		"OneWithTheContentBeforeWaitsToo": {
-			reason: "A workload that is broken with the old content does not get the new one before it is tried.",
+			reason: "A workload that is broken with the previous content does not get the new one before the canary has passed.",
 			snapshot: overtaken(map[types.UID]string{"Deployment/rolls": "hash-a", "Deployment/old": "hash-before"}, pausedToo("Deployment/rolls", "Deployment/old"),
 				tried("Deployment/old", "a Stale"), tried("Deployment/rolls", "a Injected", "b Stale")),
 			policies: map[string]string{"a": "Canary 0/2 [Deployment/old Deployment/rolls], False Canary", "b": "Paused 0/1 [], False Paused"},
 		},
 		"TwoAreOvertaken": {
-			reason: "They do not wait for each other.",
+			reason: "Two workloads that were touched for the present content do not wait for each other.",
 			snapshot: overtaken(map[types.UID]string{"Deployment/v": "hash-a", "Deployment/w": "hash-a"}, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/v", "Deployment/w")),
 				tried("Deployment/v", "a Stale"), tried("Deployment/w", "a Stale")),
 			touches:  []string{"annotate Deployment/v a"},
 			policies: map[string]string{"a": "Canary 0/2 [Deployment/v Deployment/w], False Canary"},
 		},
 		"TwoOfUnknownKindsAreOvertaken": {
-			reason: "Their pods do not come up with the content before, and the new one is tried on one of them.",
+			reason: "Two workloads do not come up with the previous content. The new content is tried on one of them.",
 			snapshot: overtaken(map[types.UID]string{"CloneSet/c": "hash-before", "CloneSet/d": "hash-before"}, one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c", "CloneSet/d")),
 				owner("CloneSet/c", pods(2, "a Stale"), sick), owner("CloneSet/d", pods(2, "a Stale"), sick)),
 			touches:   []string{"evict c-1 of CloneSet/c"},
@@ -404,7 +404,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"CloneSet/c 2 Rolling", "CloneSet/d 2 Queued"}},
 		},
 		"OneOfAnUnknownKindWaitsForTheNewContent": {
-			reason: "It waits for the other, however long that takes, and does not halt the content that may mend it.",
+			reason: "A workload with the previous content waits for the canary, for any time, and does not halt the new content, which may repair it.",
 			snapshot: func() *snapshot {
 				s := overtaken(map[types.UID]string{"CloneSet/c": "hash-a", "CloneSet/d": "hash-before"}, one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c", "CloneSet/d")),
 					owner("CloneSet/c", pods(2, "a Injected"), sick), owner("CloneSet/d", pods(2, "a Stale"), sick))
@@ -417,40 +417,40 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"CloneSet/d 2 Queued"}},
 		},
 		"PolicyPaused": {
-			reason:   "Nothing further is touched; what rolls goes on by itself.",
+			reason:   "No further workload is touched, but the workload in progress continues.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls"), func(p *policy) { p.paused = true }), append(three(), rolls())...),
 			policies: map[string]string{"a": "Paused 0/4 [Deployment/rolls], False Paused"},
 		},
 		"Manual": {
-			reason:    "It waits for somebody.",
+			reason:    "The strategy Manual waits for an approval.",
 			snapshot:  scene(one(strategy(refractv1beta1.RolloutManual)), three()...),
 			policies:  map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
 			workloads: map[string][]string{"a": {"Deployment/x 3 AwaitingApproval", "Deployment/y 3 AwaitingApproval", "Deployment/z 3 AwaitingApproval"}},
 		},
 		"ManualApproved": {
-			reason:   "The hash is what is approved.",
+			reason:   "The approval names the hash of the content.",
 			snapshot: scene(one(strategy(refractv1beta1.RolloutManual), func(p *policy) { p.approved = "hash-a" }), three()...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
 		},
 		"ManualApprovedBefore": {
-			reason:   "What was approved was another content.",
+			reason:   "The approval was for other content.",
 			snapshot: scene(one(strategy(refractv1beta1.RolloutManual), func(p *policy) { p.approved = "hash-before" }), three()...),
 			policies: map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
 		},
 		"StrategyNone": {
-			reason:   "Counted, and no more.",
+			reason:   "With the strategy None, pods are only counted.",
 			snapshot: scene(one(strategy(refractv1beta1.RolloutNone)), three()...),
 			policies: map[string]string{"a": "none, False NotRequested"},
 		},
 		"Audit": {
-			reason:    "What would be injected is counted as skipped, and nothing recreated.",
+			reason:    "In the mode Audit, pods count as skipped, and none is recreated.",
 			snapshot:  scene(one(func(p *policy) { p.audit = true }), owner("Deployment/x", pods(3, "a Skipped Audit"))),
 			policies:  map[string]string{"a": "none, False Audit"},
 			workloads: map[string][]string{"a": {"Deployment/x 3 Audit"}},
 		},
 		"Disabled": {
-			reason: "The controller is not to touch anything.",
+			reason: "A disabled controller touches no workload.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
 				s.disabled = true
@@ -459,12 +459,12 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "none, False Disabled"},
 		},
 		"InvalidPolicy": {
-			reason:   "It is in no set, so nothing stands to it.",
+			reason:   "An invalid policy selects no pods, so there are no counts.",
 			snapshot: scene([]*policy{{name: "a", problem: "selector: no such operator", problemReason: "InvalidPolicy", status: &refractv1beta1.ServiceInjectionPolicyStatus{}}}),
 			policies: map[string]string{"a": "none, Unknown InvalidPolicy"},
 		},
 		"SecretMissing": {
-			reason: "A policy that names a missing Secret recreates nothing.",
+			reason: "A policy that names a missing Secret recreates no pods.",
 			snapshot: func() *snapshot {
 				s := scene(one(needs("Secret", "db")), three()...)
 				s.references[object{"Secret", "db"}] = resolution{at: noon}
@@ -473,7 +473,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
 		},
 		"KeyMissing": {
-			reason: "Its pods would not start either.",
+			reason: "Pods that need a missing key would not start.",
 			snapshot: func() *snapshot {
 				s := scene(one(needs("ConfigMap", "conf", "port")), three()...)
 				s.references[object{"ConfigMap", "conf"}] = resolution{found: true, keys: map[string]bool{"host": true}, at: noon}
@@ -482,7 +482,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
 		},
 		"SecretOfAnotherPolicyMissing": {
-			reason: "The pods that come back get that of all policies, also of one that recreates nothing.",
+			reason: "Recreated pods get the items of all policies, including those of a policy that recreates no pods.",
 			snapshot: func() *snapshot {
 				s := scene([]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone), needs("Secret", "db"))},
 					owner("Deployment/x", pods(3, "a Stale", "b Stale")), owner("Deployment/y", pods(3, "a Stale")))
@@ -494,7 +494,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling"}},
 		},
 		"ProbeFails": {
-			reason: "A pod that would not come back, or not injected, is not taken away.",
+			reason: "No pod is removed if its replacement would be rejected or not be injected.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
 				for uid, p := range s.probes {
@@ -507,7 +507,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Blocked", "Deployment/z 3 Blocked"}},
 		},
 		"ProbeOfOneFails": {
-			reason: "One that quota keeps from rolling does not hold up the others.",
+			reason: "A workload whose pods exceed the quota does not block the others.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
 				s.probes["Deployment/x"] = probe{hash: "a", reason: "PodRefused", message: "quota", at: noon, retry: noon.Add(time.Second)}
@@ -518,37 +518,37 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
 		},
 		"CanaryCrashes": {
-			reason: "Nothing more is touched.",
+			reason: "After a crash of the canary, no further workload is touched.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"ImageNotThereYet": {
-			reason: "It is given a minute.",
+			reason: "A missing image is tolerated for one minute.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon.Add(time.Second) })))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"ImageNotThere": {
-			reason: "It had its minute.",
+			reason: "A missing image halts the rollout after one minute.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"OldPodCrashes": {
-			reason: "That is no fault of ours.",
+			reason: "A crash of a pod of the previous template has another cause.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"DeadlineExceeded": {
-			reason: "The Deployment's own controller has given up.",
+			reason: "The Deployment's controller reports that the rollout does not progress.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")),
 				append(three(), rolls(onWorkload(func(w *workload) { w.stuck = "ProgressDeadlineExceeded" })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"NoProgress": {
-			reason: "What waits for something for ten minutes does not come up.",
+			reason: "A workload without progress for ten minutes halts the rollout.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...)
 				s.previous = decide(s).next
@@ -558,13 +558,13 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"StaysHalted": {
-			reason: "After a restart too, also if what was broken has come up since.",
+			reason: "The rollout stays halted after a restart, even if the failed workload has recovered.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/done")),
 				append(three(), done)...),
 			policies: map[string]string{"a": "Halted 1/4 [], False RolloutHalted"},
 		},
 		"HaltedWhileDisabled": {
-			reason: "What is wrong still is when pods are recreated again.",
+			reason: "The rollout stays halted while the controller is disabled, and continues to be halted afterwards.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseHalted, 1)), three()...)
 				s.disabled = true
@@ -573,25 +573,25 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
 		},
 		"HaltedAndNone": {
-			reason:   "The same: Rolling again is no other content.",
+			reason:   "The rollout stays halted while the strategy is None, because the content is the same.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1), strategy(refractv1beta1.RolloutNone)), three()...),
 			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
 		},
 		"ResumedGoesOn": {
-			reason: "Somebody says so, and what is broken gets the time once more.",
+			reason: "A user resumes the rollout, and the failed workload gets the same time again.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-a" }),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
 		},
 		"ResumedForAnotherHash": {
-			reason: "That was for another content.",
+			reason: "The annotation resumes the rollout of other content.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-b" }),
 				append(three(), rolls())...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"SmallestBound": {
-			reason: "A workload counts for each policy that has it recreated; the smallest bound holds.",
+			reason: "A workload counts for each policy that recreates it, so the smallest maxConcurrent applies.",
 			snapshot: scene(
 				[]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1)), somePolicy("b", reached(refractv1beta1.PhaseRolling, 1), func(p *policy) { p.rollout.MaxConcurrent = 1 })},
 				owner("Deployment/v", pods(1, "a Stale", "b Stale")), owner("Deployment/w", pods(1, "a Stale", "b Stale")),
@@ -602,7 +602,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"AnotherPolicyWaits": {
-			reason: "To recreate a pod for one policy would anticipate the other's approval.",
+			reason: "A recreation for one policy would also inject the items of the other policy before its approval.",
 			snapshot: scene(
 				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutManual))},
 				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
@@ -610,7 +610,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/v 1 AwaitingApproval"}, "b": {"Deployment/v 1 AwaitingApproval"}},
 		},
 		"AnotherPolicyRequestsNothing": {
-			reason: "None does not ask for it, and does not keep others from it.",
+			reason: "A policy with the strategy None does not prevent others from recreating pods.",
 			snapshot: scene(
 				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone))},
 				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
@@ -618,7 +618,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/1 [Deployment/v], False Canary", "b": "none, False NotRequested"},
 		},
 		"RevertedTwice": {
-			reason: "Who owns the template takes the annotation off; it is not fought over.",
+			reason: "The owner of the template removed the annotation twice, so the workload is left alone.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
 				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
@@ -629,7 +629,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/x 3 OwnerReverts", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
 		},
 		"RevertedWhileItRolls": {
-			reason: "Its pods go back to the template of before, and it has its place until they are up.",
+			reason: "The pods return to the previous template. The workload keeps its place until they are ready.",
 			snapshot: func() *snapshot {
 				s := overtaken(nil, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), tried("Deployment/rolls", "a Stale"))...)
 				s.previous["Deployment/rolls"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), changed: noon.Add(-time.Minute), reverts: 1}
@@ -639,7 +639,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/rolls 2 OwnerReverts", "Deployment/x 3 Queued", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
 		},
 		"RevertedAndDoesNotComeUp": {
-			reason: "Its owner broke it, who has to mend it: the others do not wait for ever.",
+			reason: "The owner of the template broke the workload and must repair it, so the others do not wait forever.",
 			snapshot: func() *snapshot {
 				s := overtaken(nil, one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), tried("Deployment/rolls", "a Stale"))...)
 				s.previous["Deployment/rolls"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), changed: noon.Add(-time.Minute), reverts: 1}
@@ -659,7 +659,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/rolls 2 OwnerReverts", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
 		},
 		"RevertedOnce": {
-			reason: "Somebody may have rolled back a change of his own.",
+			reason: "A single removal of the annotation may be a rollback of an unrelated change.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
 				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
@@ -669,7 +669,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
 		},
 		"RevertedBeforeARestart": {
-			reason: "The status has it, so that a restart is no occasion to try again at once.",
+			reason: "The status has the reverted workload, so a restart does not cause another attempt.",
 			snapshot: scene(one(func(p *policy) {
 				p.status.Workloads = []refractv1beta1.WorkloadStatus{{Kind: "Deployment", Name: "x", Reason: "OwnerReverts", Message: "it was taken off"}}
 			}), three()[0]),
@@ -677,7 +677,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"Deployment/x 3 OwnerReverts"}},
 		},
 		"CacheIsBehind": {
-			reason: "What was written a moment ago is not seen yet, and is not taken for reverted.",
+			reason: "The cache does not show the annotation that was just written, which is not a revert.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/x")), three()...)
 				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
@@ -686,7 +686,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
 		},
 		"EvictionRefused": {
-			reason: "A budget that allows nothing holds no place: nothing is unavailable.",
+			reason: "A refused eviction holds no place, because no pod is unavailable.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
 					append(three(), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))...)
@@ -698,7 +698,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"ReplicaSet/r 1 EvictionRefused", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
 		},
 		"EvictedPodIsNotReplacedYet": {
-			reason: "The next goes only when there is a replacement that is ready.",
+			reason: "The next pod is evicted only after the replacement is ready.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(2, "a Stale"), annotated))
 				s.previous["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
@@ -707,7 +707,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/1 [ReplicaSet/r], False Canary"},
 		},
 		"UnknownOwnersPodIsNotReplacedYet": {
-			reason: "Of an unknown kind it is known how many pods there were.",
+			reason: "For an owner of an unknown kind, the earlier number of pods is remembered.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c")), owner("CloneSet/c", pods(2, "a Stale")))
 				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
@@ -716,7 +716,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
 		},
 		"PolicyIsCreatedAgain": {
-			reason: "While it is gone nobody wants anything of the workload; that one of its pods is to be replaced yet is remembered.",
+			reason: "While the policy is deleted, no pod of the workload is stale, but the missing replacement is remembered.",
 			snapshot: func() *snapshot {
 				gone := scene([]*policy{somePolicy("b", strategy(refractv1beta1.RolloutNone))}, owner("CloneSet/c", pods(1, "b Stale")))
 				gone.previous["CloneSet/c"] = workloadState{
@@ -729,7 +729,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Pending 0/1 [], False Pending"},
 		},
 		"NoneCameInItsPlace": {
-			reason: "For as long as a workload may make no progress none came: somebody has made it smaller.",
+			reason: "No replacement appeared during the patience of the controller, so a user has scaled the workload down.",
 			snapshot: func() *snapshot {
 				s := scene(one(), owner("CloneSet/c", pods(1, "a Stale")))
 				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 2, changed: noon.Add(-DefaultPatience)}
@@ -739,7 +739,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
 		},
 		"MadeSmaller": {
-			reason: "That a pod is missing of an unknown kind halts it; who has it go on has seen that there are to be fewer.",
+			reason: "A missing pod of an owner of an unknown kind halts the rollout. A user who resumes it confirms the lower number.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseHalted, 0, "CloneSet/c"), func(p *policy) { p.resumed = "hash-a" }), owner("CloneSet/c", pods(2, "a Stale")))
 				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
@@ -749,7 +749,7 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
 		},
 		"CameBackAsItWas": {
-			reason: "A pod that is evicted for nothing is not evicted over and over.",
+			reason: "A pod whose eviction did not help is not evicted repeatedly.",
 			snapshot: func() *snapshot {
 				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))
 				s.previous["ReplicaSet/r"] = workloadState{
@@ -762,14 +762,14 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
 		},
 		"BrokenPodOfAReplicaSet": {
-			reason: "It came with what was wrong, and its controller would leave it: it goes first, and takes nothing away.",
+			reason: "The unready pod is evicted first: its controller would not replace it, and its eviction makes no available pod unavailable.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
 				append(three(), owner("ReplicaSet/r", pods(3, "a Stale"), annotated, incomplete))...),
 			touches:  []string{"evict r-2 of ReplicaSet/r"},
 			policies: map[string]string{"a": "Canary 0/4 [ReplicaSet/r], False Canary"},
 		},
 		"RollsAndIsStaleForAnother": {
-			reason: "That new pods will not get what another policy injects does not make the rollout end.",
+			reason: "New pods will lack the items of another policy, but this does not end the rollout of policy a.",
 			snapshot: scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
 				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
 					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
@@ -779,7 +779,7 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"IsDoneAndStaleForAnother": {
-			reason: "The canary has passed nevertheless.",
+			reason: "The canary passes for policy a, although its pods are stale for another policy.",
 			snapshot: scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
 				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
 					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
@@ -791,7 +791,7 @@ func TestDecide(t *testing.T) {
 			workloads: map[string][]string{"b": {"Deployment/r 2 WaitingForOwner"}},
 		},
 		"RecreateHasNoPodsForAMoment": {
-			reason: "A workload that is being rolled counts, also while it has no pod at all.",
+			reason: "A workload in a rollout counts even while it has no pods.",
 			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/gap")), append(three(),
 				owner("Deployment/gap", func(g *group) { g.workload.replicas, g.workload.templateHash = 1, "none" }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/gap], False Canary"},
@@ -878,34 +878,34 @@ func TestEvents(t *testing.T) {
 		want     []string
 	}{
 		"Started": {
-			"It is said once, when the first workload is touched.",
+			"The start of a rollout has one event, when the first workload is touched.",
 			scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale"))),
 			[]string{"RolloutStarted a"},
 		},
 		"StartedBefore": {
-			"What was written was told.",
+			"A start that is in the status has no second event.",
 			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1))}, owner("Deployment/x", pods(1, "a Stale"))),
 			nil,
 		},
 		"Completed": {
-			"The end, too.",
+			"The completion of a rollout has an event.",
 			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))}, owner("Deployment/x", pods(1, "a Injected"), recreated)),
 			[]string{"RolloutCompleted a"},
 		},
 		"Halted": {
-			"And that it is not reached.",
+			"A halted rollout has an event.",
 			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
 				owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" }))),
 			[]string{"RolloutHalted a"},
 		},
 		"Conflicts": {
-			"Once for each content of the policy.",
+			"Conflicts have one event for each content of the policy.",
 			scene([]*policy{somePolicy("a"), somePolicy("b", func(p *policy) { p.status.Hash, p.status.Skipped = p.hash, 2 })},
 				owner("Deployment/x", pods(1, "a Skipped EnvConflict", "b Skipped EnvConflict"))),
 			[]string{"Conflicts a"},
 		},
 		"Reverted": {
-			"On the workload and on the policy.",
+			"A reverted annotation has events on the workload and on the policy.",
 			func() *snapshot {
 				s := scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale")))
 				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon, reverts: 1}

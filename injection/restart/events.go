@@ -70,7 +70,7 @@ func (r *reporter) addPhaseEvent(st *policyState, now *refractv1beta1.RolloutSta
 	r.plan.events = append(r.plan.events, e)
 }
 
-// addRevertEvents adds events for a template whose annotation was removed again.
+// addRevertEvents adds events for a template whose annotation was removed repeatedly.
 func (j *judge) addRevertEvents(a *assessment) {
 	j.plan.events = append(j.plan.events, event{group: a.group, warning: true, reason: eventReverted, message: a.next.message})
 	for _, name := range a.wanted {

@@ -48,7 +48,7 @@ type ref struct {
 	uid                    types.UID
 }
 
-// String returns KIND/NAME, as in a policy's status.
+// String returns KIND/NAME, as in the status of a policy.
 func (r ref) String() string { return r.kind + "/" + r.name }
 
 func (r ref) groupKind() schema.GroupKind {
@@ -109,8 +109,8 @@ type pod struct {
 	readySince       time.Time // As reported by its kubelet.
 	readySeen        time.Time // When the controller saw the pod become ready, by its own clock; zero if it was ready before.
 	trouble          string    // The reason why a container does not run, if it is one of troubles.
-	// troubleFrom is the start of the time that counts as trouble, because short outages of other systems may pass.
-	// Zero means at once.
+	// troubleFrom is the time from which the trouble counts, because short outages of other systems may pass. Zero
+	// means from the beginning.
 	troubleFrom  time.Time
 	templateHash string // The annotation that comes from its template.
 	lean         []byte // The content that is relevant for injection, as JSON.

@@ -49,7 +49,7 @@ type written struct {
 type unknownOwner struct {
 	top      ref // Its topmost controller, as far as known; the owner itself if it has none.
 	optedOut bool
-	// unread is the reason why an owner could not be read, and tries the number of consecutive failures.
+	// unread is the reason why an owner could not be read; tries is the number of consecutive failures.
 	unread string
 	tries  int
 	at     time.Time // When it was read.
@@ -251,7 +251,7 @@ func (g *grouping) of(ctx context.Context, p *pod) *group {
 	return of
 }
 
-// restrain makes a group leave its pods alone while another part of it does. The parts are owners of unknown kinds with
+// restrain makes a group leave its pods alone if another part of it does. The parts are owners of unknown kinds with
 // the same topmost owner.
 func (of *group) restrain(part *group) {
 	of.optedOut = of.optedOut || part.optedOut

@@ -43,7 +43,7 @@ func (a *assessment) ailing(now time.Time) bool {
 	return sick
 }
 
-// ails reports whether a container of the pod does not run, and the problem is not transient.
+// ails reports whether a container of the pod does not run because of a persistent problem.
 func (p *pod) ails(now time.Time) bool { return p.trouble != "" && !now.Before(p.troubleFrom) }
 
 // progress describes how much is missing until a workload is complete.

@@ -293,9 +293,9 @@ func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
 func TestRefusedNames(t *testing.T) {
 	long := strings.Repeat("long-", 13)
 	for name, tc := range map[string]struct{ reason, base, text, want string }{
-		"APIServer": {"So the API server names an invalid pod.", "web-", `Pod "web-%s" is invalid: spec.hostname: Invalid value`, `Pod "web-" is invalid: spec.hostname: Invalid value`},
-		"Webhook":   {"So webhooks name it.", "web-", "resource Pod/shop/web-%s was blocked (web-%[1]s)", "resource Pod/shop/web- was blocked (web-)"},
-		"Long":      {"A generated name has 63 characters at most.", long, `pods "` + long[:58] + `%s" is forbidden`, `pods "` + long[:58] + `" is forbidden`},
+		"APIServer": {"The API server names an invalid pod like this.", "web-", `Pod "web-%s" is invalid: spec.hostname: Invalid value`, `Pod "web-" is invalid: spec.hostname: Invalid value`},
+		"Webhook":   {"Webhooks name a rejected pod like this.", "web-", "resource Pod/shop/web-%s was blocked (web-%[1]s)", "resource Pod/shop/web- was blocked (web-)"},
+		"Long":      {"A generated name has at most 63 characters.", long, `pods "` + long[:58] + `%s" is forbidden`, `pods "` + long[:58] + `" is forbidden`},
 		"Others":    {"Other names stay.", "web-", "exceeded quota: web-quota, web-7d4b9c-%[1]s, my-web-bcdfghj", "exceeded quota: web-quota, web-7d4b9c-%[1]s, my-web-bcdfghj"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -407,15 +407,15 @@ func TestReconcileRestoredCluster(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ reason, was, is string }{
 		"Policy": {
-			reason: "its hash, and which pods are stale, are of what it injects now",
+			reason: "the policy's hash and the stale pods are those of its present content",
 			was:    `value: "6379"`, is: `value: "6380"`,
 		},
 		"Template": {
-			reason: "whether new pods get what a policy injects depends on the template of now",
+			reason: "the items of new pods depend on the present template",
 			was:    "template: {metadata: {labels: {role: web}", is: "template: {metadata: {labels: {role: other}",
 		},
 		"Pod": {
-			reason: "a variable of its own has the pod left out",
+			reason: "a pod with a conflicting variable of its own is skipped",
 			was:    "spec: {containers: [{name: c, image: web}]}\n", is: "spec: {containers: [{name: c, image: web, env: [{name: DB_PORT, value: own}]}]}\n",
 		},
 	} {
@@ -452,10 +452,10 @@ func TestStoreTells(t *testing.T) {
 		change func(*store[*pod]) error
 		want   []string
 	}{
-		"Added":       {"It is new.", nil, func(s *store[*pod]) error { return s.Add(named("shop")) }, []string{"shop"}},
-		"Updated":     {"It may be another.", []any{named("shop")}, func(s *store[*pod]) error { return s.Update(named("shop")) }, []string{"shop"}},
-		"Deleted":     {"There is one less.", []any{named("shop")}, func(s *store[*pod]) error { return s.Delete(named("shop")) }, []string{"shop"}},
-		"ListedAgain": {"Nobody told of what went, or came.", []any{named("shop")}, func(s *store[*pod]) error { return s.Replace([]any{named("bank")}, "") }, []string{"bank", "shop"}},
+		"Added":       {"A new object triggers a reconciliation.", nil, func(s *store[*pod]) error { return s.Add(named("shop")) }, []string{"shop"}},
+		"Updated":     {"A changed object triggers a reconciliation.", []any{named("shop")}, func(s *store[*pod]) error { return s.Update(named("shop")) }, []string{"shop"}},
+		"Deleted":     {"A deleted object triggers a reconciliation.", []any{named("shop")}, func(s *store[*pod]) error { return s.Delete(named("shop")) }, []string{"shop"}},
+		"ListedAgain": {"A list may have missed events of deleted and new objects.", []any{named("shop")}, func(s *store[*pod]) error { return s.Replace([]any{named("bank")}, "") }, []string{"bank", "shop"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -640,10 +640,10 @@ func TestReconcilePanics(t *testing.T) {
 		stumble func(*cluster)
 		want    string
 	}{
-		"Probe": {"Trying out a pod: the workload waits.", func(c *cluster) {
+		"Probe": {"After a panic in a dry run, only that workload waits.", func(c *cluster) {
 			c.webhook = func() *inject.Set { panic("oh") }
 		}, "Blocked: Deployment/web: InternalError: trying out a pod: Refract stumbled"},
-		"Decision": {"All of a namespace: its policies stand still.", func(c *cluster) {
+		"Decision": {"After a panic in the decision, all policies of the namespace stop.", func(c *cluster) {
 			calls := 0
 			c.gatherer.now = func() time.Time {
 				if calls++; calls == 1 {
@@ -804,33 +804,33 @@ func TestUnreadOwners(t *testing.T) {
 		evict  []string // The pods that are evicted then.
 	}{
 		"AnswerIsLost": {
-			reason: "One lost answer is no leave to evict.",
+			reason: "After one lost answer, no pod is evicted.",
 			owner:  leaves, err: io.ErrUnexpectedEOF,
 			failed: []string{"Service/clone Blocked " + blocked + "unexpected EOF"}, after: []string{"Service/clone WaitingForOwner " + says},
 		},
 		"LostAfterItWasRead": {
-			reason: "What was known of it holds.",
+			reason: "The result of an earlier read remains valid.",
 			owner:  leaves, read: true, err: io.ErrUnexpectedEOF,
 			failed: []string{"Service/clone WaitingForOwner " + says}, after: []string{"Service/clone WaitingForOwner " + says},
 		},
 		"Forbidden": {
-			reason: "With the right to read it, it goes on by itself.",
+			reason: "With the permission to read the owner, the rollout continues on its own.",
 			err:    denied,
 			failed: []string{"Service/clone Blocked " + blocked + denied.Error()}, evict: []string{"web-1-a"},
 			after: []string{"Service/clone Rolling 1 of 1 pods are ready"},
 		},
 		"TypeIsNotThere": {
-			reason: "Its objects may have opted out before, and nobody recreates its pods.",
+			reason: "Without its type, the owner may have opted out before, and its pods would not be replaced.",
 			owner:  leaves, err: missing,
 			failed: []string{"Service/clone Blocked " + blocked + missing.Error()}, after: []string{"Service/clone WaitingForOwner " + says},
 		},
 		"VersionIsNotServed": {
-			reason: "It may be there in another version.",
+			reason: "The owner may exist in another version.",
 			owner:  leaves, err: unserved,
 			failed: []string{"Service/clone Blocked " + blocked + unserved.Error()}, after: []string{"Service/clone WaitingForOwner " + says},
 		},
 		"Deleted": {
-			reason: "What is not there has not opted out.",
+			reason: "A deleted owner has not opted out.",
 			err:    apierrors.NewNotFound(services, "clone"),
 			failed: []string{"Service/clone Rolling 1 of 1 pods are ready"}, evict: []string{"web-1-a"},
 			after: []string{"Service/clone Rolling 1 of 1 pods are ready"},
@@ -963,34 +963,34 @@ func TestOptsOutLate(t *testing.T) {
 		evicted []string
 	}{
 		"NoneDoes": {
-			reason:  "It is read once for an eviction.",
+			reason:  "Each owner is read once for an eviction.",
 			objects: []string{pod("a", of("Service", "clone")), service("clone", "")},
 			asked:   []string{"clone"}, want: []string{"Service/clone Rolling 1 of 1 pods are ready"}, evicted: []string{"a"},
 		},
 		"Itself": {
-			reason:  "The annotation leaves its pods to it.",
+			reason:  "An owner with the annotation recreates the pods itself.",
 			objects: []string{pod("a", of("Service", "clone")), service("clone", "")}, out: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "clone"}},
 			asked: []string{"clone"}, want: []string{"Service/clone" + says},
 		},
 		"OfReplicaSet": {
-			reason:  "A ReplicaSet is known, and what controls it is not.",
+			reason:  "The kind ReplicaSet is known, but the kind of its controller is not.",
 			objects: []string{podText, set, service("clone", "")}, out: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "clone"}},
 			asked: []string{"clone"}, want: []string{"Service/clone" + says},
 		},
 		"Above": {
-			reason:  "It may be an owner further up.",
+			reason:  "An owner further up may have opted out.",
 			objects: []string{pod("a", of("Service", "clone")), service("clone", above), top}, out: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "top"}},
 			asked: []string{"clone", "top"}, want: []string{"ConfigMap/top" + says},
 		},
 		"ControlsOneItself": {
-			reason: "It controls a pod, and what controls another.",
+			reason: "The owner controls one pod itself, and the controller of another pod.",
 			objects: []string{
 				pod("a", of("ConfigMap", "top")), pod("b", of("Service", "of-b")), service("of-b", above), top,
 			}, out: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "top"}},
 			asked: []string{"top"}, want: []string{"ConfigMap/top" + says},
 		},
 		"OneOfMany": {
-			reason: "Only owners of the pod that is evicted are read: there may be thousands.",
+			reason: "Only the owners of the evicted pod are read, because there may be thousands of others.",
 			objects: []string{
 				pod("a", of("Service", "of-a")), pod("b", of("Service", "of-b")), pod("c", of("Service", "of-c")),
 				service("of-a", above), service("of-b", above), service("of-c", above), top,
@@ -998,7 +998,7 @@ func TestOptsOutLate(t *testing.T) {
 			asked: []string{"of-a", "top"}, want: []string{"ConfigMap/top Rolling 3 of 3 pods are ready"}, evicted: []string{"a"},
 		},
 		"Deployment": {
-			reason:  "Events tell what becomes of kinds that are known.",
+			reason:  "Owners of known kinds are not read, because events report their changes.",
 			objects: []string{deploymentText, replicaSetText, podText},
 			want:    []string{"Deployment/web Rolling pods of its previous template still exist"},
 		},
@@ -1226,15 +1226,15 @@ func TestTrouble(t *testing.T) {
 		want     string
 		from     time.Time
 	}{
-		"Runs":             {reason: "It is as it should be.", statuses: `[{restartCount: 5, state: {running: {}}}]`},
-		"Starts":           {reason: "Every pod does that.", statuses: `[{state: {waiting: {reason: ContainerCreating}}}]`},
-		"CrashedOnce":      {reason: "What it needs may not have been up.", statuses: `[{restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}}]`},
-		"CrashedTwice":     {reason: "The same.", statuses: `[{restartCount: 2, state: {waiting: {reason: CrashLoopBackOff}}}]`},
-		"Crashes":          {reason: "It does so again and again.", statuses: `[{restartCount: 3, state: {waiting: {reason: CrashLoopBackOff}}}]`, want: "CrashLoopBackOff"},
-		"SecondCrashes":    {reason: "One is enough.", statuses: `[{state: {running: {}}}, {restartCount: 9, state: {waiting: {reason: CrashLoopBackOff}}}]`, want: "CrashLoopBackOff"},
-		"CannotBeStarted":  {reason: "A key is missing.", statuses: `[{state: {waiting: {reason: CreateContainerConfigError}}}]`, want: "CreateContainerConfigError"},
-		"NoImage":          {reason: "The registry may be back in a moment.", statuses: `[{state: {waiting: {reason: ErrImagePull}}}]`, want: "ErrImagePull", from: noon.Add(time.Minute)},
-		"WorseThanNoImage": {reason: "What counts at once comes first.", statuses: `[{state: {waiting: {reason: ErrImagePull}}}, {state: {waiting: {reason: InvalidImageName}}}]`, want: "InvalidImageName"},
+		"Runs":             {reason: "A running container is no problem.", statuses: `[{restartCount: 5, state: {running: {}}}]`},
+		"Starts":           {reason: "Every pod waits for its containers at the start.", statuses: `[{state: {waiting: {reason: ContainerCreating}}}]`},
+		"CrashedOnce":      {reason: "A container may crash until its dependencies are up.", statuses: `[{restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}}]`},
+		"CrashedTwice":     {reason: "A second crash is tolerated, too.", statuses: `[{restartCount: 2, state: {waiting: {reason: CrashLoopBackOff}}}]`},
+		"Crashes":          {reason: "A third crash counts as a failure.", statuses: `[{restartCount: 3, state: {waiting: {reason: CrashLoopBackOff}}}]`, want: "CrashLoopBackOff"},
+		"SecondCrashes":    {reason: "A single failing container is enough.", statuses: `[{state: {running: {}}}, {restartCount: 9, state: {waiting: {reason: CrashLoopBackOff}}}]`, want: "CrashLoopBackOff"},
+		"CannotBeStarted":  {reason: "A missing key is a persistent problem.", statuses: `[{state: {waiting: {reason: CreateContainerConfigError}}}]`, want: "CreateContainerConfigError"},
+		"NoImage":          {reason: "A registry may be unavailable for a short time.", statuses: `[{state: {waiting: {reason: ErrImagePull}}}]`, want: "ErrImagePull", from: noon.Add(time.Minute)},
+		"WorseThanNoImage": {reason: "Problems that count at once come first.", statuses: `[{state: {waiting: {reason: ErrImagePull}}}, {state: {waiting: {reason: InvalidImageName}}}]`, want: "InvalidImageName"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ func (a *assessment) is(phase groupPhase, reason, format string, args ...any) bo
 	return true
 }
 
-// nothing decides on a group whose pods are all up to date. It drops the memory of evictions, except while the
-// replacement of the last evicted pod is missing, because a deleted policy may be created again at once.
+// nothing decides on a group whose pods are all up to date. It forgets evictions. Exception: while the replacement of
+// the last evicted pod is missing, it remembers them, because a deleted policy may be created again at once.
 func (j *judge) nothing(a *assessment) bool {
 	if len(a.wanted)+len(a.attributed) > 0 {
 		return false
@@ -46,7 +46,7 @@ func job(a *assessment) bool {
 	}
 }
 
-// leaving decides on a workload that has no pods soon.
+// leaving decides on a workload that will soon have no pods.
 func leaving(a *assessment) bool {
 	return a.workload != nil && (a.workload.deleting || a.workload.replicas == 0)
 }
@@ -157,7 +157,7 @@ func (j *judge) underWay(a *assessment) bool {
 		a.victim, a.bounced = a.sickest()
 	}
 	if a.inherited && a.victim != nil {
-		return a.is(ready, "", "") // The present content breaks its pods, so the new content may be tried on the next one.
+		return a.is(ready, "", "") // The content that its pods have breaks them, so the new content may be tried on the next pod.
 	}
 	stalled := j.progresses(a)
 	if why := cmp.Or(j.failure(a), stalled); why != "" && !j.now.Before(m.lenient) {

@@ -154,7 +154,8 @@ type plan struct {
 	again time.Duration
 }
 
-// query asks for a dry-run creation of a pod of the group, and its hash: a pod of the template, or one like the victim.
+// query asks whether a pod of the group can be created. The answer comes from a dry run with a new pod of the template,
+// or with a copy of the pod to evict (victim). hash is the hash that the new pod is expected to have.
 type query struct {
 	group  *group
 	victim *pod

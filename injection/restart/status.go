@@ -119,7 +119,7 @@ func (r *reporter) countOne(a *assessment, alike map[*podStatus]int) {
 	}
 }
 
-// countStale reports the outcome for the stale pods of a group.
+// countStale counts the stale pods of a group for a policy, with the reason if they are not recreated.
 func (r *reporter) countStale(st *policyState, a *assessment) {
 	n := a.stale[st.name]
 	if a.class != classNone && a.class != classJob && a.class != classCronJob && (a.phase != manual || n == 0) {
@@ -215,7 +215,7 @@ func (r *reporter) rollout(st *policyState) *refractv1beta1.RolloutStatus {
 	return now
 }
 
-// asHalted returns the recorded status of a halted rollout; nil for others. The status is kept while nothing is
+// asHalted returns the recorded status of a halted rollout; nil for others. The status is kept while no pods are
 // recreated, because the cause of the halt persists.
 func (st *policyState) asHalted() *refractv1beta1.RolloutStatus {
 	if st.problem != "" || st.before.Phase != refractv1beta1.PhaseHalted {
@@ -318,7 +318,7 @@ func (r *reporter) rolledOut(st *policyState, now *refractv1beta1.RolloutStatus)
 	return c
 }
 
-// leftOver describes the pods that others must recreate, with the worst reason.
+// leftOver describes the stale pods that the controller does not recreate, with the worst reason.
 func (st *policyState) leftOver() (reason, message string) {
 	kinds := map[string]int{}
 	for _, w := range worstOf(st.workloads) {

@@ -73,7 +73,7 @@ func (s *store[T]) hasSynced() bool {
 	return s.synced
 }
 
-// Transformer lets the reflector keep only the extracts while it lists, because there may be very many objects.
+// Transformer lets the reflector keep only the extracts during a list, because there may be very many objects.
 func (s *store[T]) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.extract(obj) }
 }

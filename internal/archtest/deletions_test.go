@@ -119,13 +119,13 @@ func TestDeletions(t *testing.T) {
 		reason, body string
 		all, blind   int
 	}{
-		"Blind":         {"The name may be another object's by now.", `c.Delete(ctx, o)`, 1, 1},
-		"Derived":       {"It is a request, too.", `c.Delete(context.WithoutCancel(ctx), o)`, 1, 1},
-		"Many":          {"Whatever is there goes.", `c.DeleteAllOf(ctx, o)`, 1, 1},
-		"Preconditions": {"It is the one that was read.", `c.Delete(ctx, o, client.Preconditions{UID: &o.UID})`, 1, 0},
-		"Parts":         {"The parts do not say which.", `c.rest.Delete().Name(name).Do(ctx)`, 1, 1},
-		"PartsWithBody": {"The body says it.", `c.rest.Delete().Body(metav1.DeleteOptions{Preconditions: p}).Do(ctx)`, 1, 0},
-		"Slice":         {"It is no request.", `slices.Delete(s, 0, 1); m.Delete(key)`, 0, 0},
+		"Blind":         {"Another object may have the name by now.", `c.Delete(ctx, o)`, 1, 1},
+		"Derived":       {"A derived context is a context, too.", `c.Delete(context.WithoutCancel(ctx), o)`, 1, 1},
+		"Many":          {"The request deletes all existing objects.", `c.DeleteAllOf(ctx, o)`, 1, 1},
+		"Preconditions": {"The request names the object that was read.", `c.Delete(ctx, o, client.Preconditions{UID: &o.UID})`, 1, 0},
+		"Parts":         {"The chain of calls does not identify the object.", `c.rest.Delete().Name(name).Do(ctx)`, 1, 1},
+		"PartsWithBody": {"The body identifies the object.", `c.rest.Delete().Body(metav1.DeleteOptions{Preconditions: p}).Do(ctx)`, 1, 0},
+		"Slice":         {"These calls are not requests.", `slices.Delete(s, 0, 1); m.Delete(key)`, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, blind := deletions(t, []byte("package p\nfunc f() { "+tc.body+" }\n"))

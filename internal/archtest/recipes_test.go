@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// recipes has the recipes of CONTRIBUTING.md whose steps testdata/recipes follows: a patch with an example. files is the
-// largest number of files that the patch may touch, and test the arguments of go test that verify the result. folders
-// are what the test needs of the repository.
+// recipes are the recipes of CONTRIBUTING.md that testdata/recipes has an example for, as a patch. files is the maximum
+// number of files in the patch. test has the arguments of go test that verify the result. folders are the parts of the
+// repository that this test needs.
 var recipes = map[string]struct {
 	files   int
 	test    []string

@@ -60,8 +60,8 @@ func CheckLayers(g Graph, module string, layers []Layer) []Violation {
 	return out
 }
 
-// forbids returns why a package that matches room, a pattern of l, may not import one that matches other, a pattern of
-// to. It returns "" if the import is allowed.
+// forbids returns the reason why a package of layer l, with the pattern room, may not import a package of layer to,
+// with the pattern other. It returns "" if the import is allowed.
 func (l *Layer) forbids(room string, to *Layer, other string) string {
 	switch {
 	case l.Name == to.Name && l.Apart && room != other:

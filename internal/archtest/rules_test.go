@@ -47,40 +47,40 @@ func TestRulesCanFail(t *testing.T) {
 		want   []string
 	}{
 		"Kept": {
-			reason: "A house that keeps the rules has no findings: else the rows below prove nothing.",
+			reason: "A module that follows the rules has no violation. This shows that the cases below find their own.",
 		},
 		"Upwards": {
-			reason: "An import against the arrows must be found, whichever package of the layer has it.",
+			reason: "An upward import is found in any package of the layer.",
 			add:    Graph{"m/tree/sub": {Name: "sub", Imports: []string{"m/internal/west"}}},
 			want:   []string{"m/tree/sub → m/internal/west: core may import api, and this is service"},
 		},
 		"OnTheGround": {
-			reason: "The lowest layer may import none, and the message must say so in words.",
+			reason: "The lowest layer may import no layer, and the message says so.",
 			add:    Graph{"m/api/v1": {Name: "v1", Imports: []string{"m/tree"}}},
 			want:   []string{"m/api/v1 → m/tree: api imports no other layer, and this is core"},
 		},
 		"Skipping": {
-			reason: "An import may go down by several floors only if the layer says so: main knows the command line alone.",
+			reason: "An import may skip layers only if the layer permits it: main imports only the command line.",
 			add:    Graph{"m/cmd/m": {Name: "main", Imports: []string{"m/tree"}}},
 			want:   []string{"m/cmd/m → m/tree: cmd may import cli, and this is core"},
 		},
 		"Sideways": {
-			reason: "Packages of one layer that stands apart must not meet, in either direction.",
+			reason: "Packages of a layer with Apart must not import each other, in either direction.",
 			add:    Graph{"m/internal/west": {Name: "west", Imports: []string{"m/internal/east/x"}}},
 			want:   []string{"m/internal/west → m/internal/east/x: service packages do not import each other"},
 		},
 		"InTests": {
-			reason: "Tests keep to the layers too: what a test needs of an upper floor belongs there.",
+			reason: "Tests follow the layers, too: a test that needs an upper layer belongs there.",
 			add:    Graph{"m/tree": {Name: "tree", XTestImports: []string{"m/internal/west"}}},
 			want:   []string{"m/tree → m/internal/west: core may import api, and this is service"},
 		},
 		"OnNoLayer": {
-			reason: "A new folder must be given its place, or no rule would hold there.",
+			reason: "A new folder needs a layer, because otherwise no rule applies to it.",
 			add:    Graph{"m/attic": {Name: "attic"}},
 			want:   []string{"m/attic: the package is on no layer"},
 		},
 		"Client": {
-			reason: "A client in a dependency of a dependency must be found, with the way that leads there.",
+			reason: "A client in an indirect dependency is found, with the chain that leads to it.",
 			add: Graph{
 				"yaml": {Name: "yaml", Imports: []string{"far", "near"}},
 				"far":  {Name: "far", Imports: []string{"near"}},
@@ -91,7 +91,7 @@ func TestRulesCanFail(t *testing.T) {
 			},
 		},
 		"Trusted": {
-			reason: "What is reached only through a trusted package is accepted; the same thing by another way is not.",
+			reason: "A dependency is allowed through a trusted package only, and not by another chain.",
 			add: Graph{
 				"m/tree":     {Name: "tree", Imports: []string{"trusted"}},
 				"m/tree/sub": {Name: "sub", Imports: []string{"other", "trusted"}},
@@ -101,19 +101,19 @@ func TestRulesCanFail(t *testing.T) {
 			want: []string{"m/tree/sub → other → client: no client"},
 		},
 		"Direct": {
-			reason: "A direct ban must see the package's own import, also of a package below the banned one, but not one that merely begins alike.",
+			reason: "A direct ban finds a direct import of the banned package or of one below it, but not of one with a similar prefix.",
 			add:    Graph{"m/tree": {Name: "tree", Imports: []string{"net/url", "os/exec", "osmosis"}}},
 			want:   []string{"m/tree → os/exec: no files"},
 		},
 		"Circle": {
-			reason: "Packages that reach themselves must not keep the search from ending.",
+			reason: "A cycle of imports does not keep the search from ending.",
 			add: Graph{
 				"m/tree": {Name: "tree", Imports: []string{"yaml"}},
 				"yaml":   {Name: "yaml", Imports: []string{"m/tree", "yaml"}},
 			},
 		},
 		"Names": {
-			reason: "A name is judged in the package clause and in the folder, whole or by its ending.",
+			reason: "The name of a package and of its folder is checked, as a whole and by its suffix.",
 			add: Graph{
 				"m/api/stringutil": {Name: "stringutil"},
 				"m/api/common/v1":  {Name: "v1"},

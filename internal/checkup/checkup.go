@@ -101,10 +101,10 @@ type checker struct {
 
 	client client.Client
 	disco  discovery.DiscoveryInterface
-	spaces []string            // Namespaces with an installation,
-	unread error               // or the error of the search for them.
-	found  []installation.Part // Parts with a Deployment,
-	run    []installation.Part // and these with the parts that run outside of the cluster.
+	spaces []string            // Namespaces with an installation.
+	unread error               // The error of the search for namespaces, or nil.
+	found  []installation.Part // Parts with a Deployment.
+	run    []installation.Part // Those of found, and the parts that run outside of the cluster.
 	report Report
 }
 
@@ -139,7 +139,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		c.Namespace = c.spaces[0]
 	}
 	c.Namespace = cmp.Or(c.Namespace, corev1alpha1.SystemNamespace)
-	if !c.Before { // A user without the rights for an installation may have no right to read its objects either.
+	if !c.Before { // A user who may not install Refract may also have no right to read its objects.
 		if c.found, err = installation.Installed(ctx, c.client, c.Namespace); err != nil {
 			return nil, err
 		}

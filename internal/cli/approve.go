@@ -165,7 +165,7 @@ func explainApproval(err error) error {
 }
 
 // writeHeld lists the deletions that await approval on the cluster. The count comes from the status of the cluster,
-// because the approval covers all deletions in this status, and the hub may have no report on some of the copies.
+// because the approval covers all deletions in that status, including copies without a report on the hub.
 func writeHeld(w io.Writer, objects []*status.Object, cluster string, held *corev1alpha1.DeletionsHeld) {
 	listed := awaitingApproval(objects, cluster)
 	fmt.Fprintf(w, "%d of %s on %s await deletion", held.Copies, output.Count(int(held.Of), "copy", "copies"), cluster)

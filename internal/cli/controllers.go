@@ -98,8 +98,8 @@ type webhookOptions struct {
 
 func (o *webhookOptions) wanted() bool { return o.url != "" || o.service.Name != "" }
 
-// setLog lets the libraries use the log of the controllers, and recover from panics that input of others causes. It
-// must be called first.
+// setLog lets the libraries use the log of the controllers, and recover from panics that user input causes. It must be
+// called first.
 func setLog(log logr.Logger) {
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client"))
@@ -229,10 +229,10 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		}
 		if !c.conversion {
 			// With conversion, propagation does not delay readiness: the types that it lists may need the conversion by
-			// this process, and a Service sends requests only to a ready process. The disadvantages are small: a replica
-			// leads regardless of readiness, copies are deleted only after all objects are read,
-			// and until then the webhook reviews a policy without the fleet and adds a warning. But a rolling update
-			// continues meanwhile.
+			// this process, and a Service sends requests only to a ready process. The disadvantages are small. A
+			// replica leads regardless of readiness. Copies are deleted only after all objects are read. Until then,
+			// the webhook reviews a policy without the fleet, and adds a warning. A rolling update does not wait for
+			// propagation.
 			ready = append(ready, p.Ready)
 		}
 	}
@@ -387,7 +387,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	if err != nil {
 		return nil, err
 	}
-	var drain time.Duration // Without a Service there is no other replica for new connections.
+	var drain time.Duration // Without a Service, no other replica accepts new connections.
 	if c.webhook.service != (types.NamespacedName{}) {
 		drain = 5 * time.Second
 	}

@@ -12,8 +12,8 @@ import (
 // conversionLease is the Lease of the replica that activates policies. Every replica converts.
 const conversionLease = "refract-conversion"
 
-// conversionSecret has the certificates of a program that only converts. The program may run beside one that injects,
-// with another Service.
+// conversionSecret has the certificates of a program that only converts. Another program, which injects, may run in the
+// same cluster with another Service.
 const conversionSecret = "refract-conversion-webhook" //nolint:gosec // It is a name.
 
 // secret returns the name of the Secret with the webhook's certificates; empty for the default name.

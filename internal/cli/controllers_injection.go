@@ -20,8 +20,8 @@ import (
 // injectionLease is the Lease of the replica that handles existing pods. Every replica answers the API server.
 const injectionLease = "refract-injection"
 
-// lease returns the name of the Lease of the leading replica. The names differ, because a program that injects and one
-// that only converts may run beside each other.
+// lease returns the name of the Lease of the leading replica. A program that injects and a program that only converts
+// may run in the same cluster, so they have different Leases.
 func (c *controllers) lease() string {
 	if c.injection {
 		return injectionLease

@@ -107,8 +107,8 @@ func (o *crdConvertOptions) run(s *streams) error {
 	return nil
 }
 
-// objects reads the objects. The definition of each must have the target version, and a policy must cover each object
-// that is not in the target version already.
+// objects reads the objects. The definition of each must have the target version, and a policy must convert each object
+// that is not already in the target version.
 func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]crd.Object, error) {
 	documents, problems := manifest.Documents(o.inputs.files, s.in)
 	if len(problems) > 0 {

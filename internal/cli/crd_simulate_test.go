@@ -121,7 +121,7 @@ func TestSimulateWebhooks(t *testing.T) {
 		stderr string
 	}{
 		"All": {
-			reason: "Every webhook is asked, in the API server's order.", crd: crdFile,
+			reason: "Every webhook is called, in the order of the API server.", crd: crdFile,
 			args: []string{"--mutate", url + "/mutate", "--validate", url + "/validate", "--conversion", url + "/convert", "--certificate-authority", authority},
 			stdout: `write
   ✔ decode    v1alpha1
@@ -146,7 +146,7 @@ created, and read back: 2 changes, 0 warnings
 			stderr: "warning: " + url + "/mutate: gas is dear\n",
 		},
 		"Denied": {
-			reason: "The denial is the one that a client reads.", crd: crdFile, fuel: "oil", code: exitFound,
+			reason: "The message of the denial is the one that a client gets.", crd: crdFile, fuel: "oil", code: exitFound,
 			args: []string{"--validate", url + "/validate", "--certificate-authority", authority},
 			stdout: `write
   ✔ decode    v1alpha1
@@ -159,7 +159,7 @@ refused: 1 error, 0 warnings, 0 changes before
 `,
 		},
 		"Wired": {
-			reason: "A webhook that the definition names is taken from there, and so is whom to trust.", crd: wired, fuel: "coal", code: exitFound,
+			reason: "Without flags, the webhook and its authority come from the definition.", crd: wired, fuel: "coal", code: exitFound,
 			stdout: `write
   ✔ decode    v1alpha1
   ✔ default   v1alpha1
@@ -176,17 +176,17 @@ refused: 1 error, 0 warnings, 0 changes before
 `,
 		},
 		"Untrusted": {
-			reason: "A certificate of somebody unknown is no answer.", crd: crdFile, code: exitError,
+			reason: "A webhook with an untrusted certificate is an error.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/convert"},
 			stderr: "hint: --certificate-authority names a file with the CA certificate of the webhook\n",
 		},
 		"OtherName": {
-			reason: "A certificate for another name is no answer.", crd: crdFile, code: exitError,
+			reason: "A webhook with a certificate for another name is an error.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/convert", "--certificate-authority", authority, "--tls-server-name", "webhook.ovens.svc"},
 			stderr: "hint: --tls-server-name sets the name: the certificate is for example.com, *.example.com\n",
 		},
 		"Named": {
-			reason: "Behind a tunnel a webhook has the name of its Service.", crd: crdFile, fuel: "oil", code: exitFound,
+			reason: "Through a tunnel, the certificate is checked for the name of the Service.", crd: crdFile, fuel: "oil", code: exitFound,
 			args: []string{"--validate", url + "/validate", "--certificate-authority", authority, "--tls-server-name", "example.com"},
 			stdout: `write
   ✔ decode    v1alpha1
@@ -199,7 +199,7 @@ refused: 1 error, 0 warnings, 0 changes before
 `,
 		},
 		"NotFound": {
-			reason: "Another path is no webhook, and what it says is shown.", crd: crdFile, code: exitError,
+			reason: "An answer from a wrong path is an error that shows the answer.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/elsewhere", "--certificate-authority", authority},
 			stderr: "error: asking " + url + "/elsewhere: the HTTP status is 404 Not Found: 404 page not found\n",
 		},

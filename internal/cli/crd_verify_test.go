@@ -115,34 +115,34 @@ func TestVerifyAgainst(t *testing.T) {
 		stderr string
 	}{
 		"Alike": {
-			reason: "A webhook that converts the same agrees.", args: []string{"--against", alike + "/convert", "--ca", alikeAuthority},
+			reason: "A webhook that converts in the same way agrees.", args: []string{"--against", alike + "/convert", "--ca", alikeAuthority},
 			stdout: []string{"and " + alike + "/convert: seed 1\n", "✔ Agreement", ": 0 violations\n"},
 		},
 		"Insecure": {
-			reason: "Whoever asks for it trusts anybody.", args: []string{"--against", alike + "/convert", "--insecure"},
+			reason: "With --insecure, any certificate is accepted.", args: []string{"--against", alike + "/convert", "--insecure"},
 			stdout: []string{"✔ Agreement"},
 		},
 		"Named": {
-			reason: "Behind a tunnel a webhook has the name of its Service.",
+			reason: "Through a tunnel, the certificate is checked for the name of the Service.",
 			args:   []string{"--against", alike + "/convert", "--ca", alikeAuthority, "--tls-server-name", "example.com"},
 			stdout: []string{"✔ Agreement"},
 		},
 		"Otherwise": {
-			reason: "What comes out differently is a violation, at the entry of the policy.", code: exitFound,
+			reason: "A different result is a violation, at the entry of the policy.", code: exitFound,
 			args:   []string{"--against", otherwise + "/convert", "--ca", otherAuthority, "--objects", "objects.yaml"},
 			stdout: []string{"✗ Agreement", "policy.yaml:5: Agreement: spec.spokes[0].fields[0]: spec.volume", "  object:\n    apiVersion: example.com/v1\n"},
 		},
 		"Untrusted": {
-			reason: "A certificate of somebody unknown is no answer.", code: exitError, args: []string{"--against", alike + "/convert"},
+			reason: "A webhook with an untrusted certificate is an error.", code: exitError, args: []string{"--against", alike + "/convert"},
 			stderr: "hint: --ca names a file with the CA certificate of the webhook\n",
 		},
 		"OtherName": {
-			reason: "A certificate for another name is no answer.", code: exitError,
+			reason: "A webhook with a certificate for another name is an error.", code: exitError,
 			args:   []string{"--against", alike + "/convert", "--ca", alikeAuthority, "--tls-server-name", "webhook.jars.svc"},
 			stderr: "hint: --tls-server-name sets the name: the certificate is for example.com, *.example.com\n",
 		},
 		"NotFound": {
-			reason: "Another path is no webhook, and what it says is shown.", code: exitError,
+			reason: "An answer from a wrong path is an error that shows the answer.", code: exitError,
 			args:   []string{"--against", alike + "/elsewhere", "--ca", alikeAuthority},
 			stderr: "error: asking " + alike + "/elsewhere: the HTTP status is 404 Not Found: nothing is here\n",
 		},

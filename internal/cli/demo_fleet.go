@@ -152,7 +152,7 @@ func (d *demo) rollBack(ctx context.Context, result *demoResult, ended <-chan er
 	if err := d.hub.Delete(ctx, policy); err != nil {
 		return fmt.Errorf("deleting OverridePolicy %s: %w", client.ObjectKeyFromObject(policy), err)
 	}
-	// The desired content is now that without the label.
+	// The desired content is now the content without the deleted policy's label.
 	for i := range d.set.Objects {
 		o := &d.set.Objects[i]
 		labels := o.Content.GetLabels()

@@ -30,7 +30,7 @@ func newDocsCommand(s *streams) *cobra.Command {
 		Use:    "docs",
 		Short:  "Write the reference of the commands",
 		Long:   "Write the reference of the commands, as Markdown and as man pages.",
-		Hidden: true, // For those who build and package refract.
+		Hidden: true, // For developers and packagers of refract.
 		Args:   noArgs,
 		RunE:   func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Root()) },
 	}

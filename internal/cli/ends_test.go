@@ -33,7 +33,7 @@ type ending struct {
 	busy string
 	// timeout are arguments with a short --timeout.
 	timeout string
-	// not is the reason why the command is not interrupted.
+	// not, if set, is the reason why the command is not interrupted.
 	not string
 }
 
@@ -180,7 +180,7 @@ func (run *started) wantSoon(t *testing.T, within time.Duration) int {
 	}
 }
 
-// hooked is an input that calls read after its last byte. Then it ends, or blocks until end is closed.
+// hooked is an input that calls read after its last byte. Then it ends, or it blocks until end is closed.
 type hooked struct {
 	io.Reader
 

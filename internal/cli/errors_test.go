@@ -18,16 +18,16 @@ func TestReport(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"Nothing":     {reason: "All is well.", code: 0},
-		"Error":       {reason: "An error that nobody has classified means that the command could not run.", err: one, code: 2, want: "error: one\n"},
-		"Found":       {reason: "What was found has been shown already.", err: errFound, code: 1},
-		"FoundBehind": {reason: "So has what came with more.", err: fmt.Errorf("rendering: %w", errFound), code: 1},
-		"Joined":      {reason: "Joined errors are a line each.", err: errors.Join(one, errors.Join(two)), code: 2, want: "error: one\nerror: two\n"},
+		"Nothing":     {reason: "Without an error, the exit code is 0.", code: 0},
+		"Error":       {reason: "An unclassified error means that the command could not run.", err: one, code: 2, want: "error: one\n"},
+		"Found":       {reason: "Findings are already shown, so there is no message.", err: errFound, code: 1},
+		"FoundBehind": {reason: "Findings in a wrapped error are already shown, too.", err: fmt.Errorf("rendering: %w", errFound), code: 1},
+		"Joined":      {reason: "Each joined error has its own line.", err: errors.Join(one, errors.Join(two)), code: 2, want: "error: one\nerror: two\n"},
 		"Hint":        {reason: "A hint follows its error.", err: withHint(one, "try"), code: 2, want: "error: one\nhint: try\n"},
-		"OneHint":     {reason: "There is one hint at most.", err: errors.Join(one, withHint(two, "try"), withHint(one, "or")), code: 2, want: "error: one\nerror: two\nhint: try\nerror: one\n"},
-		"WrappedHint": {reason: "A hint survives its error being wrapped.", err: fmt.Errorf("reading: %w", withHint(one, "try")), code: 2, want: "error: reading: one\nhint: try\n"},
-		"NoHint":      {reason: "An empty hint is none.", err: withHint(one, ""), code: 2, want: "error: one\n"},
-		"Interrupted": {reason: "Nobody wants to read of contexts.", err: fmt.Errorf("waiting: %w", context.Canceled), code: 2, want: "error: interrupted\n"},
+		"OneHint":     {reason: "Only the first hint is shown.", err: errors.Join(one, withHint(two, "try"), withHint(one, "or")), code: 2, want: "error: one\nerror: two\nhint: try\nerror: one\n"},
+		"WrappedHint": {reason: "A wrapped error keeps its hint.", err: fmt.Errorf("reading: %w", withHint(one, "try")), code: 2, want: "error: reading: one\nhint: try\n"},
+		"NoHint":      {reason: "An empty hint adds nothing.", err: withHint(one, ""), code: 2, want: "error: one\n"},
+		"Interrupted": {reason: "A canceled context is reported as an interrupt.", err: fmt.Errorf("waiting: %w", context.Canceled), code: 2, want: "error: interrupted\n"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -138,7 +138,7 @@ func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructur
 		top = of.Kind + "/" + of.Name
 		gv, err := schema.ParseGroupVersion(of.APIVersion)
 		if err != nil {
-			return top, nil //nolint:nilerr // Nobody knows more.
+			return top, nil //nolint:nilerr // No more owners can be read.
 		}
 		owner := &metav1.PartialObjectMetadata{}
 		owner.SetGroupVersionKind(gv.WithKind(of.Kind))

@@ -53,8 +53,8 @@ type installOptions struct {
 	namespace string
 	image     string
 	propagate []string // Types of objects.
-	verify    string   // The file with the public key that verifies the signature of the image,
-	signature string   // and the file with the signature.
+	verify    string   // The file with the public key that verifies the signature of the image.
+	signature string   // The file with the signature.
 	export    bool
 	timeout   time.Duration
 }

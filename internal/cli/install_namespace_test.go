@@ -35,13 +35,13 @@ func TestSystemNamespace(t *testing.T) {
 		want    string
 		err     string
 	}{
-		"Nothing":   {reason: "A cluster joins before Refract runs.", want: "kube-admiral-system"},
-		"Default":   {reason: "It runs elsewhere, in the default namespace.", objects: []client.Object{outside, lease("kube-admiral-system")}, want: "kube-admiral-system"},
-		"Other":     {reason: "It runs elsewhere, in another one.", objects: []client.Object{outside, lease("x")}, err: "with its Lease: x"},
-		"Both":      {reason: "A user may have made one of them.", objects: []client.Object{lease("kube-admiral-system"), lease("x")}, err: "kube-admiral-system, x"},
-		"Given":     {reason: "The flag says it.", given: "x", objects: []client.Object{outside, lease("y")}, want: "x"},
-		"Installed": {reason: "An installation says it, whatever users have made.", objects: []client.Object{inside, lease("x")}, want: "fleet"},
-		"Unread":    {reason: "It is not known.", unread: true, err: "listing leases refract-leader"},
+		"Nothing":   {reason: "Without a trace of Refract, the default namespace is used.", want: "kube-admiral-system"},
+		"Default":   {reason: "A program outside of the cluster uses the default namespace.", objects: []client.Object{outside, lease("kube-admiral-system")}, want: "kube-admiral-system"},
+		"Other":     {reason: "A program outside of the cluster uses another namespace, so the user must confirm it.", objects: []client.Object{outside, lease("x")}, err: "with its Lease: x"},
+		"Both":      {reason: "A user may have created one of the Leases.", objects: []client.Object{lease("kube-admiral-system"), lease("x")}, err: "kube-admiral-system, x"},
+		"Given":     {reason: "The flag has precedence.", given: "x", objects: []client.Object{outside, lease("y")}, want: "x"},
+		"Installed": {reason: "The namespace of an installation has precedence over Leases, which users can create.", objects: []client.Object{inside, lease("x")}, want: "fleet"},
+		"Unread":    {reason: "If the Leases cannot be read, the namespace is unknown.", unread: true, err: "listing leases refract-leader"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.objects...).WithIndex(&coordinationv1.Lease{}, metav1.ObjectNameField, func(o client.Object) []string {

@@ -32,8 +32,8 @@ import (
 
 // joinOptions are the flags of join.
 type joinOptions struct {
-	cluster    clusterFlags // The hub,
-	namespace  string       // and Refract's namespace there.
+	cluster    clusterFlags // The hub.
+	namespace  string       // Refract's namespace on the hub.
 	kubeconfig string       // The kubeconfig of the member, and its context.
 	context    string
 	labels     map[string]string

@@ -26,9 +26,9 @@ func TestFinish(t *testing.T) {
 		there     *corev1alpha1.FederatedCluster
 		want, err string
 	}{
-		"Gone":      {reason: "There is nothing left to do.", want: "cluster old is gone; its copies belong to new\n"},
-		"UsedAgain": {reason: "The name belongs to another cluster by now.", there: again, want: "cluster old is gone; its copies belong to new\n"},
-		"There":     {reason: "It would lose its copies.", there: old, err: `cluster "old" is not served as "new"`},
+		"Gone":      {reason: "The former name was already deleted.", want: "cluster old is gone; its copies belong to new\n"},
+		"UsedAgain": {reason: "The former name already belongs to another cluster.", there: again, want: "cluster old is gone; its copies belong to new\n"},
+		"There":     {reason: "A former name without a successor would lose its copies.", there: old, err: `cluster "old" is not served as "new"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := fake.NewClientBuilder().WithScheme(scheme)

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// agoPattern matches AGO(DURATION) in a script, which stands for the time that long ago.
+// agoPattern matches AGO(DURATION) in a script, which stands for a time in the past.
 var agoPattern = regexp.MustCompile(`AGO\((\w+)\)`)
 
 // documentsOf reads a file of YAML documents.
@@ -187,7 +187,7 @@ func (h *saidText) String() string {
 	return h.text.String()
 }
 
-// also returns a writer that writes to w and records the text.
+// The method also returns a writer that writes to w, and records the text.
 func (h *saidText) also(w io.Writer) io.Writer { return listener{h, w} }
 
 type listener struct {

@@ -132,7 +132,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	if err != nil {
 		return err
 	}
-	// If this run left something out or failed for an object, existing files may still be right.
+	// If this run left out something, or failed for an object, files of an earlier run may still be correct.
 	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given() && len(o.truncated) == 0
 	var done *render.Written
 	err = s.whole(func() error {

@@ -15,7 +15,7 @@ func TestKept(t *testing.T) {
 		want   string
 	}{
 		"Noise": {
-			reason: "What changes with every write would be a difference each time.",
+			reason: "Fields that change with every write would be a difference in each snapshot.",
 			in: `
 apiVersion: apps/v1
 kind: Deployment
@@ -29,7 +29,7 @@ metadata: {name: web, uid: u, generation: 3}
 spec: {replicas: 1}`,
 		},
 		"LastApplied": {
-			reason: "The annotation of kubectl repeats the object; all others are part of it.",
+			reason: "The annotation of kubectl repeats the whole object. All other annotations are kept.",
 			in: `
 apiVersion: v1
 kind: ConfigMap
@@ -40,7 +40,7 @@ kind: ConfigMap
 metadata: {name: a, annotations: {team: shop}}`,
 		},
 		"Cluster": {
-			reason: "Whether a cluster is ready decides who gets what.",
+			reason: "The readiness of clusters affects the placement.",
 			in: `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: FederatedCluster
@@ -53,7 +53,7 @@ metadata: {name: eu, annotations: {}}
 status: {conditions: [{type: Ready}]}`,
 		},
 		"References": {
-			reason: "What a policy may have objects refer to is known to the hub alone, and decides what travels.",
+			reason: "The references that a policy permits are only in its status, and affect the followers of objects.",
 			in: `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
@@ -66,7 +66,7 @@ metadata: {name: web, namespace: shop, generation: 2}
 status: {references: {observedGeneration: 2, items: [{kind: Secret, name: db}]}}`,
 		},
 		"LocalPolicy": {
-			reason: "A policy that is on the hub is in force: read from the snapshot it must not be left out.",
+			reason: "A policy on the hub has effect despite the annotation, so the annotation is removed.",
 			in: `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
@@ -77,7 +77,7 @@ kind: PropagationPolicy
 metadata: {name: all, namespace: shop, annotations: {team: shop}}`,
 		},
 		"LocalObject": {
-			reason: "On all else the annotation is part of what is placed.",
+			reason: "On all other objects, the annotation is a part of the placed content.",
 			in: `
 apiVersion: v1
 kind: ConfigMap
@@ -110,7 +110,7 @@ func TestWithoutValues(t *testing.T) {
 		want   string
 	}{
 		"Data": {
-			reason: "The keys stay, and so does all that is no value.",
+			reason: "The keys of the data stay, and so do all fields without values.",
 			in: `
 apiVersion: v1
 kind: Secret
@@ -125,12 +125,12 @@ type: Opaque
 data: {password: bGVmdCBvdXQgb2YgdGhlIHNuYXBzaG90, empty: bGVmdCBvdXQgb2YgdGhlIHNuYXBzaG90}`,
 		},
 		"StringData": {
-			reason: "No API server returns it, but what it holds is a value.",
+			reason: "An API server never returns stringData, but its values would be confidential.",
 			in:     `{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {password: hunter2}}`,
 			want:   `{apiVersion: v1, kind: Secret, metadata: {name: a}, stringData: {password: left out of the snapshot}}`,
 		},
 		"Annotations": {
-			reason: "Tools keep copies of the object in annotations; only ours say nothing but what they are for.",
+			reason: "Tools store copies of the object in annotations. Only annotations of Refract and KubeAdmiral contain no values.",
 			in: `
 apiVersion: v1
 kind: Secret
@@ -161,7 +161,7 @@ metadata:
     refract.dev/a: c`,
 		},
 		"Nothing": {
-			reason: "What is not there stays so.",
+			reason: "Missing fields stay missing.",
 			in:     `{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: null}, data: null}`,
 			want:   `{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: null}, data: null}`,
 		},

@@ -103,15 +103,15 @@ func (s *streams) limited(ctx context.Context, timeout time.Duration, do func(co
 	switch {
 	case s.isLeft():
 		said += ": no answer from an API server, or from the credential plugin of the kubeconfig"
-	case err != limit.Err(): //nolint:errorlint // What wraps it says more.
+	case err != limit.Err(): //nolint:errorlint // A wrapped error has more information.
 		said += ": " + err.Error() // As text, so that a cancellation at the end does not count as an interrupt.
 	}
 	return withHint(errors.New(said), remedy+"; --timeout sets another limit")
 }
 
-// within calls do, and abandons it if it does not return in time after the end of ctx: it may wait for input or for
-// another program, or compute without checking ctx. The error is then that of ctx. within always waits for operations
-// of [streams.whole].
+// within calls do, and abandons it if it does not return in time after the end of ctx: the function may wait for input
+// or for another program, or compute without a check of ctx. The error is then that of ctx. within always waits for
+// operations of [streams.whole].
 func (s *streams) within(ctx context.Context, patience time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()

@@ -280,7 +280,7 @@ func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc 
 	}
 	cfg, err := member.Config(fc, secret)
 	if err != nil || member.AccountOf(cfg) != (types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: installation.MemberAccount}) {
-		return nil, nil //nolint:nilnil,nilerr // What cannot be used was not made by us.
+		return nil, nil //nolint:nilnil,nilerr // Unusable credentials were not created by Refract.
 	}
 	return cfg, nil
 }
@@ -322,7 +322,7 @@ func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.With
 
 // departure tracks the departure of a cluster.
 type departure struct {
-	ctx     context.Context //nolint:containedctx // That of the command, for what is called back.
+	ctx     context.Context //nolint:containedctx // The context of the command, for callbacks.
 	s       *streams
 	client  client.Client
 	cluster *corev1alpha1.FederatedCluster

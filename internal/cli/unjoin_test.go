@@ -23,13 +23,13 @@ func TestRemaining(t *testing.T) {
 		want   string
 	}{
 		"Leaving": {
-			"A finalizer on the cluster keeps a copy, and no object of the hub tells it.",
+			"A finalizer on the cluster keeps a copy without an object on the hub.",
 			[]*corev1alpha1.FederatedCluster{condition("Leaving", "copies on it that are still to be removed: 1; kept by finalizers: configmaps shop/a")},
 			"copies on it that are still to be removed: 1; kept by finalizers: configmaps shop/a",
 		},
-		"NotYet": {"Refract does not run, and has said nothing.", []*corev1alpha1.FederatedCluster{condition("Joined", "")}, "0 copies are left"},
+		"NotYet": {"Refract does not run, so it has not reported a reason.", []*corev1alpha1.FederatedCluster{condition("Joined", "")}, "0 copies are left"},
 		"Over": {
-			"What it waited for before is no news.",
+			"The earlier reason is outdated.",
 			[]*corev1alpha1.FederatedCluster{condition("Leaving", "copies: 1"), condition("Unknown", "unreachable")},
 			"0 copies are left",
 		},

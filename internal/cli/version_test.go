@@ -18,19 +18,19 @@ func TestVersionOf(t *testing.T) {
 		info   *debug.BuildInfo
 		want   versionInfo
 	}{
-		"Linked":    {reason: "What was linked in wins.", linked: "v1.2.3", info: built("v0.0.0"), want: versionInfo{Version: "v1.2.3", Commit: "unknown"}},
-		"Installed": {reason: "go install knows the version of the module.", info: built("v1.2.3"), want: versionInfo{Version: "v1.2.3", Commit: "unknown"}},
+		"Linked":    {reason: "The version from the linker has precedence.", linked: "v1.2.3", info: built("v0.0.0"), want: versionInfo{Version: "v1.2.3", Commit: "unknown"}},
+		"Installed": {reason: "go install records the version of the module.", info: built("v1.2.3"), want: versionInfo{Version: "v1.2.3", Commit: "unknown"}},
 		"Built": {
-			reason: "go build in a checkout knows the commit.",
+			reason: "go build in a checkout records the commit.",
 			info:   built("(devel)", debug.BuildSetting{Key: "vcs.revision", Value: "abc"}, debug.BuildSetting{Key: "vcs.modified", Value: "false"}),
 			want:   versionInfo{Version: "(devel)", Commit: "abc"},
 		},
 		"Dirty": {
-			reason: "Changed files are said to be, wherever the setting stands.",
+			reason: "Uncommitted changes are reported, whatever the order of the settings.",
 			info:   built("(devel)", debug.BuildSetting{Key: "vcs.modified", Value: "true"}, debug.BuildSetting{Key: "vcs.revision", Value: "abc"}),
 			want:   versionInfo{Version: "(devel)", Commit: "abc-dirty"},
 		},
-		"Nothing": {reason: "A build may have recorded nothing.", want: versionInfo{Version: "(devel)", Commit: "unknown"}},
+		"Nothing": {reason: "A build may have no information.", want: versionInfo{Version: "(devel)", Commit: "unknown"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 // use a quarter of a processor for an unlimited time.
 const forgiven = 4
 
-// mostCharged bounds the namespaces that are remembered, as a client of a webhook may name any number of them.
+// mostCharged bounds the number of remembered namespaces, because a client of a webhook may name any number of them.
 const mostCharged = 10_000
 
-// Charges are the recent durations of work, by the namespace of the work. A namespace that owes too much lets others go
-// first, or gets only necessary work. The zero value has no charges, and permits no debt. It is safe for concurrent
+// Charges are the recent durations of work, by the namespace of the work. A namespace with too much debt comes after
+// others, or gets only necessary work. The zero value has no charges, and permits no debt. It is safe for concurrent
 // use.
 type Charges struct {
 	Most time.Duration // The debt that a namespace may have. A debt decreases by a quarter of each second that passes.
@@ -55,7 +55,7 @@ func (c *Charges) Over(namespace string, now time.Time) bool {
 	return c.left(namespace, now) > c.Most
 }
 
-// left returns the remaining debt of a namespace, and forgets a namespace without debt.
+// left returns the remaining debt of a namespace, and drops a namespace without debt.
 func (c *Charges) left(namespace string, now time.Time) time.Duration {
 	of, ok := c.owed[namespace]
 	if !ok {

@@ -19,20 +19,21 @@ var ErrFull = errors.New("too many wait already")
 type Options struct {
 	// Places bounds the callers that work at the same time.
 	Places int
-	// Each bounds the weight of the callers that wait for one key, and All that of all waiting callers. The callers
-	// give their weights to [Places.Take]. A caller that waits alone may be heavier. When All is reached, the last
-	// caller for the key with the largest weight makes room for a caller for a key with less.
+	// Each bounds the weight of the callers that wait for one key, and All bounds the weight of all waiting callers
+	// together. The callers give their weights to [Places.Take]. A caller that waits alone may exceed both. When All is
+	// reached, the last caller for the key with the largest waiting weight must go, to make room for a caller of a key
+	// with less weight.
 	Each, All int
-	// Apart is how many places are left to keys that have no place, even while no such key waits. It is less than
-	// Places. It is for work that takes too long for a new key to wait for.
+	// Apart is the number of places that are reserved for keys without a place, even while no such key waits. It is
+	// less than Places. It is for work that takes so long that a new key should not wait for its end.
 	Apart int
 }
 
 // Places are places to work. A free place goes to a key that has the fewest places, and among these to the key with the
 // least time worked. So if all work takes equally long, a key waits for at most one piece of work of each other waiting
-// key, however many callers these have, and a key with little work does not wait for keys with much. A key without work
-// saves nothing up: it begins with the time of the key that was last served. The callers for one key are served in
-// their order of arrival.
+// key, however many callers these have. A key with little work does not wait for keys with much work. A key does not
+// gain credit while it has no work: it begins with the time of the key that was last served. The callers for one key
+// are served in their order of arrival.
 //
 // It is safe for concurrent use.
 type Places struct {
@@ -42,14 +43,14 @@ type Places struct {
 	free    int
 	waiting int             // The weight of all waiting callers.
 	floor   time.Duration   // The time that was worked for the key that was last served.
-	keys    map[string]*key // Keys that work or wait, or have worked longer than floor.
+	keys    map[string]*key // Keys that work or wait, or whose time exceeds floor.
 	came    int             // How many callers have ever waited.
 	served  int             // How many places were ever given.
 }
 
 // key is one of the keys that share the places.
 type key struct {
-	worked  time.Duration // Including the time that it was given when it came.
+	worked  time.Duration // Including the time that the key began with.
 	running int
 	served  int // The number of its last place; 0 if it never had one.
 	weight  int // Of its waiting callers.
@@ -60,8 +61,8 @@ type key struct {
 type waiter struct {
 	weight int
 	came   int
-	turn   chan struct{} // Closed when the caller gets a place, or must go.
-	gone   error         // Why the caller must go.
+	turn   chan struct{} // Closed when the caller gets a place or must go; see gone.
+	gone   error         // The reason why the caller must go.
 }
 
 // New returns Places that are all free.
@@ -122,7 +123,7 @@ func (p *Places) join(name string, w *waiter) error {
 	return nil
 }
 
-// makeRoom removes the last caller for the key with the largest weight of waiting callers, if that weight exceeds than.
+// makeRoom removes the last caller for the key with the largest waiting weight, if that weight exceeds than.
 func (p *Places) makeRoom(than int) bool {
 	var most *key
 	for _, k := range p.keys {
@@ -165,7 +166,7 @@ func (p *Places) pass(k *key, w *waiter) {
 	p.waiting -= w.weight
 }
 
-// giveBack takes a place back, which was in use for the time worked.
+// giveBack frees a place that was in use for the time worked.
 func (p *Places) giveBack(name string, worked time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +222,7 @@ func (k *key) before(other *key) bool {
 	}
 }
 
-// tidy forgets keys that would begin in the same state.
+// tidy drops keys that would begin in the same state when they return.
 func (p *Places) tidy() {
 	if p.free == p.options.Places && p.waiting == 0 {
 		clear(p.keys)

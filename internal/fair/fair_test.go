@@ -23,7 +23,7 @@ type shift struct {
 
 func begin(o Options) *shift { return &shift{Places: New(o), waits: map[string][]time.Duration{}} }
 
-// work has a caller work for a key for this time, and returns when the caller waits or works.
+// work starts a caller that works for a key for this time. It returns when the caller waits or works.
 func (s *shift) work(ctx context.Context, t *testing.T, key string, takes time.Duration) {
 	t.Helper()
 	go func() {
@@ -111,7 +111,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestLight: a key with little work waits for the work under way, and not for all waiting work of a key with much.
+// TestLight: a key with little work waits for the work in progress, and not for all waiting work of a key with much
+// work.
 func TestLight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const heavy, light = 20 * time.Millisecond, 100 * time.Microsecond

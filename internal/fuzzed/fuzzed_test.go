@@ -29,10 +29,10 @@ func TestRun(t *testing.T) {
 		do     func()
 		want   int
 	}{
-		"Little":  {"What takes little is well.", func() { kept = make([]byte, 1<<10) }, 0},
-		"Much":    {"What takes more fails.", func() { kept = make([]byte, 2*always) }, 1},
-		"Garbage": {"So does what takes it bit by bit, and drops it.", func() { garbage(2 * always) }, 1},
-		"Rescued": {"A panic fails, whoever has rescued it.", func() { panics++ }, 1},
+		"Little":  {"A small allocation is allowed.", func() { kept = make([]byte, 1<<10) }, 0},
+		"Much":    {"A large allocation fails the test.", func() { kept = make([]byte, 2*always) }, 1},
+		"Garbage": {"Many small allocations fail the test, too.", func() { garbage(2 * always) }, 1},
+		"Rescued": {"A rescued panic fails the test.", func() { panics++ }, 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

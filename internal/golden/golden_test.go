@@ -16,27 +16,27 @@ func TestMerge(t *testing.T) {
 		want    string
 	}{
 		"Same": {
-			reason:  "What is wanted is made.",
+			reason:  "An equal result changes nothing.",
 			archive: inputs + "-- want/b --\n2\n", made: []txtar.File{{Name: "want/b", Data: []byte("2\n")}},
 			want: inputs + "-- want/b --\n2\n",
 		},
 		"Other": {
-			reason:  "Something else is made.",
+			reason:  "A different result replaces the wanted file.",
 			archive: inputs + "-- want/b --\n2\n", made: []txtar.File{{Name: "want/b", Data: []byte("3\n")}},
 			want: inputs + "-- want/b --\n3\n",
 		},
 		"Less": {
-			reason:  "What is wanted is not made.",
+			reason:  "Wanted files without a result are removed.",
 			archive: inputs + "-- want --\n1\n-- want.txt --\n2\n-- want/b --\n3\n",
 			want:    inputs,
 		},
 		"More": {
-			reason:  "More is made than is wanted, and a file of a name twice.",
+			reason:  "Additional results are added, even two of the same name.",
 			archive: inputs, made: []txtar.File{{Name: "want/b", Data: []byte("2\n")}, {Name: "want/b", Data: []byte("3\n")}},
 			want: inputs + "-- want/b --\n2\n-- want/b --\n3\n",
 		},
 		"Input": {
-			reason:  "A session has what is asked and what is answered.",
+			reason:  "A result with the name of an input replaces the input.",
 			archive: inputs, made: []txtar.File{{Name: "session", Data: []byte("> 1\n= 1\n")}},
 			want: "What it shows.\n-- a.yaml --\na: 1\n-- session --\n> 1\n= 1\n",
 		},

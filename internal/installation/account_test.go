@@ -41,9 +41,9 @@ func TestDismissBesideAdmit(t *testing.T) {
 		gone, other   bool // Whether the account is gone, and whether it has a new role at the end.
 		hubs          string
 	}{
-		"Alone":     {reason: "Nobody needs the account any more.", gone: true},
-		"TwoHubs":   {reason: "It is needed on.", read: joins, hubs: "b/m"},
-		"Afterward": {reason: "The role that the other hub has made is another one.", givenUp: admit, other: true, hubs: "b/m"},
+		"Alone":     {reason: "Without another membership, the account is deleted.", gone: true},
+		"TwoHubs":   {reason: "Another hub needs the account, so it stays.", read: joins, hubs: "b/m"},
+		"Afterward": {reason: "The other hub has created a new role, which stays.", givenUp: admit, other: true, hubs: "b/m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount, UID: "1"}}

@@ -80,9 +80,9 @@ func TestManifestRefuses(t *testing.T) {
 		o      Options
 		want   string
 	}{
-		"Namespace": {"A namespace is a DNS label.", Options{Namespace: "a b", Image: "a"}, `system namespace "a b"`},
-		"NoImage":   {"An image must be named.", Options{}, `image ""`},
-		"Image":     {"What ends the line would write more of it.", Options{Image: "a\nb: c"}, "want a reference"},
+		"Namespace": {"The namespace must be a DNS label.", Options{Namespace: "a b", Image: "a"}, `system namespace "a b"`},
+		"NoImage":   {"The image is required.", Options{}, `image ""`},
+		"Image":     {"A line break in the image would add lines to the manifest.", Options{Image: "a\nb: c"}, "want a reference"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestNamespaces(t *testing.T) {
 		"Binding":       {reason: "The binding names the account.", objects: []client.Object{binding(account("fleet", "refract"))}, want: []string{"fleet"}},
 		"Configuration": {reason: "The configuration names the Service.", objects: []client.Object{configuration("fleet", "refract")}, want: []string{"fleet"}},
 		"Both": {
-			reason:  "Both name one namespace.",
+			reason:  "The binding and the configuration name the same namespace.",
 			objects: []client.Object{binding(account("fleet", "refract")), configuration("fleet", "refract"), deployment("fleet")},
 			want:    []string{"fleet"},
 		},

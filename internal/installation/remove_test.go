@@ -34,8 +34,8 @@ func TestUninstallHoldsNothing(t *testing.T) {
 		converted bool
 		policy    []string // The finalizers of the policy afterwards.
 	}{
-		"All":       {"Nothing needs to be converted.", false, nil},
-		"Converted": {"What converts runs on.", true, []string{refractv1alpha1.ConversionFinalizer}},
+		"All":       {"No objects need a conversion.", false, nil},
+		"Converted": {"The part that converts objects continues to run.", true, []string{refractv1alpha1.ConversionFinalizer}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme, err := hub.Scheme()

@@ -22,8 +22,8 @@ import (
 // traces has the names of the objects that a running part writes.
 type traces struct {
 	mutating, validating []string // Webhook configurations.
-	policies             []string // Names of ValidatingAdmissionPolicies,
-	bindings             []string // and of their bindings.
+	policies             []string // Names of ValidatingAdmissionPolicies.
+	bindings             []string // Names of their bindings.
 	secret               string   // Secret with the certificate of the webhook.
 	lease                string   // Lease of the leader.
 }
@@ -85,8 +85,8 @@ func (p Part) asked() []client.Object {
 	return objects
 }
 
-// judged returns the admission policies of a part that no other part has, after their bindings: a policy without a
-// binding has no effect.
+// judged returns the admission policies that only this part has. Their bindings come first in the list, because a
+// policy without a binding has no effect.
 func (p Part) judged(others []Part) []client.Object {
 	var objects []client.Object
 	shared := func(name string) bool {
@@ -105,7 +105,7 @@ func (p Part) judged(others []Part) []client.Object {
 	return objects
 }
 
-// own returns the other objects of a part that no other part has.
+// own returns all other objects that only this part has.
 func (p Part) own(namespace string, others []Part) []client.Object {
 	objects := []client.Object{named("coordination.k8s.io", "Lease", namespace, written[p.Name].lease)}
 	if !slices.ContainsFunc(others, func(o Part) bool { return o != p && written[o.Name].secret == written[p.Name].secret }) {
@@ -215,7 +215,7 @@ func leaseOf(ctx context.Context, c client.Reader, namespace string, part Part) 
 	}
 	is := &lease.Spec
 	if is.RenewTime == nil || is.LeaseDurationSeconds == nil || is.HolderIdentity == nil || *is.HolderIdentity == "" {
-		return nil, nil //nolint:nilnil // Nobody has it, which is no error.
+		return nil, nil //nolint:nilnil // No process holds the Lease, which is no error.
 	}
 	return lease, nil
 }

@@ -22,13 +22,13 @@ func TestElsewhere(t *testing.T) {
 		renews bool
 		want   bool
 	}{
-		"Runs":     {"It has been renewed a moment ago.", &holder, 0, true, true},
-		"Ahead":    {"So it has.", &holder, -10 * time.Minute, true, true},
-		"Behind":   {"It is renewed while it is looked at.", &holder, 10 * time.Minute, true, true},
-		"Crashed":  {"Nobody renews it.", &holder, 10 * time.Minute, false, false},
-		"LongAgo":  {"No clock is wrong by that.", &holder, 24 * time.Hour, false, false},
-		"Released": {"It was given back.", new(""), 0, false, false},
-		"None":     {"There is none.", nil, 0, false, false},
+		"Runs":     {"The Lease was renewed recently.", &holder, 0, true, true},
+		"Ahead":    {"The Lease was renewed recently by a clock that is ahead.", &holder, -10 * time.Minute, true, true},
+		"Behind":   {"The Lease is renewed while it is watched.", &holder, 10 * time.Minute, true, true},
+		"Crashed":  {"The Lease is not renewed while it is watched.", &holder, 10 * time.Minute, false, false},
+		"LongAgo":  {"A difference of a day is not caused by clocks.", &holder, 24 * time.Hour, false, false},
+		"Released": {"The Lease was released.", new(""), 0, false, false},
+		"None":     {"There is no Lease.", nil, 0, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := fake.NewClientBuilder()

@@ -1,4 +1,4 @@
-// Package jitter spreads what would otherwise happen at the same time.
+// Package jitter spreads actions over time that would otherwise happen at the same moment.
 package jitter
 
 import (
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Between returns a duration from least up to most, which must not be less. It is another one for each name, and at each time. The same
-// name at the same time has the same one, so that a simulation, which has a clock of its own, can be repeated.
+// Between returns a pseudorandom duration from least up to most, which must not be less. The duration depends only on the name and the present time, so that a
+// simulation, which has its own clock, can be repeated.
 func Between(name string, least, most time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte(name), uint64(time.Now().UnixNano())))
 	return least + time.Duration(mixed(h.Sum64())%uint64(most-least+1)) // It is not negative.
 }
 
-// mixed has each bit of a number change all others: two times that differ in their last digits alone give numbers far apart.
+// mixed spreads each bit of a number over all bits of the result: two times that differ only in their last digits give very different numbers.
 func mixed(n uint64) uint64 {
 	n ^= n >> 33
 	n *= 0xff51afd7ed558ccd

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestBetween asks for many names until both bounds have come up, and each as often as the others.
+// TestBetween calls Between with many names, and checks that both bounds occur, and that all durations are equally
+// frequent.
 func TestBetween(t *testing.T) {
 	seen := map[time.Duration]int{}
 	for i := range 3000 {
@@ -18,7 +19,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestBetweenTimes asks for one name at times that are close to each other.
+// TestBetweenTimes calls Between with one name at times that are close to each other.
 func TestBetweenTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]int{}

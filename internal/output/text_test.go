@@ -19,10 +19,10 @@ func TestCut(t *testing.T) {
 		most         int
 		want         string
 	}{
-		"Short":     {"What has room stays.", "abc", 3, "abc"},
-		"Long":      {"What has not ends with an ellipsis.", "abcd", 3, "abc…"},
-		"Character": {"None is cut in half.", "aüb", 2, "a…"},
-		"Nothing":   {"There may be no room.", strings.Repeat("a", 10), 0, "…"},
+		"Short":     {"A text within the limit stays.", "abc", 3, "abc"},
+		"Long":      {"A longer text ends with an ellipsis.", "abcd", 3, "abc…"},
+		"Character": {"No character is split.", "aüb", 2, "a…"},
+		"Nothing":   {"The limit may be zero.", strings.Repeat("a", 10), 0, "…"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

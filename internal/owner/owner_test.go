@@ -52,32 +52,32 @@ func TestReferences(t *testing.T) {
 		fails         bool
 	}{
 		"Installed": {
-			reason: "What belongs to an installation refers to its role, and to no other's that is not there.",
+			reason: "An object of an installation refers to the existing role of its part, and to no missing role.",
 			after:  roles{"a": role("1", false)}, want: a,
 		},
-		"NotInstalled": {reason: "A program that somebody runs by hand has no owner."},
+		"NotInstalled": {reason: "A program that runs without an installation has no owner."},
 		"RightMissing": {
-			reason: "Roles from before this version do not let themselves be read: what they allow goes on to be written.",
+			reason: "The roles of an earlier version do not permit reads of themselves. Objects are then written without an owner.",
 			after:  roles{"a": forbidden},
 		},
 		"Again": {
-			reason: "A role that was deleted and made again is another object.",
+			reason: "A role that was deleted and created again is another object.",
 			before: roles{"a": role("0", false)}, after: roles{"a": role("1", false)}, want: a,
 		},
 		"Deleted": {
-			reason: "What would be written after the role has gone would stay.",
+			reason: "An object that is written after the deletion of the role would remain.",
 			before: roles{"a": role("1", false)}, fails: true,
 		},
 		"BeingDeleted": {
-			reason: "A role that a finalizer keeps is as good as gone.",
+			reason: "A role that only a finalizer keeps counts as deleted.",
 			before: roles{"a": role("1", false)}, after: roles{"a": role("1", true)}, fails: true,
 		},
 		"RightGone": {
-			reason: "With the role the right to read it goes, which may be noticed first.",
+			reason: "With the role, the right to read it disappears, and the API server may report that first.",
 			before: roles{"a": role("1", false)}, after: roles{"a": forbidden}, fails: true,
 		},
 		"Unreachable": {
-			reason: "What cannot be found out is no answer.",
+			reason: "An unknown state of the role is an error.",
 			after:  roles{"a": func(*rbacv1.ClusterRole) error { return errors.New("down") }}, fails: true,
 		},
 	}
@@ -132,9 +132,9 @@ func TestApply(t *testing.T) {
 		wrote  []int
 		fails  bool
 	}{
-		"Allowed":   {"It has its owner.", nil, []int{1}, false},
-		"Forbidden": {"It is written without.", apierrors.NewForbidden(schema.GroupResource{Resource: "a"}, "a", errors.New("cannot set an ownerRef")), []int{1, 0}, false},
-		"Down":      {"What is wrong otherwise is an error.", errors.New("down"), []int{1}, true},
+		"Allowed":   {"The object gets its owner.", nil, []int{1}, false},
+		"Forbidden": {"If the owner is rejected, the object is written without an owner.", apierrors.NewForbidden(schema.GroupResource{Resource: "a"}, "a", errors.New("cannot set an ownerRef")), []int{1, 0}, false},
+		"Down":      {"Any other failure is an error.", errors.New("down"), []int{1}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

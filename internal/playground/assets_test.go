@@ -27,23 +27,23 @@ func TestAssets(t *testing.T) {
 		err    []string // Texts that the error must contain.
 	}{
 		"BesideExecutable": {
-			reason: "make puts everything in one folder.",
+			reason: "The command make puts all binaries in one folder.",
 			exe:    filepath.Join(complete, "refract"),
 			want:   complete,
 		},
 		"BehindLink": {
-			reason: "The executable may be linked from a folder on the PATH.",
+			reason: "A link to the executable may be in a folder on the PATH.",
 			exe:    filepath.Join(links, "refract"),
 			want:   complete,
 		},
 		"Environment": {
-			reason: "Whoever says where the binaries are is believed.",
+			reason: "The variable has precedence over the folder of the executable.",
 			env:    complete,
 			exe:    filepath.Join(partial, "refract"),
 			want:   complete,
 		},
 		"Missing": {
-			reason: "The user must learn what is missing and how to get it.",
+			reason: "The error names the missing binaries and the command that builds them.",
 			exe:    filepath.Join(partial, "refract"),
 			want:   partial,
 			err:    []string{"kube-scheduler, kwok", partial, "make controlplane", "KUBEBUILDER_ASSETS"},

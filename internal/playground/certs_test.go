@@ -26,12 +26,12 @@ func TestIssue(t *testing.T) {
 		usage   x509.ExtKeyUsage
 		trusted bool
 	}{
-		"Client":            {"A client's certificate is one.", client, ours, "", x509.ExtKeyUsageClientAuth, true},
-		"ClientCannotServe": {"An administrator must not be able to pose as the API server.", client, ours, "", x509.ExtKeyUsageServerAuth, false},
+		"Client":            {"A client certificate authenticates a client.", client, ours, "", x509.ExtKeyUsageClientAuth, true},
+		"ClientCannotServe": {"A client certificate must not authenticate an API server.", client, ours, "", x509.ExtKeyUsageServerAuth, false},
 		"ServerByAddress":   {"Kubeconfigs name the API server by its address.", server, ours, "127.0.0.1", x509.ExtKeyUsageServerAuth, true},
-		"ServerByName":      {"People use the name.", server, ours, "localhost", x509.ExtKeyUsageServerAuth, true},
-		"ServerElsewhere":   {"The certificate is for this machine alone.", server, ours, "example.org", x509.ExtKeyUsageServerAuth, false},
-		"OtherAuthority":    {"What one cluster issues, another does not trust.", client, other, "", x509.ExtKeyUsageClientAuth, false},
+		"ServerByName":      {"Users may name the API server localhost.", server, ours, "localhost", x509.ExtKeyUsageServerAuth, true},
+		"ServerElsewhere":   {"The certificate is valid only for this machine.", server, ours, "example.org", x509.ExtKeyUsageServerAuth, false},
+		"OtherAuthority":    {"A certificate of another cluster is not trusted.", client, other, "", x509.ExtKeyUsageClientAuth, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

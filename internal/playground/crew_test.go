@@ -129,9 +129,9 @@ func TestServeTakesOtherPorts(t *testing.T) {
 		err    bool
 	}{
 		"Free":       {reason: "A free port needs one attempt.", taken: 0, want: 1},
-		"TakenTwice": {reason: "Whoever is too late tries again elsewhere.", taken: 2, want: 3},
+		"TakenTwice": {reason: "If another process takes the port first, other ports are tried.", taken: 2, want: 3},
 		"AlwaysTaken": {
-			reason: "There must be an end to it, or a broken network would keep the user waiting.",
+			reason: "The number of attempts is limited, so that the user does not wait forever.",
 			taken:  attempts, want: attempts, err: true,
 		},
 	}

@@ -48,30 +48,30 @@ func TestHome(t *testing.T) {
 		after    []string
 	}{
 		"New": {
-			reason:  "A folder that was made for the playground goes with it.",
+			reason:  "A folder that was created for the playground is removed with it.",
 			claimed: []string{"playground.lock"},
 			after:   []string{"gone"},
 		},
 		"Empty": {
-			reason:  "A folder that was there stays.",
+			reason:  "A folder that existed before stays.",
 			before:  []string{},
 			claimed: []string{"playground.lock"},
 			after:   []string{},
 		},
 		"Failed": {
-			reason:   "The logs say why, and the lock says whose folder it is.",
+			reason:   "The logs stay to show the reason, and the lock file identifies the folder as a playground's.",
 			keepLogs: true,
 			claimed:  []string{"playground.lock"},
 			after:    []string{"hub/logs/etcd.log", "member-12/logs/kwok.log", "playground.lock"},
 		},
 		"LeftOver": {
-			reason:  "What a playground has left behind is in the way of the next.",
+			reason:  "Files of an earlier playground are removed.",
 			before:  append([]string{"playground.lock", "playground.json"}, running...),
 			claimed: []string{"playground.lock"},
 			after:   []string{},
 		},
 		"UsersFiles": {
-			reason: "Only what a playground makes is removed, wherever others put their files.",
+			reason: "Only files of a playground are removed. Files of other programs stay, wherever they are.",
 			before: append([]string{"playground.lock", "notes.txt", "member-0/x", "hubs/x", "kubeconfigs/mine.yaml"}, running...),
 			claimed: []string{
 				"hubs/x", "kubeconfigs/mine.yaml", "member-0/x", "notes.txt", "playground.lock",
@@ -80,13 +80,13 @@ func TestHome(t *testing.T) {
 			after:   []string{"hubs/x", "kubeconfigs/mine.yaml", "member-0/x", "more.txt", "notes.txt"},
 		},
 		"NewButUsed": {
-			reason:  "A folder that was made for the playground stays if it is not empty.",
+			reason:  "A folder that was created for the playground stays if it has other files.",
 			claimed: []string{"playground.lock"},
 			foreign: []string{"notes.txt"},
 			after:   []string{"notes.txt"},
 		},
 		"SomebodyElses": {
-			reason:  "A folder that is not a playground's may be precious.",
+			reason:  "A folder with other files might be important, so it is not used.",
 			before:  []string{"hub/precious.txt"},
 			refused: true,
 			after:   []string{"hub/precious.txt"},

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// httpClient returns a client with the client certificate p, which trusts servers with certificates of a. The caller
-// closes its idle connections.
+// httpClient returns a client that presents the client certificate p, and trusts servers with certificates of a. The
+// caller closes its idle connections.
 func httpClient(a *authority, p pair) (*http.Client, error) {
 	cert, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {

@@ -26,7 +26,7 @@ type starter struct {
 	freePorts func(ctx context.Context, n int) ([]int, error)
 	stages    []byte // For kwok.
 
-	life       context.Context //nolint:containedctx // It ends with the playground: what runs in the background is no part of a call.
+	life       context.Context //nolint:containedctx // It ends with the playground: background work outlives the call that starts it.
 	background *sync.WaitGroup // Goroutines of this process, which run until life ends.
 }
 
@@ -202,9 +202,9 @@ func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, erro
 	}
 }
 
-// collection makes components collect garbage when their heap is four times the live heap, not twice: several share a
-// machine whose processors are busy, and an API server spends up to a fifth of its time on garbage collection. A
-// cluster needs some hundred MiB more for it.
+// collection makes components collect garbage when their heap is four times the live heap, not twice. The components
+// share a machine with busy processors, and an API server otherwise spends up to a fifth of its time on garbage
+// collection. A cluster needs some hundred MiB more for it.
 const collection = "GOGC=300"
 
 // spec returns the process of a component. The process gets nothing of the user's environment except PATH, because etcd

@@ -24,11 +24,11 @@ func TestFind(t *testing.T) {
 		want   *State
 	}{
 		"NoFolder": {
-			reason: "Nothing runs where nothing is.",
+			reason: "No playground runs in an empty folder.",
 			setup:  func(*testing.T, string) {},
 		},
 		"LeftOver": {
-			reason: "Files say nothing: the supervisor may have been killed, and its number be somebody else's.",
+			reason: "Files alone prove nothing: the supervisor may have been killed, and its process ID may belong to another process.",
 			setup: func(t *testing.T, dir string) {
 				t.Helper()
 				h := mustClaim(t, dir)
@@ -50,7 +50,7 @@ func TestFind(t *testing.T) {
 			want: &state,
 		},
 		"Beginning": {
-			reason: "A supervisor that has not written its state yet will have in a moment.",
+			reason: "A supervisor that has not written its state yet will write it soon.",
 			setup: func(t *testing.T, dir string) {
 				t.Helper()
 				h := mustClaim(t, dir)

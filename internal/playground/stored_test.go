@@ -131,13 +131,13 @@ func TestStoredRefused(t *testing.T) {
 		want   string
 	}{
 		"Compacted": {
-			reason: "What etcd says is passed on.",
+			reason: "An error message of etcd is passed on.",
 			status: http.StatusBadRequest,
 			body:   `{"message":"required revision has been compacted"}` + "\n",
 			want:   `etcd answers 400 Bad Request: {"message":"required revision has been compacted"}`,
 		},
 		"NotEtcd": {
-			reason: "What answers may be no etcd.",
+			reason: "The server at the address may not be etcd.",
 			status: http.StatusOK,
 			body:   "hello",
 			want:   "reading the answer of etcd: ",
@@ -164,9 +164,9 @@ func TestAfter(t *testing.T) {
 		prefix string
 		want   string
 	}{
-		"Usual":      {reason: "The last byte is raised.", prefix: "/a/", want: "/a0"},
-		"Full":       {reason: "A byte that cannot be raised is dropped.", prefix: "a\xff", want: "b"},
-		"NothingEnd": {reason: "Nothing comes after it, which etcd is told by a zero.", prefix: "\xff\xff", want: "\x00"},
+		"Usual":      {reason: "The last byte is incremented.", prefix: "/a/", want: "/a0"},
+		"Full":       {reason: "A last byte that cannot be incremented is dropped.", prefix: "a\xff", want: "b"},
+		"NothingEnd": {reason: "No key follows the prefix, so the end is open: a zero byte.", prefix: "\xff\xff", want: "\x00"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

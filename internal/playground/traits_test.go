@@ -47,12 +47,12 @@ func TestTraitsOfAPIServer(t *testing.T) {
 		traits Traits
 		want   []string
 	}{
-		"Alike":  {"Nothing is said of what has a default.", alike, []string{"--service-cluster-ip-range=10.96.0.0/16"}},
-		"Ranges": {"Addresses and ports are of the cluster.", differing(4), []string{"--service-cluster-ip-range=10.100.0.0/16,fd00:10:100::/112", "--service-node-port-range=34000-34999"}},
-		"Without": {"The plugin that reads the types that are not served would refuse all Pods.", Traits{Services: []string{"10.0.0.0/16"}, Without: "node.k8s.io/v1"}, []string{
+		"Alike":  {"Default values need no flags.", alike, []string{"--service-cluster-ip-range=10.96.0.0/16"}},
+		"Ranges": {"Each cluster has its own ranges of addresses and ports.", differing(4), []string{"--service-cluster-ip-range=10.100.0.0/16,fd00:10:100::/112", "--service-node-port-range=34000-34999"}},
+		"Without": {"The plugin that reads the missing types would reject all Pods.", Traits{Services: []string{"10.0.0.0/16"}, Without: "node.k8s.io/v1"}, []string{
 			"--service-cluster-ip-range=10.0.0.0/16", "--runtime-config=node.k8s.io/v1=false", "--disable-admission-plugins=RuntimeClass",
 		}},
-		"Restricted": {"The default level of pod security stands in a file.", Traits{Services: []string{"10.0.0.0/16"}, PodSecurity: "restricted"}, []string{
+		"Restricted": {"The default level of Pod Security is in a file.", Traits{Services: []string{"10.0.0.0/16"}, PodSecurity: "restricted"}, []string{
 			"--service-cluster-ip-range=10.0.0.0/16", "--admission-control-config-file=" + admissionFile,
 		}},
 	}
@@ -86,24 +86,24 @@ func TestWebhookMutates(t *testing.T) {
 		want      []string
 	}{
 		"Pod": {
-			"A new Pod gets both.", "Pod", admissionv1.Create,
+			"A new Pod gets the label and the sidecar.", "Pod", admissionv1.Create,
 			`{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web"}]}}`, []string{label, sidecar},
 		},
 		"PodWithoutLabels": {
-			"Labels may be missing.", "Pod", admissionv1.Create, `{"metadata":{},"spec":{"containers":[{"name":"web"}]}}`, []string{labels, sidecar},
+			"A Pod may have no labels.", "Pod", admissionv1.Create, `{"metadata":{},"spec":{"containers":[{"name":"web"}]}}`, []string{labels, sidecar},
 		},
 		"PodThatDeclines": {
-			"A Pod may want no sidecar.", "Pod", admissionv1.Create,
+			"A Pod can opt out of the sidecar.", "Pod", admissionv1.Create,
 			`{"metadata":{"labels":{"playground.refract.dev/sidecar":"false"}},"spec":{"containers":[{"name":"web"}]}}`, []string{label},
 		},
 		"PodThatExists": {
-			"The containers of a Pod are immutable.", "Pod", admissionv1.Update, `{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"web"}]}}`, []string{label},
+			"The containers of an existing Pod are immutable.", "Pod", admissionv1.Update, `{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"web"}]}}`, []string{label},
 		},
 		"Service": {
-			"Other kinds get the label alone, whatever fields they share with Pods.", "Service", admissionv1.Create,
+			"Other kinds get only the label, even if they have fields of the same names as Pods.", "Service", admissionv1.Create,
 			`{"spec":{"selector":{},"volumes":7},"metadata":{"labels":{"a":"b"}}}`, []string{label},
 		},
-		"Labelled": {"The label of a user stays.", "Deployment", admissionv1.Update, `{"metadata":{"labels":{"playground.refract.dev/team":"red"}}}`, nil},
+		"Labelled": {"An existing label stays.", "Deployment", admissionv1.Update, `{"metadata":{"labels":{"playground.refract.dev/team":"red"}}}`, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -23,12 +23,12 @@ func TestAttachToNothing(t *testing.T) {
 		want   error // Nil for any other error.
 	}{
 		"NoFolder": {
-			reason: "Nothing runs where nothing is.",
+			reason: "No playground runs in an empty folder.",
 			setup:  func(*testing.T, string) error { return nil },
 			want:   ErrNotRunning,
 		},
 		"LeftOver": {
-			reason: "Files say nothing, if nobody holds the lock.",
+			reason: "Files alone prove nothing while the lock is not held.",
 			setup: func(t *testing.T, dir string) error {
 				t.Helper()
 				h := mustClaim(t, dir)
@@ -37,7 +37,7 @@ func TestAttachToNothing(t *testing.T) {
 			want: ErrNotRunning,
 		},
 		"Beginning": {
-			reason: "While it starts, not even the ports are known.",
+			reason: "While the playground starts, its ports are unknown.",
 			setup: func(t *testing.T, dir string) error {
 				t.Helper()
 				h := mustClaim(t, dir)
@@ -47,7 +47,7 @@ func TestAttachToNothing(t *testing.T) {
 			want: ErrNotRunning,
 		},
 		"Robbed": {
-			reason: "One that runs, and whose certificates somebody has removed, is of no use, but it is running.",
+			reason: "A running playground without its certificates cannot be attached, and the error is not ErrNotRunning.",
 			setup: func(t *testing.T, dir string) error {
 				t.Helper()
 				h := mustClaim(t, dir)

@@ -19,9 +19,9 @@ const calm = 2 * time.Minute
 
 // Run makes r list and watch until ctx ends, or until the API server answers that it does not serve the type, and
 // reports whether it has answered so. The caller must report this, and call Run again when the type is served. After an
-// error, Run waits for one of the growing pauses: of refused if the request is forbidden, which may last, and of pauses
-// otherwise. The caller must also report forbidden requests; Run logs other errors like client-go. The name of the
-// reflector spreads the pauses of many reflectors: see [jitter.Between].
+// error, Run waits for a pause, which grows. The pauses come from refused if the request is forbidden, because that may
+// last, and from pauses otherwise. The caller must also report forbidden requests; Run logs other errors like
+// client-go. The name of the reflector spreads the pauses of many reflectors: see [jitter.Between].
 func Run(ctx context.Context, name string, r *cache.Reflector, pauses, refused wait.Backoff) (unserved bool) {
 	next, nextRefused, last, forbidden := pauses, refused, time.Now(), false
 	pause := wait.DelayFunc(func() time.Duration {

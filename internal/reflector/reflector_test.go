@@ -28,9 +28,9 @@ func TestRun(t *testing.T) {
 		want    bool
 		lists   int
 	}{
-		"Gone":     {reason: "A list of what is served is never not found.", answers: []error{gone}, want: true, lists: 1},
-		"GoneLate": {reason: "What fails may do so for other reasons before.", answers: []error{refused, refused, gone}, want: true, lists: 3},
-		"Ended":    {reason: "Nobody wants to know any more.", answers: []error{refused, refused}, lists: 3},
+		"Gone":     {reason: "A list with the answer 404 means that the type is not served.", answers: []error{gone}, want: true, lists: 1},
+		"GoneLate": {reason: "Requests may fail for other reasons before.", answers: []error{refused, refused, gone}, want: true, lists: 3},
+		"Ended":    {reason: "The end of the context ends Run.", answers: []error{refused, refused}, lists: 3},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package rescue keeps a panic over the data of users from ending the process. Only the work on that data ends, with an
-// error for its reports.
+// Package rescue keeps a panic over the data of users from ending the process. Only the work on that data ends, and its
+// report gets an error.
 //
 // A panic is a bug in Refract that certain data triggers. Each panic is counted. It is logged with its stack once an
 // hour for each place in the code, so that repeated data does not fill the log. The package does not help against a

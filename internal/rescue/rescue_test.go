@@ -30,10 +30,10 @@ func TestTo(t *testing.T) {
 		want   string
 		panic  bool
 	}{
-		"Well":      {"Work that goes well is left alone.", func() error { return nil }, "<nil>", false},
-		"Error":     {"So is its error.", func() error { return errors.New("no") }, "no", false},
-		"Assertion": {"An assertion that does not hold is an error.", func() error { return fmt.Errorf("%s", any(1).(string)) }, "which its log tells of", true},
-		"Secret":    {"A panic may quote what who reads its error may not.", func() error { panic("password " + strings.Repeat("x", 10_000)) }, "which its log tells of", true},
+		"Well":      {"Successful work is unchanged.", func() error { return nil }, "<nil>", false},
+		"Error":     {"An error of the work is unchanged.", func() error { return errors.New("no") }, "no", false},
+		"Assertion": {"A failed type assertion becomes an error.", func() error { return fmt.Errorf("%s", any(1).(string)) }, "which its log tells of", true},
+		"Secret":    {"The error omits the message of the panic, which may be confidential.", func() error { panic("password " + strings.Repeat("x", 10_000)) }, "which its log tells of", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -57,14 +57,14 @@ func TestVerify(t *testing.T) {
 		want        string
 	}{
 		"Signed":       {"The owner of the key has signed the digest.", image, public, sig, ""},
-		"WithTag":      {"A tag beside the digest says nothing.", "registry.example.com/refract:v1@" + digest, public, sig, ""},
-		"AnotherImage": {"The image is another one.", "registry.example.com/team/refract@" + other, public, sig, "the signature is not one of image " + other},
-		"AnotherKey":   {"Somebody else has signed it.", image, another, sig, "the signature is not one of image"},
-		"Tag":          {"A tag can be moved.", "registry.example.com/refract:v0.1.0", public, sig, "has no digest"},
-		"BadDigest":    {"The digest is none.", "registry.example.com/refract@sha256:abc", public, sig, "image "},
-		"NoKey":        {"The file is no key.", image, []byte("key"), sig, "reading the public key"},
-		"NoSignature":  {"The file is empty.", image, public, nil, "reading the signature"},
-		"Long":         {"The file is another one.", image, public, bytes.Repeat([]byte("a"), Longest+1), "at most"},
+		"WithTag":      {"A tag beside the digest is ignored.", "registry.example.com/refract:v1@" + digest, public, sig, ""},
+		"AnotherImage": {"The signature is for another image.", "registry.example.com/team/refract@" + other, public, sig, "the signature is not one of image " + other},
+		"AnotherKey":   {"The signature was made with another key.", image, another, sig, "the signature is not one of image"},
+		"Tag":          {"A tag can change, so a digest is required.", "registry.example.com/refract:v0.1.0", public, sig, "has no digest"},
+		"BadDigest":    {"The digest is malformed.", "registry.example.com/refract@sha256:abc", public, sig, "image "},
+		"NoKey":        {"The file is not a key.", image, []byte("key"), sig, "reading the public key"},
+		"NoSignature":  {"The signature is empty.", image, public, nil, "reading the signature"},
+		"Long":         {"The file is too large for a signature.", image, public, bytes.Repeat([]byte("a"), Longest+1), "at most"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

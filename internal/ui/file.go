@@ -80,8 +80,8 @@ type diffRollout struct {
 	Lines   []string
 }
 
-// WriteDiff writes a change as a file that a browser shows from disk. The file is under 1 MB: details beyond that are
-// left out, and the file names the omission.
+// WriteDiff writes a change as a file that a browser shows from disk. The file is under 1 MB: further details are left
+// out, with a note.
 func WriteDiff(w io.Writer, d *diff.Diff) error {
 	is := &diffFile{Summary: d.Totals.String(), Same: d.Same()}
 	room := mostFile

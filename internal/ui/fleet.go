@@ -193,8 +193,8 @@ func (m *matrix) choices() {
 	m.namespaces, m.kinds, m.policies = sortedKeys(namespaces), sortedKeys(kinds), sortedKeys(policies)
 }
 
-// leave returns the rows and columns that the filter selects. The search text selects clusters only if no object
-// matches it.
+// leave returns the rows and columns that the filter selects. The search text selects clusters only if it matches no
+// object.
 func (f *filter) leave(m *matrix, columns []int) (rows []*row, left []int) {
 	text := strings.ToLower(f.Text)
 	var named []int

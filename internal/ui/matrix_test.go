@@ -27,14 +27,14 @@ func TestStoppedChanges(t *testing.T) {
 		status refractv1alpha1.PropagationStatus
 		want   map[string]int // By state.
 	}{
-		"None":        {"Nothing is under way.", refractv1alpha1.PropagationStatus{}, map[string]int{"right": 2}},
-		"Complete":    {"The change is everywhere.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutComplete)}, map[string]int{"right": 2}},
-		"Progressing": {"One has it, and the other gets it.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutProgressing)}, map[string]int{"right": 1, "later": 1}},
-		"Waiting":     {"Somebody has to do something.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutWaiting)}, map[string]int{"held": 2}},
-		"Halted":      {"The hub and the clusters differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutHalted)}, map[string]int{"halted": 2}},
-		"Stalled":     {"Clusters keep what has failed.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutStalled)}, map[string]int{"halted": 2}},
-		"Reverting":   {"They are about to differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutReverting)}, map[string]int{"reverted": 2}},
-		"Reverted":    {"They differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutReverted)}, map[string]int{"reverted": 2}},
+		"None":        {"Without a rollout, the copies are right.", refractv1alpha1.PropagationStatus{}, map[string]int{"right": 2}},
+		"Complete":    {"The change has reached all clusters.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutComplete)}, map[string]int{"right": 2}},
+		"Progressing": {"One cluster has the change, and the other gets it later.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutProgressing)}, map[string]int{"right": 1, "later": 1}},
+		"Waiting":     {"The rollout waits for a user.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutWaiting)}, map[string]int{"held": 2}},
+		"Halted":      {"The contents of the hub and of the clusters differ.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutHalted)}, map[string]int{"halted": 2}},
+		"Stalled":     {"Clusters keep the failed change.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutStalled)}, map[string]int{"halted": 2}},
+		"Reverting":   {"The change is being reverted.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutReverting)}, map[string]int{"reverted": 2}},
+		"Reverted":    {"The change was reverted.", refractv1alpha1.PropagationStatus{Rollout: rollout(refractv1alpha1.RolloutReverted)}, map[string]int{"reverted": 2}},
 		"Placement":   {"A change of the placement waits, too.", refractv1alpha1.PropagationStatus{Held: &refractv1alpha1.HeldPlacement{}}, map[string]int{"held": 2}},
 	}
 	for name, tc := range cases {

@@ -104,18 +104,18 @@ func TestOptions(t *testing.T) {
 		names   []string
 		err     string
 	}{
-		"URL":             {"A laptop has no Services.", Options{URL: "https://Hub.example:9443/refract", Namespace: system}, []string{"hub.example"}, ""},
-		"Address":         {"Nor a name.", Options{URL: "https://[::1]:9443", Namespace: system}, []string{"::1"}, ""},
-		"Service":         {"The API server asks for this name.", Options{Service: service, Namespace: system}, []string{"webhook.refract.svc", "webhook.refract"}, ""},
-		"Both":            {"Which of them is meant?", Options{URL: "https://hub.example", Service: service, Namespace: system}, nil, "a URL or a Service, and not both"},
-		"Neither":         {"Nobody would find it.", Options{Namespace: system}, nil, "a URL or a Service, and not both"},
-		"HTTP":            {"API servers use TLS alone.", Options{URL: "http://hub.example", Namespace: system}, nil, "want https://"},
-		"NoHost":          {"Nobody would find it.", Options{URL: "https://:9443", Namespace: system}, nil, "want https://"},
-		"Password":        {"It is not for logs.", Options{URL: "https://a:hunter2@hub.example", Namespace: system}, nil, "neither a user"},
-		"Query":           {"API servers refuse it.", Options{URL: "https://hub.example?a=b", Namespace: system}, nil, "neither a user"},
-		"NoNamespace":     {"The Secret has to be somewhere.", Options{URL: "https://hub.example"}, nil, "namespace"},
-		"ServiceOfNobody": {"A Service has a namespace.", Options{Service: types.NamespacedName{Name: "webhook"}, Namespace: system}, nil, "namespace"},
-		"NoFolder":        {"What is not there cannot be served.", Options{URL: "https://hub.example", CertDir: "not-there"}, nil, "certificate"},
+		"URL":             {"A server outside of a cluster has a URL.", Options{URL: "https://Hub.example:9443/refract", Namespace: system}, []string{"hub.example"}, ""},
+		"Address":         {"The URL may have an address instead of a name.", Options{URL: "https://[::1]:9443", Namespace: system}, []string{"::1"}, ""},
+		"Service":         {"The API server expects this name in the certificate.", Options{Service: service, Namespace: system}, []string{"webhook.refract.svc", "webhook.refract"}, ""},
+		"Both":            {"URL and Service together are ambiguous.", Options{URL: "https://hub.example", Service: service, Namespace: system}, nil, "a URL or a Service, and not both"},
+		"Neither":         {"Without an address, the API server cannot find the server.", Options{Namespace: system}, nil, "a URL or a Service, and not both"},
+		"HTTP":            {"API servers use only TLS.", Options{URL: "http://hub.example", Namespace: system}, nil, "want https://"},
+		"NoHost":          {"A URL needs a host.", Options{URL: "https://:9443", Namespace: system}, nil, "want https://"},
+		"Password":        {"A password in a URL would be logged.", Options{URL: "https://a:hunter2@hub.example", Namespace: system}, nil, "neither a user"},
+		"Query":           {"API servers reject a URL with a query.", Options{URL: "https://hub.example?a=b", Namespace: system}, nil, "neither a user"},
+		"NoNamespace":     {"The Secret needs a namespace.", Options{URL: "https://hub.example"}, nil, "namespace"},
+		"ServiceOfNobody": {"A Service needs a namespace.", Options{Service: types.NamespacedName{Name: "webhook"}, Namespace: system}, nil, "namespace"},
+		"NoFolder":        {"The folder of certificates must exist.", Options{URL: "https://hub.example", CertDir: "not-there"}, nil, "certificate"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

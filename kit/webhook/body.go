@@ -37,7 +37,7 @@ type body struct {
 	grant  *grant // Nil unless a part of the body is still to arrive.
 	timer  *time.Timer
 	cut    bool
-	came   int64         // Bytes received since the body has room.
+	came   int64         // Bytes received since the body got room.
 	waited time.Duration // Time spent waiting for these bytes. Time that the handler spends between reads does not count.
 	since  time.Time     // Start of the current read; zero between reads.
 }

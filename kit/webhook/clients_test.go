@@ -96,16 +96,22 @@ func TestClients(t *testing.T) {
 		shown  *tls.Certificate
 		want   bool
 	}{
-		"Signed":      {"It is the API server.", nil, ours.client(t, "kube-apiserver"), true},
-		"Named":       {"It is the API server, by its name.", []string{"front-proxy", "kube-apiserver"}, ours.client(t, "kube-apiserver"), true},
-		"Nothing":     {"Anybody can say nothing.", nil, nil, false},
-		"OtherName":   {"The authority signs for others, too.", []string{"kube-apiserver"}, ours.client(t, "kubelet"), false},
-		"SelfSigned":  {"Anybody can sign.", nil, (&signer{theirs.cert, theirs.key}).client(t, "kube-apiserver"), false},
-		"SameSubject": {"A name proves nothing.", nil, func() *tls.Certificate { s, _ := signerOf(t, "ours"); return s.client(t, "kube-apiserver") }(), false},
-		"Server": {"That of a server is not one of a client.", nil, ours.client(t, "kube-apiserver", func(c *x509.Certificate) {
+		"Signed":  {"The API server's certificate is accepted.", nil, ours.client(t, "kube-apiserver"), true},
+		"Named":   {"A certificate with an allowed name is accepted.", []string{"front-proxy", "kube-apiserver"}, ours.client(t, "kube-apiserver"), true},
+		"Nothing": {"A client without a certificate is rejected.", nil, nil, false},
+		"OtherName": {
+			"The authority also signs certificates of other clients, which are not allowed.",
+			[]string{"kube-apiserver"}, ours.client(t, "kubelet"), false,
+		},
+		"SelfSigned": {"A certificate of an unknown authority is rejected.", nil, (&signer{theirs.cert, theirs.key}).client(t, "kube-apiserver"), false},
+		"SameSubject": {
+			"An authority with the same name but another key is rejected.",
+			nil, func() *tls.Certificate { s, _ := signerOf(t, "ours"); return s.client(t, "kube-apiserver") }(), false,
+		},
+		"Server": {"A server certificate is not a client certificate.", nil, ours.client(t, "kube-apiserver", func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		}), false},
-		"Expired": {"It was, once.", nil, ours.client(t, "kube-apiserver", func(c *x509.Certificate) {
+		"Expired": {"An expired certificate is rejected.", nil, ours.client(t, "kube-apiserver", func(c *x509.Certificate) {
 			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 		}), false},
 	}
@@ -117,13 +123,13 @@ func TestClients(t *testing.T) {
 				s.Handle("/", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					asked.Store(true)
 					if got := r.ProtoMajor == 2; got != http2 {
-						t.Errorf("it asks by %s", r.Proto)
+						t.Errorf("the request has protocol %s", r.Proto)
 					}
 				}))
 				start(t, s)
 				_, _, err := ask(t.Context(), showing(s.certificates.Trusted(), tc.shown, http2), url, "")
 				if (err == nil) != tc.want || asked.Load() != tc.want {
-					t.Errorf("%s\ngot error %v, a handler was asked: %t, want it answered: %t", tc.reason, err, asked.Load(), tc.want)
+					t.Errorf("%s\ngot error %v, handler called: %t, want both an answer and a call: %t", tc.reason, err, asked.Load(), tc.want)
 				}
 			})
 		}
@@ -148,12 +154,12 @@ func TestClientsChange(t *testing.T) {
 		file     []byte
 		old, new bool
 	}{
-		{"One is trusted.", trustedBefore, true, false},
-		{"Both are.", append(append([]byte{}, trustedBefore...), trustedAfter...), true, true},
-		{"The other is.", trustedAfter, false, true},
-		{"Somebody is writing the file.", trustedAfter[:20], false, true},
-		{"And is not done yet.", trustedAfter[:20], false, true},
-		{"It is there again.", trustedBefore, true, false},
+		{"Only the old authority is trusted.", trustedBefore, true, false},
+		{"Both authorities are trusted.", append(append([]byte{}, trustedBefore...), trustedAfter...), true, true},
+		{"Only the new authority is trusted.", trustedAfter, false, true},
+		{"While the file is half written, the last content applies.", trustedAfter[:20], false, true},
+		{"The last content still applies.", trustedAfter[:20], false, true},
+		{"The file is readable again.", trustedBefore, true, false},
 	} {
 		put(t, file, step.file)
 		for c, want := range map[*http.Client]bool{old: step.old, renewed: step.new} {
@@ -176,9 +182,9 @@ func TestClientOptions(t *testing.T) {
 		o      Options
 		want   string
 	}{
-		"NoFile":  {"It is a mistake, and would keep everybody out.", Options{ClientCAFile: empty + ".gone"}, "authorities of the webhook's clients"},
-		"Nothing": {"The same.", Options{ClientCAFile: empty}, "authorities of the webhook's clients"},
-		"Names":   {"Anybody can have a name.", Options{ClientNames: []string{"kube-apiserver"}}, "ClientCAFile"},
+		"NoFile":  {"A missing file is a mistake that would exclude all clients.", Options{ClientCAFile: empty + ".gone"}, "authorities of the webhook's clients"},
+		"Nothing": {"An empty file would exclude all clients.", Options{ClientCAFile: empty}, "authorities of the webhook's clients"},
+		"Names":   {"Without authorities, the name in a certificate proves nothing.", Options{ClientNames: []string{"kube-apiserver"}}, "ClientCAFile"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

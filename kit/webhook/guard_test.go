@@ -81,19 +81,25 @@ func TestTooLarge(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"Fits":      {"The limit itself is no more than the limit.", "/echo", sized(1000), 200, strings.Repeat("x", 1000)},
-		"Announced": {"It is not read at all.", "/echo", sized(1001), 413, "the request has a body of 1001 bytes, and /echo accepts at most 1000\n"},
-		"Large":     {"Who is still sending hears the answer.", "/echo", sized(20 << 20), 413, "the request has a body of 20971520 bytes, and /echo accepts at most 1000\n"},
+		"Fits": {"A body of exactly the limit is accepted.", "/echo", sized(1000), 200, strings.Repeat("x", 1000)},
+		"Announced": {
+			"A body that announces more than the limit is not read.",
+			"/echo", sized(1001), 413, "the request has a body of 1001 bytes, and /echo accepts at most 1000\n",
+		},
+		"Large": {
+			"A client that is still sending receives the answer.",
+			"/echo", sized(20 << 20), 413, "the request has a body of 20971520 bytes, and /echo accepts at most 1000\n",
+		},
 		"Unsized": {
-			"It is found out while it is read.", "/echo", func() io.Reader { return unsized{sized(1001)()} }, 413,
+			"A body without a length is read up to the limit.", "/echo", func() io.Reader { return unsized{sized(1001)()} }, 413,
 			"the body of the request exceeds the 1000 bytes that /echo accepts: http: request body too large\n",
 		},
 		"Hidden": {
-			"A handler that does not look cannot make less of it.", "/hides", func() io.Reader { return unsized{sized(1 << 20)()} }, 413,
+			"A handler that ignores the read error cannot answer with success.", "/hides", func() io.Reader { return unsized{sized(1 << 20)()} }, 413,
 			"the body of the request exceeds the 1000 bytes that /hides accepts: http: request body too large\n",
 		},
-		"OwnFits": {"What a handler says itself is no more than the limit either.", "/own", sized(7), 200, "xxxxxxx"},
-		"Own":     {"A handler may have a limit of its own.", "/own", sized(8), 413, "the request has a body of 8 bytes, and /own accepts at most 7\n"},
+		"OwnFits": {"A body of exactly the handler's own limit is accepted.", "/own", sized(7), 200, "xxxxxxx"},
+		"Own":     {"A handler's own limit applies.", "/own", sized(8), 413, "the request has a body of 8 bytes, and /own accepts at most 7\n"},
 	}
 	for name, tc := range cases {
 		for _, http2 := range []bool{false, true} {
@@ -106,7 +112,7 @@ func TestTooLarge(t *testing.T) {
 					t.Errorf("%s\ngot %d %q, want %d %q", tc.reason, resp.code, text, tc.code, tc.want)
 				}
 				if want := map[bool]int{false: 1, true: 2}[http2]; resp.protocol != want {
-					t.Errorf("It was asked with HTTP/%d", resp.protocol)
+					t.Errorf("The request had HTTP/%d", resp.protocol)
 				}
 			})
 		}
@@ -146,18 +152,18 @@ func TestBytesInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 		if resp.code != http.StatusServiceUnavailable || resp.retryAfter != "1" || !strings.Contains(text, "try again") {
-			t.Errorf("There is no room: got %d, Retry-After %q, %q", resp.code, resp.retryAfter, text)
+			t.Errorf("A request without room must be told to try again: got %d, Retry-After %q, %q", resp.code, resp.retryAfter, text)
 		}
 	}
 	if resp, text, err := post(t.Context(), c, url+"/echo?timeout=20s", strings.NewReader("small")); err != nil || text != "small" {
-		t.Errorf("A small one has room: got %v, %q, %v", resp, text, err)
+		t.Errorf("A small body must have room: got %v, %q, %v", resp, text, err)
 	}
 	waited := make(chan string, 1)
 	go func() {
 		_, text, err := post(t.Context(), c, url+"/echo", strings.NewReader(large))
 		waited <- fmt.Sprint(text == large, err)
 	}()
-	eventually(t, "it waits", func() error {
+	eventually(t, "the second request waits", func() error {
 		if got := value(s.metrics.inFlight.WithLabelValues("/echo")); got != 1 {
 			return fmt.Errorf("%v wait", got)
 		}
@@ -165,10 +171,10 @@ func TestBytesInFlight(t *testing.T) {
 	})
 	close(answer)
 	if got := <-held; got != "3000 <nil>" {
-		t.Errorf("The first: got %s", got)
+		t.Errorf("The request with room: got %s", got)
 	}
 	if got := <-waited; got != "true <nil>" {
-		t.Errorf("Who waits comes next: got %s", got)
+		t.Errorf("The request that waits must get the released room: got %s", got)
 	}
 	eventually(t, "all room is given back", func() error {
 		if got := value(s.metrics.bytes); got != 0 {
@@ -190,11 +196,11 @@ func TestRoom(t *testing.T) {
 		t.Errorf("want no room for another large body, got %+v", more)
 	}
 	if small := r.take(t.Context(), smallBody, 0); small == nil {
-		t.Error("want room for a small one")
+		t.Error("want room for a small body")
 	}
 	all.release()
 	if more := r.take(t.Context(), smallBody+1, 0); more == nil {
-		t.Error("want room again")
+		t.Error("want room after the release")
 	}
 }
 
@@ -271,7 +277,7 @@ func TestSilentClients(t *testing.T) {
 		return nil
 	})
 	if got := value(s.metrics.bytes); got != 0 {
-		t.Errorf("They hold %v bytes of the room.", got)
+		t.Errorf("Silent clients hold %v bytes of the room.", got)
 	}
 	for _, size := range []int{2, firstPiece, firstPiece + 1, smallBody, smallBody + 1} {
 		text := strings.Repeat("y", size)
@@ -301,17 +307,17 @@ func TestSlowClients(t *testing.T) {
 	})
 	c := keeping(t, s.certificates.Trusted(), false)
 	if resp, got, err := post(t.Context(), c, url+"/echo?timeout=2s", strings.NewReader("small")); err != nil || got != "small" {
-		t.Errorf("A small one has room of its own: got %v, %q, %v", resp, got, err)
+		t.Errorf("A small body must have its own room: got %v, %q, %v", resp, got, err)
 	}
 	text := strings.Repeat("y", 3*firstPiece)
 	for _, http2 := range []bool{false, true} {
 		resp, got, err := post(t.Context(), keeping(t, s.certificates.Trusted(), http2), url+"/echo", strings.NewReader(text))
 		if err != nil || resp.code != http.StatusOK || got != text {
-			t.Errorf("http2=%t: others get their turn: got %v and %d bytes, %v", http2, resp, len(got), err)
+			t.Errorf("http2=%t: other requests must get the room of slow clients: got %v and %d bytes, %v", http2, resp, len(got), err)
 		}
 	}
 	if code, got := hears(t, slow[0]); code != http.StatusServiceUnavailable || !strings.Contains(got, "arrives too slowly") {
-		t.Errorf("Who was cut off hears it: got %d, %q", code, got)
+		t.Errorf("A slow client that was cut off must get the reason: got %d, %q", code, got)
 	}
 	eventually(t, "all room is given back", func() error {
 		if got := value(s.metrics.bytes); got != 0 {
@@ -335,7 +341,7 @@ func TestSlowClientAlone(t *testing.T) {
 		}
 	}
 	if took := time.Since(begun); took < s.bodyTimeout {
-		t.Errorf("It took %s, and nobody waited", took)
+		t.Errorf("The clients were cut off after %s, although no other request waited", took)
 	}
 }
 
@@ -352,15 +358,15 @@ func TestPanics(t *testing.T) {
 	start(t, s)
 	c := keeping(t, s.certificates.Trusted(), false)
 	if resp, text, err := post(t.Context(), c, url+"/before", http.NoBody); err != nil || resp.code != 500 || text != "internal error\n" {
-		t.Errorf("Who asks hears of it, and not of what: got %v, %q, %v", resp, text, err)
+		t.Errorf("The client must get an error without the text of the panic: got %v, %q, %v", resp, text, err)
 	}
 	for _, path := range []string{"/within", "/abort"} {
 		if resp, text, err := post(t.Context(), c, url+path, http.NoBody); err == nil {
-			t.Errorf("POST %s: half an answer must not be taken for a whole: got %v, %q", path, resp, text)
+			t.Errorf("POST %s: half an answer must not look complete: got %v, %q", path, resp, text)
 		}
 	}
 	if _, text, err := post(t.Context(), c, url+"/echo", strings.NewReader("hello")); err != nil || text != "hello" {
-		t.Errorf("Others go on: got %q, %v", text, err)
+		t.Errorf("Other handlers must still answer: got %q, %v", text, err)
 	}
 	for _, path := range []string{"/before", "/within"} {
 		if got := value(s.metrics.panics.WithLabelValues(path)); got != 1 {
@@ -368,7 +374,7 @@ func TestPanics(t *testing.T) {
 		}
 	}
 	if got := log.String(); strings.Count(got, "A webhook panicked") != 2 || !strings.Contains(got, "guard_test.go") {
-		t.Errorf("Each is logged with where it was:\n%s", got)
+		t.Errorf("Each panic must be logged with its place:\n%s", got)
 	}
 }
 
@@ -377,10 +383,10 @@ func TestMetrics(t *testing.T) {
 	s, url := local(t, Options{Metrics: registry})
 	other, err := New(Options{Certificates: s.certificates, Metrics: registry})
 	if err != nil {
-		t.Fatalf("Two servers of a process share their metrics: %v", err)
+		t.Fatalf("Two servers of a process must be able to share their metrics: %v", err)
 	}
 	if other.metrics.requests != s.metrics.requests {
-		t.Error("They do not.")
+		t.Error("The two servers do not share their metrics.")
 	}
 	s.Handle("/echo", echo, MaxBytes(10))
 	start(t, s)
@@ -394,7 +400,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{"200": 2, "413": 1}
-	eventually(t, "all are counted", func() error {
+	eventually(t, "all requests are counted", func() error {
 		got := map[string]float64{}
 		for code := range want {
 			got[code] = value(s.metrics.requests.WithLabelValues("/echo", code))
@@ -422,7 +428,7 @@ func TestMetrics(t *testing.T) {
 	taken := prometheus.NewRegistry()
 	taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_webhook_requests_total", Help: "Another."}))
 	if _, err := New(Options{Certificates: s.certificates, Metrics: taken}); err == nil {
-		t.Error("New() with a name that is taken must say so.")
+		t.Error("New() must return an error if other metrics have the server's names.")
 	}
 }
 
@@ -464,7 +470,7 @@ func TestOldTLS(t *testing.T) {
 	config.MinVersion = tls.VersionTLS10
 	if c, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", s.Address()); err == nil {
 		c.Close()
-		t.Error("TLS 1.1 is not spoken.")
+		t.Error("A connection with TLS 1.1 must fail.")
 	}
 }
 
@@ -500,7 +506,7 @@ func TestDrain(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	eventually(t, "it stops", func() error {
+	eventually(t, "the server stops", func() error {
 		if s.Ready() == nil {
 			return errors.New("it is still ready")
 		}
@@ -510,20 +516,20 @@ func TestDrain(t *testing.T) {
 	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { got = i }})
 	resp, text, err := post(traced, c, url+"/echo", strings.NewReader("hello"))
 	if !got.Reused {
-		t.Error("His connection was closed: had he been sending, he would have got an error.")
+		t.Error("The client's connection was closed: a request in transit would have failed.")
 	}
 	if err != nil || text != "hello" {
-		t.Fatalf("Who has not heard of it is answered: got %q, %v", text, err)
+		t.Fatalf("A client that does not know of the shutdown must get an answer: got %q, %v", text, err)
 	}
 	if !resp.last {
-		t.Error("He must ask another replica the next time.")
+		t.Error("The answer must end the connection, so that the client's next request goes to another replica.")
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 	if c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Address()); err == nil {
 		c.Close()
-		t.Error("It listens still.")
+		t.Error("The stopped server still listens.")
 	}
 }
 
@@ -543,10 +549,10 @@ func TestGraceIsOver(t *testing.T) {
 	}()
 	<-asked
 	if err := stop(); err == nil || !strings.Contains(err.Error(), "waiting for webhook requests to end") {
-		t.Errorf("Start() says that somebody was cut off: got %v", err)
+		t.Errorf("Start() must return an error after cutting off a request: got %v", err)
 	}
 	if err := <-failed; err == nil {
-		t.Error("He hears of it.")
+		t.Error("The client must get an error.")
 	}
 	<-ended
 }

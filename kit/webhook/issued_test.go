@@ -103,12 +103,12 @@ func TestSecretIsIssuedAndKept(t *testing.T) {
 	s := issuing(c, now.read, log.logger(), "hub.example")
 	changes := s.Changes()
 	if _, err := s.Serving(); err == nil {
-		t.Error("Before the first sync there is nothing to serve with.")
+		t.Error("Before the first sync there must be no certificate.")
 	}
 	first := synced(t, s)
 	is := secret(t, c)
 	if diff := cmp.Diff([]string{"ca.crt", "ca.key", "tls.crt", "tls.key"}, slices.Sorted(maps.Keys(is.Data))); diff != "" {
-		t.Errorf("Other programs know these keys: -want, +got:\n%s", diff)
+		t.Errorf("keys that other programs read: -want, +got:\n%s", diff)
 	}
 	if is.Type != corev1.SecretTypeTLS {
 		t.Errorf("The Secret is of type %q, want %q", is.Type, corev1.SecretTypeTLS)
@@ -116,12 +116,12 @@ func TestSecretIsIssuedAndKept(t *testing.T) {
 	select {
 	case <-changes:
 	default:
-		t.Error("There is something new to trust, and nobody was told.")
+		t.Error("There was no notification about a new authority.")
 	}
 
 	synced(t, s)
 	if diff := cmp.Diff(is, secret(t, c)); diff != "" {
-		t.Errorf("Nothing was due, and the Secret was written: -before, +after:\n%s", diff)
+		t.Errorf("The Secret was written although no renewal was due: -before, +after:\n%s", diff)
 	}
 
 	now.add(pki.ServingLife)
@@ -130,11 +130,11 @@ func TestSecretIsIssuedAndKept(t *testing.T) {
 	}
 	select {
 	case <-changes:
-		t.Error("There is nothing new to trust, and somebody was told.")
+		t.Error("There was a notification without a new authority.")
 	default:
 	}
 	if strings.Contains(log.String(), "PRIVATE") || strings.Count(log.String(), "Renewed") != 2 {
-		t.Errorf("What was issued is logged, each time, without keys:\n%s", &log)
+		t.Errorf("Each renewal must be logged, without keys:\n%s", &log)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 		logs   string
 	}{
 		"Rubbish": {
-			reason: "Nobody should have to mend it by hand.",
+			reason: "A damaged Secret is repaired without an operator.",
 			secret: &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{IssuedAnnotation: "true"}},
 				Type:       corev1.SecretTypeTLS,
@@ -154,7 +154,7 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 			logs: "The webhook's Secret was damaged",
 		},
 		"OfAnotherType": {
-			reason: "The type of a Secret cannot be changed, and does not matter.",
+			reason: "The type of a Secret is immutable, and does not matter.",
 			secret: &corev1.Secret{Type: corev1.SecretTypeOpaque},
 			logs:   "The webhook's Secret was damaged",
 		},
@@ -168,13 +168,13 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 			b := synced(t, s)
 			stored, err := pki.Parse(secret(t, c).Data)
 			if err != nil || !stored.Serving().Leaf.Equal(b.Serving().Leaf) {
-				t.Errorf("%s\nThe Secret does not hold what is served: %v", tc.reason, err)
+				t.Errorf("%s\nThe Secret does not hold the served certificate: %v", tc.reason, err)
 			}
 			if got := secret(t, c).Type; got != tc.secret.Type {
-				t.Errorf("%s\nThe Secret became one of type %s", tc.reason, got)
+				t.Errorf("%s\nThe type of the Secret became %s", tc.reason, got)
 			}
 			if !strings.Contains(log.String(), tc.logs) || strings.Contains(log.String(), "hunter2") {
-				t.Errorf("%s\nThe log should have %q, and no content:\n%s", tc.reason, tc.logs, &log)
+				t.Errorf("%s\nThe log must have %q, and no data of the Secret:\n%s", tc.reason, tc.logs, &log)
 			}
 		})
 	}
@@ -195,15 +195,15 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 		want   string
 	}{
 		"Mistyped": {
-			reason: "What an application has there is not to be had again.",
+			reason: "The data of an application cannot be restored.",
 			secret: corev1.Secret{Data: data("password")}, want: "it has a password that was not issued here",
 		},
 		"Authority": {
-			reason: "Nor is the key of an authority.",
+			reason: "The key of a foreign authority cannot be restored.",
 			secret: corev1.Secret{Type: corev1.SecretTypeTLS, Data: data("tls.crt", "tls.key", "ca.crt", "ca.key")}, want: "it has a ca.crt that was not issued here",
 		},
 		"CertManager": {
-			reason: "cert-manager would write it again, and again.",
+			reason: "The server and cert-manager would overwrite each other's changes for ever.",
 			secret: corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"cert-manager.io/certificate-name": "webhook", IssuedAnnotation: "true"}},
 				Type:       corev1.SecretTypeTLS, Data: data("tls.crt", "tls.key", "ca.crt"),
@@ -211,7 +211,7 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 			want: "it belongs to cert-manager",
 		},
 		"Type": {
-			reason: "A Secret of a type that says what it is for is for that.",
+			reason: "A Secret whose type tells another purpose is not used.",
 			secret: corev1.Secret{Type: corev1.SecretTypeServiceAccountToken}, want: "it is of type kubernetes.io/service-account-token",
 		},
 	}
@@ -223,13 +223,13 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 			certs := issuing(c, (&clock{now: begin}).read, logr.Discard(), "hub.example")
 			err := certs.sync(t.Context())
 			if err == nil || !strings.Contains(err.Error(), system+"/"+secretName) || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%s\nsync() must name the Secret and say %q: got %v", tc.reason, tc.want, err)
+				t.Errorf("%s\nThe error of sync() must contain the Secret's name and %q: got %v", tc.reason, tc.want, err)
 			}
 			if diff := cmp.Diff(before, secret(t, c)); diff != "" {
 				t.Errorf("%s\n-before, +after:\n%s", tc.reason, diff)
 			}
 			if _, err := certs.Serving(); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%s\nServing(), which readiness tells, must say %q: got %v", tc.reason, tc.want, err)
+				t.Errorf("%s\nThe error of Serving(), which readiness reports, must contain %q: got %v", tc.reason, tc.want, err)
 			}
 		})
 	}
@@ -255,7 +255,7 @@ func TestWhatIsBesideStays(t *testing.T) {
 		t.Errorf("annotations: -want, +got:\n%s", diff)
 	}
 	if string(after.Data["truststore.jks"]) != "precious" || after.Labels["team"] != "pizza" || len(after.Data) != 5 {
-		t.Errorf("Something was lost: %v, keys %v", after.Labels, slices.Sorted(maps.Keys(after.Data)))
+		t.Errorf("Foreign data were lost: got labels %v, keys %v", after.Labels, slices.Sorted(maps.Keys(after.Data)))
 	}
 }
 
@@ -265,15 +265,15 @@ func TestNames(t *testing.T) {
 		names  []string
 		want   string // Substring of the error; empty for no error.
 	}{
-		"Good":     {"What a client may ask for.", []string{"webhook.pizza.svc", "*.pizza.svc", "localhost", "127.0.0.1", "::1"}, ""},
-		"None":     {"Nobody could ask.", nil, "has no name"},
-		"Empty":    {"Nobody asks for nothing.", []string{"webhook.pizza.svc", ""}, `cannot be for ""`},
-		"URL":      {"It says what to write.", []string{"https://host.example:8443/x"}, `write "host.example"`},
-		"Port":     {"A certificate is for a host.", []string{"127.0.0.1:8443"}, `write "127.0.0.1"`},
-		"Brackets": {"Those of URLs are none of the address.", []string{"[::1]:8443"}, `write "::1"`},
+		"Good":     {"Hosts that a client can connect to are accepted.", []string{"webhook.pizza.svc", "*.pizza.svc", "localhost", "127.0.0.1", "::1"}, ""},
+		"None":     {"No client can verify a certificate without names.", nil, "has no name"},
+		"Empty":    {"An empty name is a mistake.", []string{"webhook.pizza.svc", ""}, `cannot be for ""`},
+		"URL":      {"The error suggests the host of a URL.", []string{"https://host.example:8443/x"}, `write "host.example"`},
+		"Port":     {"A certificate is for a host, not for a port.", []string{"127.0.0.1:8443"}, `write "127.0.0.1"`},
+		"Brackets": {"The brackets in a URL are not part of the address.", []string{"[::1]:8443"}, `write "::1"`},
 		"Rooted":   {"Certificates have no dot at the end.", []string{"webhook.pizza.svc."}, `write "webhook.pizza.svc"`},
-		"Letters":  {"There is nothing to suggest.", []string{"https://web_hook"}, "or an IP address"},
-		"Rubbish":  {"There is nothing to suggest.", []string{"web hook"}, `cannot be for "web hook"`},
+		"Letters":  {"A URL with an invalid host has no valid suggestion.", []string{"https://web_hook"}, "or an IP address"},
+		"Rubbish":  {"A name with a space has no valid suggestion.", []string{"web hook"}, `cannot be for "web hook"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -303,18 +303,18 @@ func TestReplicasRace(t *testing.T) {
 		prepare func(other *issued, now *clock) error
 	}{
 		"Create": {
-			reason:  "Both find no Secret.",
+			reason:  "Both replicas find no Secret.",
 			prepare: func(*issued, *clock) error { return nil },
 		},
 		"Renew": {
-			reason: "Both find that the certificate is to be renewed.",
+			reason: "Both replicas find a certificate that is due for renewal.",
 			prepare: func(other *issued, now *clock) error {
 				defer now.add(pki.ServingLife)
 				return other.sync(t.Context())
 			},
 		},
 		"RenewAuthority": {
-			reason: "Both find that the authority is to be renewed.",
+			reason: "Both replicas find an authority that is due for renewal.",
 			prepare: func(other *issued, now *clock) error {
 				defer now.add(pki.AuthorityLife / 4 * 3)
 				return other.sync(t.Context())
@@ -389,6 +389,6 @@ func TestServersShareTheSecret(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(is, secret(t, c)); diff != "" {
-		t.Errorf("They fight: -before, +after:\n%s", diff)
+		t.Errorf("The servers undo each other's changes: -before, +after:\n%s", diff)
 	}
 }

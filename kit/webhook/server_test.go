@@ -122,12 +122,15 @@ func TestServer(t *testing.T) {
 		reason, path, body string
 		want               int
 	}{
-		{"Whoever asks gets an answer.", "/echo", "hello", http.StatusOK},
-		{"A mistake in one handler is no reason to end.", "/panic", "", http.StatusInternalServerError},
-		{"And others go on.", "/echo", "hello", http.StatusOK},
-		{"As much as may be is read.", "/swallow", strings.Repeat("x", defaultMaxBytes), http.StatusOK},
-		{"Nobody fills the memory.", "/echo", strings.Repeat("x", defaultMaxBytes+1), http.StatusRequestEntityTooLarge},
-		{"There is nothing else.", "/", "", http.StatusNotFound},
+		{"A request gets an answer.", "/echo", "hello", http.StatusOK},
+		{"A panic in a handler does not end the server.", "/panic", "", http.StatusInternalServerError},
+		{"Other handlers still answer after the panic.", "/echo", "hello", http.StatusOK},
+		{"A body of exactly the limit is read.", "/swallow", strings.Repeat("x", defaultMaxBytes), http.StatusOK},
+		{
+			"A body above the limit is rejected, so that it does not fill the memory.",
+			"/echo", strings.Repeat("x", defaultMaxBytes+1), http.StatusRequestEntityTooLarge,
+		},
+		{"A path without a handler is not found.", "/", "", http.StatusNotFound},
 	} {
 		if got, _, err := ask(t.Context(), c, url+tc.path, tc.body); err != nil || got != tc.want {
 			t.Errorf("%s\nPOST %s: got %d, %v, want %d", tc.reason, tc.path, got, err, tc.want)
@@ -142,10 +145,10 @@ func TestServer(t *testing.T) {
 		t.Errorf("API servers only POST: got %d", resp.StatusCode)
 	}
 	if !strings.Contains(log.String(), "a mistake") {
-		t.Errorf("A panic is logged:\n%s", &log)
+		t.Errorf("A panic must be logged:\n%s", &log)
 	}
 	if err := stop(); err != nil {
-		t.Errorf("That it is told to stop is no error: %v", err)
+		t.Errorf("A requested stop must be no error: %v", err)
 	}
 	if s.Ready() == nil {
 		t.Error("A server that has stopped is not ready.")
@@ -165,8 +168,8 @@ func TestLongHeads(t *testing.T) {
 		head   int
 		want   int
 	}{
-		{"A head may be as long.", maxHeader - rest, http.StatusOK},
-		{"A longer one is not read.", maxHeader + 4<<10, http.StatusRequestHeaderFieldsTooLarge},
+		{"A head within the limit is accepted.", maxHeader - rest, http.StatusOK},
+		{"A head above the limit is rejected.", maxHeader + 4<<10, http.StatusRequestHeaderFieldsTooLarge},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/echo", strings.NewReader("hello"))
 		if err != nil {
@@ -209,15 +212,15 @@ func TestServerAnswersWhatItWasAskedBeforeItStops(t *testing.T) {
 	})
 	close(answer)
 	if text := <-got; text != "done<nil>" {
-		t.Errorf("The request was there before: got %q", text)
+		t.Errorf("A request from before the stop must get its answer: got %q", text)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRotationUnderLoad renews the certificate many times, and the authority twice, while clients connect all the time.
-// The clients trust the authorities that the API server was last told.
+// TestRotationUnderLoad renews the certificate many times, and the authority twice, while clients open connections all
+// the time. The clients trust the authorities that the API server has received last.
 func TestRotationUnderLoad(t *testing.T) {
 	now := &clock{now: time.Now()}
 	certs := issuedHere(hub(), now.read)
@@ -225,7 +228,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	s.Handle("/echo", echo)
 	start(t, s)
 
-	var told atomic.Pointer[[]byte] // Authorities that the API server trusts. They are updated late.
+	var told atomic.Pointer[[]byte] // Authorities that the clients trust. They are updated late.
 	tell := func() {
 		trusted := s.certificates.Trusted()
 		told.Store(&trusted)
@@ -332,15 +335,15 @@ func TestFiles(t *testing.T) {
 	second := write(time.Now())
 	eventually(t, "the new certificate is served", func() error { return connects(second) })
 	if after, _, err := post(t.Context(), stays, url+"/echo", strings.NewReader("x")); err != nil || after != before {
-		t.Errorf("A connection of before, which would not be made anew, stays: got %v, %v", after, err)
+		t.Errorf("An open connection must outlive the renewal: got %v, %v", after, err)
 	}
 	if diff := cmp.Diff(string(second.Trusted()), string(s.certificates.Trusted())); diff != "" {
-		t.Errorf("The API server is to trust what is in the folder: -want, +got:\n%s", diff)
+		t.Errorf("authorities for the API server: -want, +got:\n%s", diff)
 	}
 	if err := os.WriteFile(filepath.Join(dir, pki.Authorities), []byte("half of it"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(second.Trusted()), string(s.certificates.Trusted())); diff != "" {
-		t.Errorf("A file that is being written says nothing: -want, +got:\n%s", diff)
+		t.Errorf("authorities while the file is half written: -want, +got:\n%s", diff)
 	}
 }

@@ -74,7 +74,7 @@ func Trust(c client.WithWatch, certs Certificates, t Targets, log logr.Logger) *
 	return all
 }
 
-// NeedLeaderElection returns true: two versions of a program must not undo each other's changes.
+// NeedLeaderElection returns true, because two versions of a program would undo each other's changes.
 func (*Truster) NeedLeaderElection() bool { return true }
 
 // Start keeps the targets up to date until ctx ends, which is no error. An error of a target is logged once while it
@@ -130,7 +130,7 @@ func (t *Truster) apply(ctx context.Context, to *target) error {
 	return nil
 }
 
-// trustingConversion is for the one webhook of a CustomResourceDefinition.
+// trustingConversion is the trusting function for the one webhook of a CustomResourceDefinition.
 func trustingConversion(object map[string]any, caBundle string) (want map[string]any, due bool, err error) {
 	config, there, err := unstructured.NestedFieldNoCopy(object, "spec", "conversion", "webhook", "clientConfig")
 	if err != nil {
@@ -145,8 +145,8 @@ func trustingConversion(object map[string]any, caBundle string) (want map[string
 	}}}}, fields["caBundle"] != caBundle, nil
 }
 
-// trustingEntries is for all entries of a webhook configuration. An apply that omits an entry would remove its
-// caBundle.
+// trustingEntries is the trusting function for all entries of a webhook configuration. It applies all of them, because
+// an apply that omits an entry would remove its caBundle.
 func trustingEntries(object map[string]any, caBundle string) (want map[string]any, due bool, err error) {
 	entries, _, err := unstructured.NestedSlice(object, "webhooks")
 	if err != nil {

@@ -94,7 +94,7 @@ func TestTrust(t *testing.T) {
 		CRDs: []string{pizzas, "unasked.restaurant.example", "missing.restaurant.example"}, Mutating: []string{"restaurant"}, Validating: []string{"restaurant"},
 	}, log.logger())
 	if !truster.NeedLeaderElection() {
-		t.Error("Two versions of the program must not undo what the other does.")
+		t.Error("Only the leader may write, because two versions of the program would undo each other's changes.")
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- truster.Start(ctx) }()
@@ -121,7 +121,7 @@ func TestTrust(t *testing.T) {
 	now.add(20 * 30 * 24 * time.Hour)
 	synced(t, certificates)
 	if n := strings.Count(string(certificates.Trusted()), "BEGIN"); n != 2 {
-		t.Fatalf("There should be an old and a new authority: got %d", n)
+		t.Fatalf("want an old and a new authority, got %d", n)
 	}
 	trusted("all trust the old authority and the new one")
 
@@ -133,9 +133,9 @@ func TestTrust(t *testing.T) {
 	if err := c.Update(t.Context(), validating, client.FieldOwner("somebody")); err != nil {
 		t.Fatal(err)
 	}
-	trusted("what somebody else has written is undone")
+	trusted("the other writer's caBundle is replaced")
 
-	eventually(t, "what cannot be done is logged", func() error {
+	eventually(t, "each error is logged once", func() error {
 		for _, want := range []string{"unasked.restaurant.example: spec.conversion.webhook.clientConfig: missing", `missing.restaurant.example\" not found`} {
 			if strings.Count(log.String(), want) != 1 {
 				return errors.New(log.String())
@@ -145,11 +145,11 @@ func TestTrust(t *testing.T) {
 	})
 	err := c.Get(t.Context(), client.ObjectKey{Name: "missing.restaurant.example"}, &apiextensionsv1.CustomResourceDefinition{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("Nothing is created: got %v", err)
+		t.Errorf("A missing object must not be created: got %v", err)
 	}
 	unasked := &apiextensionsv1.CustomResourceDefinition{}
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "unasked.restaurant.example"}, unasked); err != nil || unasked.Spec.Conversion != nil {
-		t.Errorf("Who asks no webhook does not begin to: got %+v, %v", unasked.Spec.Conversion, err)
+		t.Errorf("An object without a webhook must not get one: got %+v, %v", unasked.Spec.Conversion, err)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestTrustAppliesItsFieldAlone(t *testing.T) {
 	}
 	apply()
 	if len(sent) > 0 {
-		t.Errorf("While it is not known what is to be trusted, nothing is written: got %q", sent)
+		t.Errorf("While the authorities are unknown, there must be no write: got %q", sent)
 	}
 	synced(t, certificates)
 	apply()
@@ -194,6 +194,6 @@ func TestTrustAppliesItsFieldAlone(t *testing.T) {
 			`{"clientConfig":{"caBundle":"` + ca + `"},"name":"b.restaurant.example"}]}`,
 	}
 	if diff := cmp.Diff(want, sent); diff != "" {
-		t.Errorf("Each is written once: -want, +got:\n%s", diff)
+		t.Errorf("one write for each target: -want, +got:\n%s", diff)
 	}
 }

@@ -1,5 +1,4 @@
-// Package admission asks a real API server what it makes of the answers of
-// refract.dev/kit/webhook/admission.
+// Package admission tests the answers of refract.dev/kit/webhook/admission with a real API server.
 package admission
 
 import (
@@ -25,7 +24,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// shared is the API server of all tests, and what talks to it.
+// shared is the API server of all tests, with its clients.
 var shared struct {
 	env    *harness.Env
 	config *rest.Config
@@ -51,8 +50,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// register has the API server ask about ConfigMaps whose label review is a version of
-// AdmissionReviews, or "ignored" for one where the webhook's failures are.
+// register makes the API server call the webhook for ConfigMaps whose label review is a version of AdmissionReview, or
+// "ignored" for a webhook whose failures are ignored.
 func register(ctx context.Context, server *httptest.Server) error {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "admission"}}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "admission"}}
@@ -83,12 +82,12 @@ func register(ctx context.Context, server *httptest.Server) error {
 	if err := errors.Join(shared.client.Create(ctx, mutating), shared.client.Create(ctx, validating)); err != nil {
 		return err
 	}
-	// It takes a moment until an API server asks.
+	// An API server calls a new webhook after a moment.
 	return harness.Await(ctx, func(ctx context.Context) error {
 		for _, label := range []string{"v1", "v1beta1", "ignored"} {
 			probe := configMap("probe", label, map[string]string{"deny": "not yet"})
 			if err := shared.client.Create(ctx, probe, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "not yet") {
-				return fmt.Errorf("the webhook for %s is not asked: got %w", label, err)
+				return fmt.Errorf("the webhook for %s is not called: got %w", label, err)
 			}
 			probe = configMap("probe", label, nil)
 			if err := shared.client.Create(ctx, probe, client.DryRunAll); err != nil || probe.Data["greeting"] != "hello" {
@@ -103,7 +102,7 @@ func configMap(name, review string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"review": review}}, Data: data}
 }
 
-// handler serves both webhooks. What the second does is said in the object.
+// handler serves both webhooks. The object tells the validating webhook its answer.
 func handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/mutate", admission.Mutating(admission.Default("v1", "ConfigMap", func(_ context.Context, _ *admission.Request, c *corev1.ConfigMap) error {
@@ -148,10 +147,16 @@ func TestAnswers(t *testing.T) {
 		why    metav1.StatusReason
 		code   int32
 	}{
-		"Allowed":   {reason: "The default is set.", data: map[string]string{"x": "1"}},
-		"Empty":     {reason: "There is nothing to set it in.", data: nil},
-		"Denied":    {reason: "The text of the error, and nothing else.", data: map[string]string{"deny": because}, want: `admission webhook "%s" denied the request: ` + because, code: 400},
-		"Forbidden": {reason: "With its code and reason.", data: map[string]string{"forbid": "no"}, want: `admission webhook "%s" denied the request: configmaps "answer" is forbidden: no`, why: forbidden, code: 403},
+		"Allowed": {reason: "The default is set.", data: map[string]string{"x": "1"}},
+		"Empty":   {reason: "An object without the map gets no default.", data: nil},
+		"Denied": {
+			reason: "The user gets exactly the text of the error.",
+			data:   map[string]string{"deny": because}, want: `admission webhook "%s" denied the request: ` + because, code: 400,
+		},
+		"Forbidden": {
+			reason: "The denial has the code and the reason of the error.",
+			data:   map[string]string{"forbid": "no"}, want: `admission webhook "%s" denied the request: configmaps "answer" is forbidden: no`, why: forbidden, code: 403,
+		},
 		"Unavailable": {
 			reason: "The failurePolicy decides.", data: map[string]string{"unavailable": "informers not ready"}, why: metav1.StatusReasonInternalError, code: 500,
 			want: `Internal error occurred: failed calling webhook "%s": failed to call webhook: informers not ready`,
@@ -185,12 +190,12 @@ func TestAnswers(t *testing.T) {
 		t.Parallel()
 		c := configMap("answer", "ignored", map[string]string{"unavailable": "informers not ready"})
 		if err := shared.client.Create(t.Context(), c, client.DryRunAll); err != nil {
-			t.Errorf("What is no denial is passed over where the failurePolicy says so: got %v", err)
+			t.Errorf("An HTTP error must be ignored with failurePolicy Ignore: got %v", err)
 		}
 	})
 }
 
-// TestKubectl reads what a user does.
+// TestKubectl checks the output that users see.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: told, labels: {review: v1}}\ndata: {%s}\n"
@@ -201,7 +206,7 @@ func TestKubectl(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, _ := shared.env.KubectlSays("hub", fmt.Sprintf(manifest, tc.data), "create", "--dry-run=server", "-f", "-") // Its text is what is looked at.
+			out, _ := shared.env.KubectlSays("hub", fmt.Sprintf(manifest, tc.data), "create", "--dry-run=server", "-f", "-") // The test compares its text.
 			if diff := cmp.Diff(tc.want, out); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
@@ -209,7 +214,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// TestLife has an object written, changed and deleted.
+// TestLife creates, changes and deletes an object.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	for _, review := range []string{"v1", "v1beta1"} {
@@ -230,7 +235,7 @@ func TestLife(t *testing.T) {
 				t.Errorf("got %v: %v", c.Data, err)
 			}
 			if err := shared.client.Delete(ctx, c); err != nil {
-				t.Errorf("A deletion has no object: got %v", err)
+				t.Errorf("A deletion without a new object must be allowed: got %v", err)
 			}
 		})
 	}

@@ -31,22 +31,21 @@ import (
 )
 
 const (
-	// steady is how many objects each of them has that nobody changes.
+	// steady is the number of objects of each tenant that stay unchanged.
 	steady = 10
-	// podsPerSecond are created by all of them together on one member, in dry runs,
-	// beside those of their Deployments.
+	// podsPerSecond is the number of pods that all tenants together create on one member, as dry runs, beside the pods
+	// of their Deployments.
 	podsPerSecond = 10
-	// evil is the hostile tenant's namespace, and mallory the tenant.
+	// evil is the namespace of the hostile tenant, and mallory is her user name.
 	evil, mallory = "evil", "mallory"
-	// secret is in the names of the other tenants' objects, in their keys and their
-	// values, and in those of what mallory may not read in her own namespace. She never
-	// says it: where she reads it somebody has told her.
+	// secret is a part of the names, keys and values of the other tenants' objects, and of the Secret in mallory's own
+	// namespace that she may not read. She never sends it: if an answer to her contains it, the answer leaks.
 	secret = "hush-7f3a9c"
-	// injecting is the member whose pods are looked at.
+	// injecting is the member whose pods are checked.
 	injecting = "member-1"
 )
 
-// benign is how many tenants there are beside the hostile one.
+// benign is the number of tenants beside the hostile one.
 var benign = func() int {
 	if soaking() {
 		return 7
@@ -54,28 +53,27 @@ var benign = func() int {
 	return 3
 }()
 
-// siege is a fleet, and what is known of it.
+// siege is a fleet under attack, and the observations of the test.
 type siege struct {
 	*testing.T
 	*harness.Env
 
-	clients     map[string]client.Client               // An administrator's, by cluster.
-	copies      map[string]corelisters.ConfigMapLister // Of the members, as they are now.
+	clients     map[string]client.Client               // Of an administrator, by cluster.
+	copies      map[string]corelisters.ConfigMapLister // The current ConfigMaps of each member.
 	controllers *harness.Replica
 	injector    *harness.Replica
 	addresses   []string // Of the webhooks.
 
-	pods atomic.Int64 // Of the tenants that are not hostile.
+	pods atomic.Int64 // Number of pods of the benign tenants.
 
 	mu         sync.Mutex
-	uninjected []error  // Pods of theirs that lack what they should have.
-	told       []string // What mallory was answered and it has the secret in it.
+	uninjected []error  // Pods of benign tenants without the variable of their policy.
+	told       []string // Answers to mallory that contain the secret.
 }
 
-// TestFleetUnderAttack has one of the tenants do all at once that was ever found to hurt
-// others, and a member that answers rubbish, and looks at what that does to the others.
-// With REFRACT_SOAK=1 it takes ten minutes, and how long their objects take to arrive is
-// compared with how long they did before.
+// TestFleetUnderAttack runs all known attacks of a tenant on other tenants at once, beside a member that sends invalid
+// answers, and checks that the other tenants are not affected. With REFRACT_SOAK=1 it takes ten minutes, and also
+// compares the propagation delays of the other tenants during the attack with the delays before it.
 func TestFleetUnderAttack(t *testing.T) {
 	quiet, attacked := time.Duration(0), 20*time.Second
 	soak := soaking()
@@ -108,7 +106,7 @@ func TestFleetUnderAttack(t *testing.T) {
 	s.judge(attacks, uids)
 }
 
-// soaking reports whether this is the long form.
+// soaking reports whether the long form of the test runs.
 func soaking() bool { return os.Getenv("REFRACT_SOAK") == "1" }
 
 func tenantsOf() (all []string) {
@@ -118,8 +116,8 @@ func tenantsOf() (all []string) {
 	return all
 }
 
-// besiege opens a fleet where mallory has stored what would have been refused, and where
-// one more member answers rubbish, and then starts what runs there.
+// besiege opens a fleet. Before the webhooks run, mallory stores objects that they would reject, and one more member,
+// which sends invalid answers, joins. Then the programs start.
 func besiege(t *testing.T) *siege {
 	t.Helper()
 	s := &siege{
@@ -143,7 +141,7 @@ func besiege(t *testing.T) *siege {
 	unbounded(t, s.clients["hub"])
 	hub := s.as("hub")
 	for _, manifest := range stored() {
-		harness.Eventually(t, "what mallory writes while nobody asks is stored", func(context.Context) error {
+		harness.Eventually(t, "the API server stores mallory's objects while no webhook runs", func(context.Context) error {
 			return client.IgnoreAlreadyExists(create(t, hub, evil, manifest))
 		})
 	}
@@ -156,7 +154,7 @@ func besiege(t *testing.T) *siege {
 	s.injector, err = s.ReplicaFor(injecting, "injector", "--injection", "--no-rollout", "--webhook-bind-address", ports[1], "--webhook-url", "https://"+ports[1])
 	s.must(err)
 	for _, r := range []*harness.Replica{s.controllers, s.injector} {
-		harness.Eventually(t, r.Name+" is at work", r.Ready)
+		harness.Eventually(t, r.Name+" is ready", r.Ready)
 	}
 	return s
 }
@@ -168,8 +166,8 @@ func (s *siege) must(err error) {
 	}
 }
 
-// tenant is what each tenant has: objects that stand, one that goes with what it needs,
-// a policy that makes them differ by cluster, and one for its pods.
+// tenant is the manifest of the objects of each tenant: a policy that places them, an override policy with one value
+// for each cluster, a Secret, an injection policy for the tenant's pods, and a Deployment that refers to the Secret.
 const tenant = `
 {apiVersion: v1, kind: Namespace, metadata: {name: NS}}
 ---
@@ -191,7 +189,8 @@ const tenant = `
     containers: [{name: web, image: example.com/web, envFrom: [{secretRef: {name: SECRET}}]}]}}}}
 `
 
-// settle has a tenant come, and waits until pods are injected there and what stands does.
+// settle creates a tenant, and waits until its pods are injected. The Deployment comes last, so that its pods are
+// injected, too.
 func (s *siege) settle(ns string) {
 	s.Helper()
 	manifest := strings.NewReplacer("NS", ns, "SECRET", secret).Replace(tenant)
@@ -215,8 +214,7 @@ func (s *siege) put(ns, name, size string) error {
 	})
 }
 
-// tryPod returns an error unless a pod of a tenant would be created with what its policy
-// injects.
+// tryPod returns an error unless a new pod of the tenant gets the variable of its policy.
 func (s *siege) tryPod(ctx context.Context, ns string) error {
 	pod, err := tryPod(ctx, s.clients[injecting], ns, 1)
 	if err != nil {
@@ -234,7 +232,7 @@ func injected(pod *corev1.Pod) error {
 	return fmt.Errorf("pod %s/%s is not injected: %v", pod.Namespace, pod.Name, pod.Spec.Containers[0].Env)
 }
 
-// watch looks at the copies on members, and at each pod of a tenant.
+// watch starts to observe the copies on the members, and each new pod of a tenant.
 func (s *siege) watch() {
 	s.Helper()
 	for _, m := range s.Members {
@@ -254,13 +252,13 @@ func (s *siege) watch() {
 		s.Cleanup(func() { cancel(); all.Shutdown() })
 		for of, synced := range all.WaitForCacheSync(s.Context().Done()) {
 			if !synced {
-				s.Fatalf("%s of %s are not known", of, m)
+				s.Fatalf("%s of %s: the cache is not synced", of, m)
 			}
 		}
 	}
 }
 
-// look counts a pod that has been created, and notes one that lacks what it should have.
+// look counts a new pod, and records an error if it lacks the injected variable.
 func (s *siege) look(object any) {
 	pod, is := object.(*corev1.Pod)
 	if !is || !strings.HasPrefix(pod.Namespace, "tenant-") {
@@ -274,12 +272,11 @@ func (s *siege) look(object any) {
 	}
 }
 
-// steady waits until all that nobody changes is on the members, and returns the UIDs it has
-// there.
+// steady waits until all objects that stay unchanged are on the members, and returns the UIDs of their copies.
 func (s *siege) steady() map[string]types.UID {
 	s.Helper()
 	uids := map[string]types.UID{}
-	harness.Eventually(s, "what stands is on the members", func(context.Context) error {
+	harness.Eventually(s, "all unchanged objects are on the members", func(context.Context) error {
 		for _, m := range s.Members {
 			for _, ns := range tenantsOf() {
 				for i := range steady {
@@ -297,13 +294,13 @@ func (s *siege) steady() map[string]types.UID {
 	return uids
 }
 
-// live has the tenants do what tenants do for a while, and returns how long each thing
-// took until it was so on all members.
+// live does the normal work of the benign tenants for a while, and returns the time that each change took to reach all
+// members.
 func (s *siege) live(phase string, during time.Duration) map[string][]time.Duration {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), during)
 	defer cancel()
-	const cycle, rollout = 4 * time.Second, 20 * time.Second // The API servers are to have something left of two processors.
+	const cycle, rollout = 4 * time.Second, 20 * time.Second // Long enough to leave time for the API servers on two processors.
 	var mu sync.Mutex
 	took := map[string][]time.Duration{}
 	note := func(what string, began time.Time) {
@@ -314,7 +311,7 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	var all sync.WaitGroup
 	for i, ns := range tenantsOf() {
 		all.Go(func() {
-			// Tenants know nothing of each other, so they do not act in the same moment.
+			// Real tenants act independently, so their cycles start at different times.
 			select {
 			case <-ctx.Done():
 				return
@@ -350,7 +347,7 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	return took
 }
 
-// every does something at once and then at each interval, until ctx ends.
+// every calls do at once and then at each interval, until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func(n int)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -364,13 +361,13 @@ func every(ctx context.Context, interval time.Duration, do func(n int)) {
 	}
 }
 
-// cycle creates, changes and deletes an object of a tenant, each when what was before has
-// come to all members.
+// cycle creates, changes and deletes an object of a tenant. Each step starts when the previous one has reached all
+// members.
 func (s *siege) cycle(ns, name string, note func(what string, began time.Time)) {
 	for _, step := range []struct {
 		what string
 		do   func() error
-		size string // Empty for an object that is gone.
+		size string // Empty: the object is deleted.
 	}{
 		{"created", func() error { return s.put(ns, name, "1") }, "1"},
 		{"changed", func() error { return s.put(ns, name, "2") }, "2"},
@@ -378,7 +375,7 @@ func (s *siege) cycle(ns, name string, note func(what string, began time.Time)) 
 	} {
 		began := time.Now()
 		if err := step.do(); err != nil {
-			s.Errorf("%s/%s is to be %s: %v", ns, name, step.what, err)
+			s.Errorf("%s/%s cannot be %s: %v", ns, name, step.what, err)
 			return
 		}
 		if err := s.await(func() error { return s.arrived(ns, name, step.size) }); err != nil {
@@ -389,7 +386,7 @@ func (s *siege) cycle(ns, name string, note func(what string, began time.Time)) 
 	}
 }
 
-// await looks so often that how long something took can be told to some milliseconds.
+// await polls at short intervals, so that durations are exact to some milliseconds.
 func (s *siege) await(try func() error) error {
 	ctx, cancel := context.WithTimeout(s.Context(), harness.Patience)
 	defer cancel()
@@ -406,7 +403,7 @@ func (s *siege) await(try func() error) error {
 	}
 }
 
-// arrived returns an error unless all members have an object as it should be.
+// arrived returns an error unless all members have the object with this size, or none has it if size is empty.
 func (s *siege) arrived(ns, name, size string) error {
 	for _, m := range s.Members {
 		have, err := s.copies[m].ConfigMaps(ns).Get(name)
@@ -415,16 +412,16 @@ func (s *siege) arrived(ns, name, size string) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", m, err)
 		case size == "":
-			return fmt.Errorf("%s still has it", m)
+			return fmt.Errorf("%s still has the object", m)
 		case have.Data["size"] != size || have.Data["where"] != m:
-			return fmt.Errorf("%s has it with %q from %q", m, have.Data["size"], have.Data["where"])
+			return fmt.Errorf("%s has the object with size %q and the override of %q", m, have.Data["size"], have.Data["where"])
 		}
 	}
 	return nil
 }
 
-// guardMemory ends a program that takes more memory than its manifest allows, as a kubelet
-// would have it ended, until what it returns is called.
+// guardMemory kills a program that takes more memory than the limit in its manifest, as Kubernetes would, until over is
+// called.
 func (s *siege) guardMemory() (over func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -439,15 +436,15 @@ func (s *siege) guardMemory() (over func()) {
 			for !of.Ended() && peak(s.T, of.Replica) <= limit {
 				select {
 				case <-ctx.Done():
-					s.Logf("%s has taken %d MiB of %d at most", of.Name, peak(s.T, of.Replica)>>20, limit>>20)
+					s.Logf("%s took at most %d MiB of %d", of.Name, peak(s.T, of.Replica)>>20, limit>>20)
 					return
 				case <-time.After(200 * time.Millisecond):
 				}
 			}
 			if of.Ended() {
-				return // That is told at the end.
+				return // judge reports it.
 			}
-			s.Errorf("%s has taken %d MiB, and may %d", of.Name, peak(s.T, of.Replica)>>20, limit>>20)
+			s.Errorf("%s took %d MiB: want at most %d", of.Name, peak(s.T, of.Replica)>>20, limit>>20)
 			if err := of.Stop(syscall.SIGKILL); err != nil {
 				s.Error(err)
 			}
@@ -456,7 +453,7 @@ func (s *siege) guardMemory() (over func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// limit returns what a manifest's Deployment may take, in bytes.
+// limit returns the memory limit of the Deployment in a manifest, in bytes.
 func (s *siege) limit(manifest string) int64 {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "config/install", manifest))
@@ -475,7 +472,7 @@ func (s *siege) limit(manifest string) int64 {
 	return 0
 }
 
-// as returns mallory's client of a cluster, which notes whatever she is told.
+// as returns mallory's client of a cluster, which checks the warnings that she gets.
 func (s *siege) as(cluster string) client.Client {
 	s.Helper()
 	cfg, err := s.Config(cluster)
@@ -487,12 +484,12 @@ func (s *siege) as(cluster string) client.Client {
 	return c
 }
 
-// ear hears the warnings of an API server.
+// ear receives the warnings of an API server.
 type ear struct{ *siege }
 
 func (l ear) HandleWarningHeader(_ int, _, text string) { l.note(text) }
 
-// note keeps a text that mallory gets if there is something in it that she should not know.
+// note keeps an answer to mallory if it contains the secret.
 func (s *siege) note(text string) {
 	if !strings.Contains(text, secret) {
 		return
@@ -502,7 +499,7 @@ func (s *siege) note(text string) {
 	s.told = append(s.told, text)
 }
 
-// judge looks at all that must hold when the attack is over.
+// judge checks everything that must hold after the attack.
 func (s *siege) judge(attacks []*attack, uids map[string]types.UID) {
 	s.Helper()
 	for _, r := range []*harness.Replica{s.controllers, s.injector} {
@@ -514,7 +511,7 @@ func (s *siege) judge(attacks []*attack, uids map[string]types.UID) {
 	for key, uid := range uids {
 		at := strings.Split(key, "/")
 		if have, err := s.copies[at[0]].ConfigMaps(at[1]).Get(at[2]); err != nil || have.UID != uid {
-			s.Errorf("copy %s is lost or another: %v", key, err)
+			s.Errorf("copy %s is lost or was replaced: %v", key, err)
 			lost++
 		}
 	}
@@ -531,21 +528,22 @@ func (s *siege) judge(attacks []*attack, uids map[string]types.UID) {
 		s.pods.Load(), len(s.uninjected), lost, len(uids), len(s.told))
 }
 
-// judgePods wants every pod of the others injected. In the short form other tests run beside this one, and who gets no processor
-// for two seconds lets a pod pass as it is, and says that it did so.
+// judgePods wants all pods of the benign tenants injected. In the short form, other tests run at the same time. An
+// injector that gets no processor for two seconds admits a pod unchanged, and logs that it did.
 func (s *siege) judgePods() {
 	s.Helper()
 	unanswered, err := s.Unanswered(injecting, "pods", "tenant-")
 	s.must(err)
 	if len(s.uninjected) > 0 && (soaking() || len(s.uninjected) > unanswered) {
-		s.Errorf("%d pods are not injected, for %d of which there was no time: %v", len(s.uninjected), unanswered, errors.Join(s.uninjected...))
+		s.Errorf("%d pods are not injected, %d of them for lack of time: %v", len(s.uninjected), unanswered, errors.Join(s.uninjected...))
 	}
 	if most := int(s.pods.Load()) / 10; len(s.uninjected) > most {
-		s.Errorf("%d of %d pods are not injected: want %d at most, on however busy a machine", len(s.uninjected), s.pods.Load(), most)
+		s.Errorf("%d of %d pods are not injected: want at most %d, even on a busy machine", len(s.uninjected), s.pods.Load(), most)
 	}
 }
 
-// read has mallory read all that she may, and looks at what came to members in her name.
+// read lists all objects that mallory may read on the hub, and all objects of her namespace on a member, and checks
+// them for the secret.
 func (s *siege) read() {
 	s.Helper()
 	for _, of := range [][3]string{
@@ -571,8 +569,8 @@ func (s *siege) read() {
 	}
 }
 
-// unharmed returns an error unless what clusters make for themselves is theirs, and the
-// hostile tenant's own objects are as they should be, too.
+// unharmed returns an error unless the objects that clusters create for themselves are unmarked, and Refract has
+// reverted the forged write to the hostile tenant's own copy.
 func (s *siege) unharmed() error {
 	for _, m := range s.Members {
 		ca := &corev1.ConfigMap{}
@@ -589,13 +587,13 @@ func (s *siege) unharmed() error {
 			return err
 		}
 		if mine.Data["size"] != "1" {
-			return fmt.Errorf("what was applied in Refract's name stays: %v", mine.Data)
+			return fmt.Errorf("a write with Refract's field manager was not reverted: %v", mine.Data)
 		}
 		return nil
 	})
 }
 
-// quantile returns how long the given part of them took at most.
+// quantile returns a quantile of the durations; 0 if there are none.
 func quantile(of []time.Duration, q float64) time.Duration {
 	if len(of) == 0 {
 		return 0

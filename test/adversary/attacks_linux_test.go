@@ -25,7 +25,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// hostileHub is what the hostile tenant has on the hub, and what she may do there.
+// hostileHub is the manifest of the hostile tenant's objects and rights on the hub.
 const hostileHub = `
 {apiVersion: v1, kind: Namespace, metadata: {name: evil}}
 ---
@@ -55,7 +55,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory}]
 {apiVersion: v1, kind: ConfigMap, metadata: {name: mine, namespace: evil, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}, data: {size: "1"}}
 `
 
-// hostileMember is what she has and may do on a member.
+// hostileMember is the manifest of her objects and rights on a member.
 const hostileMember = `
 {apiVersion: v1, kind: Namespace, metadata: {name: evil}}
 ---
@@ -73,10 +73,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: mallory}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory}]
 `
 
-// byImage has the name of a Secret be written by an image path.
+// byImage sets the name of a Secret by an image path.
 const byImage = `image: [{imagePath: /spec/template/spec/volumes/0/secret/secretName, operations: [{imageComponent: Repository, value: theirs}]}]`
 
-// stored is what mallory writes while nobody asks about it.
+// stored are the objects that mallory stores while no webhook runs.
 func stored() []string {
 	hostile := func(name, overriders string) string {
 		return "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: " + name + "}, spec: {overrideRules: [{overriders: {" + overriders + "}}]}}"
@@ -96,25 +96,25 @@ func stored() []string {
 	}
 }
 
-// attack is something that mallory does again and again.
+// attack is an action that mallory repeats.
 type attack struct {
 	name string
-	// every is how often: rarely for what costs the API servers most, which are to have something left of two processors.
+	// every is the interval. It is longer for actions that cost the API servers much, since all share two processors.
 	every time.Duration
-	// do does it once, and returns what she is answered.
+	// do runs the action once, and returns the error of its answer.
 	do func(ctx context.Context, n int) error
-	// why is what each refusal says; empty for what nobody refuses.
+	// why is a part of each refusal; empty if the action is allowed.
 	why string
 
 	begun, taken, refused atomic.Int64
 	mu                    sync.Mutex
-	first, other          error // A refusal, and one that does not say why.
+	first, other          error // The first refusal, and the last one without an accepted reason.
 }
 
-// heavily is how often each of those who create heavy pods asks for one.
+// heavily is the interval of the requests of each attack with heavy pods.
 const heavily = 200 * time.Millisecond
 
-// busy is what whoever asks too much is told.
+// busy are parts of the answers to too many requests.
 var busy = []string{"too many", "it takes too long: try again", "busy", "context deadline exceeded", "Client.Timeout", "has been modified"}
 
 func (a *attack) note(err error) {
@@ -136,17 +136,17 @@ func (a *attack) note(err error) {
 	a.other = err
 }
 
-// judge says how an attack went, and wants every refusal to say why.
+// judge logs the result of an attack, and wants a reason in every refusal.
 func (a *attack) judge(t *testing.T) {
 	t.Helper()
 	t.Logf("%s: begun %d times, answered %d, refused %d: %v", a.name, a.begun.Load(), a.taken.Load()+a.refused.Load(), a.refused.Load(), shortened(a.first))
 	switch {
 	case a.other != nil:
-		t.Errorf("%s: a refusal does not say why (want %q): %v", a.name, a.why, shortened(a.other))
+		t.Errorf("%s: a refusal lacks its reason (want %q): %v", a.name, a.why, shortened(a.other))
 	case a.why != "" && a.taken.Load() > 0:
-		t.Errorf("%s: it was not refused %d times", a.name, a.taken.Load())
+		t.Errorf("%s: %d requests were not refused", a.name, a.taken.Load())
 	case a.begun.Load() == 0:
-		t.Errorf("%s: it did not take place", a.name)
+		t.Errorf("%s: the attack did not run", a.name)
 	}
 }
 
@@ -158,7 +158,7 @@ func shortened(err error) error {
 	return errors.New(err.Error()[:most] + " …")
 }
 
-// prepare returns what mallory is going to do, and does what has to be there before.
+// prepare returns all attacks, and creates the objects that they need.
 func (s *siege) prepare() []*attack {
 	s.Helper()
 	hub, member := s.as("hub"), s.as(injecting)
@@ -192,27 +192,27 @@ func (s *siege) prepare() []*attack {
 		return err
 	}
 	return []*attack{
-		{name: "a policy with more operations than it may have", every: 5 * time.Second, why: "5000 items together", do: refused(operations("more", 1000, 1000, 1000, 1000, 1000, 1))},
-		{name: "a rule with more operations than it may have", every: 10 * time.Second, why: "must have at most 1000 items", do: refused(operations("more", 20_000))},
-		{name: "another policy with as many as it may have", every: 5 * time.Second, do: func(_ context.Context, n int) error {
+		{name: "a policy with too many operations", every: 5 * time.Second, why: "5000 items together", do: refused(operations("more", 1000, 1000, 1000, 1000, 1000, 1))},
+		{name: "a rule with too many operations", every: 10 * time.Second, why: "must have at most 1000 items", do: refused(operations("more", 20_000))},
+		{name: "changes of a policy with the maximum number of operations", every: 5 * time.Second, do: func(_ context.Context, n int) error {
 			return replace(s.T, hub, evil, strings.ReplaceAll(operations("most", 1000, 1000, 1000, 1000, 1000), "/data/x", fmt.Sprintf("/data/x%d", n%7)))
 		}},
-		{name: "an object with a stored policy", every: time.Second, do: merge(hub, named("v1", "ConfigMap", "stored-20000"), `{"data":{"size":"N"}}`)},
-		{name: "an object with a policy of the most operations", every: time.Second, do: merge(hub, named("v1", "ConfigMap", "most"), `{"data":{"size":"N"}}`)},
+		{name: "changes of an object with a stored policy", every: time.Second, do: merge(hub, named("v1", "ConfigMap", "stored-20000"), `{"data":{"size":"N"}}`)},
+		{name: "an object with a policy of maximum size", every: time.Second, do: merge(hub, named("v1", "ConfigMap", "most"), `{"data":{"size":"N"}}`)},
 		{name: "a review of a heavy policy", every: 2 * time.Second, do: func(_ context.Context, n int) error {
 			return create(s.T, hub, evil, operations(fmt.Sprint("heavy-", n), 1000, 1000, 1000, 1000, 1000), client.DryRunAll)
 		}},
 		{name: "an override that names a Secret", every: time.Second, why: "Secret evil/theirs", do: patched(`{path: /spec/template/spec/imagePullSecrets, operator: add, value: [{name: theirs}]}`)},
 		{name: "an image path that names a Secret", every: time.Second, why: "Secret evil/theirs", do: changed(strings.Replace(overrider(byImage+", labels: [{value: {a: b}}]"), "refused", "image", 1))},
-		{name: "an override that has an injection give out a Secret", every: time.Second, why: "Secret evil/theirs", do: refused(strings.Replace(overrider(
+		{name: "an override that makes an injection policy inject a Secret", every: time.Second, why: "Secret evil/theirs", do: refused(strings.Replace(overrider(
 			"jsonpatch: [{path: /spec/implicit, operator: add, value: true}]"), "refused", "implicit", 1))},
-		{name: "an approval of what was stored", every: time.Second, why: "Secret evil/theirs",
+		{name: "an approval of a stored reference", every: time.Second, why: "Secret evil/theirs",
 			do: merge(hub, named("core.kubeadmiral.io/v1alpha1", "OverridePolicy", "early"), `{"metadata":{"annotations":{"refract.dev/approve-references":"N"}}}`)},
 		{name: "an override of finalizers", every: time.Second, why: "may not be overridden", do: patched(`{path: /metadata/finalizers, operator: add, value: [example.com/hold]}`)},
 		{name: "an override of the namespace", every: time.Second, why: "may not be overridden", do: patched(`{path: /metadata/namespace, value: kube-system}`)},
 		{name: "a mark in the status of a policy", every: time.Second, why: "forbidden",
 			do: merge(hub, named("core.kubeadmiral.io/v1alpha1", "OverridePolicy", "early"), `{"status":{"references":{"observedGeneration":1}}}`, ofStatus)},
-		{name: "a report", every: time.Second, why: "forbidden", do: merge(hub, named("refract.dev/v1alpha1", "Propagation", "mine.configmaps"), `{"status":{"clusters":[]}}`, ofStatus)},
+		{name: "a forged report", every: time.Second, why: "forbidden", do: merge(hub, named("refract.dev/v1alpha1", "Propagation", "mine.configmaps"), `{"status":{"clusters":[]}}`, ofStatus)},
 		{name: "another endpoint of a cluster", every: time.Second, why: "forbidden",
 			do: merge(hub, named("core.kubeadmiral.io/v1alpha1", "FederatedCluster", injecting), `{"spec":{"apiEndpoint":"https://127.0.0.1:1"}}`)},
 		{name: "the adoption of what a cluster makes for itself", every: 5 * time.Second, do: merge(hub, named("v1", "ConfigMap", "kube-root-ca.crt"),
@@ -230,13 +230,13 @@ func (s *siege) prepare() []*attack {
 		{name: "heavy pods beside them", every: heavily, do: heavy},
 		{name: "heavy pods beside those", every: heavily, do: heavy},
 		{name: "heavy pods beside all of them", every: heavily, do: heavy},
-		{name: "a review that nobody has asked for", every: 300 * time.Millisecond, do: s.anonymous(0)},
-		{name: "a review that nobody has asked for, of pods", every: 300 * time.Millisecond, do: s.anonymous(1)},
+		{name: "reviews without an API server", every: 300 * time.Millisecond, do: s.anonymous(0)},
+		{name: "reviews of pods without an API server", every: 300 * time.Millisecond, do: s.anonymous(1)},
 		{name: "connections on which little comes", every: 5 * time.Second, do: s.slowly},
 	}
 }
 
-// named returns an object of mallory's namespace, to patch it.
+// named returns an object of mallory's namespace, for a patch.
 func named(apiVersion, kind, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(apiVersion)
@@ -248,17 +248,17 @@ func named(apiVersion, kind, name string) *unstructured.Unstructured {
 	return u
 }
 
-// attack has all begin, and returns what ends it and waits for that.
+// attack starts all attacks. stop ends them, and waits until they have ended.
 func (s *siege) attack(all []*attack) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var group sync.WaitGroup
 	for _, a := range all {
 		group.Go(func() {
 			every(ctx, a.every, func(n int) {
-				a.begun.Add(1) // A client tries again by itself if it is told to come back later.
+				a.begun.Add(1) // Counted here, because a client repeats a request by itself if the answer says to retry later.
 				err := a.do(ctx, n)
 				if ctx.Err() != nil {
-					return // It was called off.
+					return // Canceled by stop.
 				}
 				if err != nil {
 					s.note(err.Error())
@@ -270,8 +270,8 @@ func (s *siege) attack(all []*attack) (stop func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// deleteMany has many objects come and go at once: by calls, or because they lose their
-// policy.
+// deleteMany creates many objects at once, and removes their copies: in one round it removes the objects' policy label,
+// in the next it deletes the objects.
 func (s *siege) deleteMany(hub client.Client) func(context.Context, int) error {
 	return func(ctx context.Context, n int) error {
 		var all sync.WaitGroup
@@ -295,12 +295,12 @@ func (s *siege) deleteMany(hub client.Client) func(context.Context, int) error {
 	}
 }
 
-// outsider is whoever reaches a port, and has nothing else.
+// outsider is a client that can reach the port, but has no credentials.
 var outsider = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 8,
 }}
 
-// anonymous sends one of the webhooks what nobody has asked it for.
+// anonymous sends a webhook reviews that do not come from an API server.
 func (s *siege) anonymous(webhook int) func(context.Context, int) error {
 	path, kind := "/validate/policies", "OverridePolicy"
 	if webhook == 1 {
@@ -330,7 +330,7 @@ func (s *siege) anonymous(webhook int) func(context.Context, int) error {
 			if ctx.Err() == nil {
 				s.note(err.Error())
 			}
-			return nil // The connection was cut while too much was sent.
+			return nil // The webhook closes the connection of a request that is too large.
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -339,13 +339,13 @@ func (s *siege) anonymous(webhook int) func(context.Context, int) error {
 	}
 }
 
-// slowly opens connections, and sends very little on each until it is cut.
+// slowly opens connections, and sends one byte a second on each until the server closes it.
 func (s *siege) slowly(ctx context.Context, _ int) error {
 	for _, address := range s.addresses {
 		for range 20 {
 			conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address)
 			if err != nil {
-				return nil //nolint:nilerr // There are too many already.
+				return nil //nolint:nilerr // The server has reached its maximum of connections.
 			}
 			end := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			go func() {
@@ -353,7 +353,7 @@ func (s *siege) slowly(ctx context.Context, _ int) error {
 				defer conn.Close()
 				_, err := io.WriteString(conn, "POST /validate/policies HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
 				for err == nil && ctx.Err() == nil {
-					time.Sleep(time.Second) //nolint:forbidigo // So slowly.
+					time.Sleep(time.Second) //nolint:forbidigo // The delay is the attack.
 					_, err = io.WriteString(conn, "x")
 				}
 			}()
@@ -362,7 +362,7 @@ func (s *siege) slowly(ctx context.Context, _ int) error {
 	return nil
 }
 
-// rogue returns the access to a member that answers rubbish and no end of it.
+// rogue returns the access to a member that sends invalid answers, some of them endless.
 func rogue(t *testing.T) harness.Access {
 	t.Helper()
 	var n atomic.Int64
@@ -384,7 +384,7 @@ func rogue(t *testing.T) harness.Access {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if text := types[r.URL.Path]; text != "" {
-			_, _ = io.WriteString(w, text) // Who has gone does not hear it.
+			_, _ = io.WriteString(w, text) // An error means that the client has disconnected.
 			return
 		}
 		at := int(n.Add(1)) % (len(rubbish) + 1)

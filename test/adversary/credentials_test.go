@@ -20,7 +20,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// fleetOwner may write FederatedClusters, and read no Secret.
+// fleetOwner may write FederatedClusters, but read no Secret.
 const fleetOwner = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -34,7 +34,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: fleet-ow
 subjects: [{kind: User, name: mallory}]
 `
 
-// fleetOwnerClient is a client of the hub for who may write FederatedClusters alone.
+// fleetOwnerClient returns a client of the hub whose user may only write FederatedClusters.
 func fleetOwnerClient(t *testing.T, env *harness.Env) client.Client {
 	t.Helper()
 	hub, err := env.Client("hub")
@@ -56,7 +56,7 @@ func fleetOwnerClient(t *testing.T, env *harness.Env) client.Client {
 	return mallory
 }
 
-// listener is a server with a certificate of its own that counts who connects to it.
+// listener starts a server with its own certificate, which counts its connections.
 func listener(t *testing.T) (url string, connections *atomic.Int64) {
 	t.Helper()
 	connections = &atomic.Int64{}
@@ -72,8 +72,8 @@ func listener(t *testing.T) (url string, connections *atomic.Int64) {
 	return server.URL, connections
 }
 
-// TestCredentialsStayWithTheirMember: who may write FederatedClusters can have the
-// credentials of a member sent nowhere.
+// TestCredentialsStayWithTheirMember: a user who may write FederatedClusters cannot make Refract send the credentials
+// of a member to another server.
 func TestCredentialsStayWithTheirMember(t *testing.T) {
 	t.Parallel()
 	env := harness.New(t, harness.Topology{Members: 2, CRDs: true})
@@ -84,7 +84,7 @@ func TestCredentialsStayWithTheirMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the controllers are at work", controllers.Ready)
+	harness.Eventually(t, "the controllers are ready", controllers.Ready)
 	to, err := env.Access("member-1")
 	if err != nil {
 		t.Fatal(err)
@@ -118,18 +118,21 @@ func TestCredentialsStayWithTheirMember(t *testing.T) {
 		t.Helper()
 		fc := &corev1alpha1.FederatedCluster{}
 		fc.Name = "member-1"
-		harness.Eventually(t, "the right is known", func(ctx context.Context) error {
+		harness.Eventually(t, "the API server knows mallory's rights", func(ctx context.Context) error {
 			return mallory.Patch(ctx, fc, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))
 		})
 	}
 	theirs, connections := listener(t)
 	attacks := map[string]struct{ reason, spec, want string }{
 		"Endpoint": {
-			"Another server, whose certificate is not looked at.", fmt.Sprintf(`{"apiEndpoint":%q,"insecure":true,"useServiceAccount":true}`, theirs),
+			"Another server, without a check of its certificate.", fmt.Sprintf(`{"apiEndpoint":%q,"insecure":true,"useServiceAccount":true}`, theirs),
 			"records " + to.Endpoint + " as their API server, and spec.apiEndpoint is " + theirs,
 		},
-		"Insecure": {"Whoever answers in the name of the member.", `{"insecure":true}`, "with spec.insecure, any host on the path to " + to.Endpoint},
-		"Plain":    {"Whoever listens.", fmt.Sprintf(`{"apiEndpoint":%q}`, strings.Replace(to.Endpoint, "https", "http", 1)), "and spec.apiEndpoint is http://"},
+		"Insecure": {"Any server that answers at the member's address.", `{"insecure":true}`, "with spec.insecure, any host on the path to " + to.Endpoint},
+		"Plain": {
+			"No encryption.",
+			fmt.Sprintf(`{"apiEndpoint":%q}`, strings.Replace(to.Endpoint, "https", "http", 1)), "and spec.apiEndpoint is http://",
+		},
 	}
 	for name, tc := range attacks {
 		t.Run(name, func(t *testing.T) {
@@ -138,14 +141,14 @@ func TestCredentialsStayWithTheirMember(t *testing.T) {
 				t.Errorf("%s\nwant %q in the message, got %q", tc.reason, tc.want, message)
 			}
 			patch(fmt.Sprintf(`{"apiEndpoint":%q,"insecure":null,"useServiceAccount":null}`, to.Endpoint))
-			becomes("set back", "True", "Ready")
+			becomes("the endpoint is restored", "True", "Ready")
 		})
 	}
 	if n := connections.Load(); n > 0 {
-		t.Errorf("want nothing sent to the server of somebody else, got %d connections", n)
+		t.Errorf("want no connection to the attacker's server, got %d connections", n)
 	}
 
-	// As KubeAdmiral writes it, the Secret says nothing. The message has what to do.
+	// A Secret written by KubeAdmiral has no recorded endpoint. The message has the command to record it.
 	if _, err := env.Kubectl("hub", "", "annotate", "secret", "member-1", "-n", corev1alpha1.SystemNamespace, "refract.dev/endpoint-"); err != nil {
 		t.Fatal(err)
 	}
@@ -154,5 +157,5 @@ func TestCredentialsStayWithTheirMember(t *testing.T) {
 	if _, err := env.Kubectl("hub", "", strings.Fields(strings.ReplaceAll(command, "'", ""))...); err != nil {
 		t.Fatalf("the command of the message %q: %v", message, err)
 	}
-	becomes("what the message says was done", "True", "Ready")
+	becomes("the command of the message was run", "True", "Ready")
 }

@@ -20,10 +20,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// many is how many objects a tenant has: more than may go unasked.
+// many is the number of objects of a tenant: more than may be deleted without an approval.
 const many = 40
 
-// deletions is a fleet on which tenants have objects go.
+// deletions is a fleet whose tenants delete objects.
 type deletions struct {
 	*testing.T
 	*harness.Env
@@ -32,7 +32,7 @@ type deletions struct {
 	controllers *harness.Replica
 }
 
-// startDeletions opens a fleet and starts the controllers, with further arguments.
+// startDeletions opens a fleet and starts the controllers with further arguments.
 func startDeletions(t *testing.T, args ...string) *deletions {
 	t.Helper()
 	d := &deletions{T: t, Env: harness.New(t, harness.Topology{Members: 2, CRDs: true}), clients: map[string]client.Client{}}
@@ -53,18 +53,17 @@ func (d *deletions) must(err error) {
 	}
 }
 
-// run starts the controllers and waits until they are at work.
+// run starts the controllers and waits until they are ready.
 func (d *deletions) run(args ...string) {
 	d.Helper()
 	var err error
 	d.controllers, err = d.Replica("controllers", append([]string{"--lease-duration=5s"}, args...)...)
 	d.must(err)
-	harness.Eventually(d.T, "the controllers are at work", d.controllers.Ready)
+	harness.Eventually(d.T, "the controllers are ready", d.controllers.Ready)
 }
 
-// tenant makes a namespace with a policy and n objects that it places on all members, and
-// waits until they are there and the hub says so: what was never written down is taken for
-// something that the hub has forgotten once its object is gone.
+// tenant creates a namespace with a policy and n objects that it places on all members. It waits for the copies and the
+// Propagations: the deletion of an object without a Propagation would look like an object that the hub has lost.
 func (d *deletions) tenant(ns string, n int) {
 	d.Helper()
 	d.must(harness.ApplyAll(d.Context(), d.clients["hub"], strings.ReplaceAll(`
@@ -86,7 +85,7 @@ func (d *deletions) tenant(ns string, n int) {
 	})
 }
 
-// label writes objects with these labels, from the first to before the last.
+// label writes the objects first to last-1 with these labels.
 func (d *deletions) label(ns string, first, last int, labels string) {
 	d.Helper()
 	const manifest = `{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {%s}}}`
@@ -95,14 +94,13 @@ func (d *deletions) label(ns string, first, last int, labels string) {
 	})
 }
 
-// drop deletes objects, from the first to before the last, each by a call.
+// drop deletes the objects first to last-1, each by its own request.
 func (d *deletions) drop(ns string, first, last int) {
 	d.Helper()
 	d.each(first, last, func(name string) error { return d.Delete(d.Context(), "hub", "configmap", ns, name) })
 }
 
-// each does it for objects, from the first to before the last, all at once: what goes
-// little by little may go unasked.
+// each calls do for the objects first to last-1, all at once: slow deletions may need no approval.
 func (d *deletions) each(first, last int, do func(name string) error) {
 	d.Helper()
 	errs := make([]error, last-first)
@@ -133,9 +131,8 @@ func (d *deletions) left(ns string, n int) {
 	harness.Eventually(d.T, fmt.Sprintf("%d copies in namespace %s", n, ns), func(ctx context.Context) error { return d.has(ctx, ns, n) })
 }
 
-// keeps fails the test if more than little has gone of the n copies that were in the
-// namespace: where processors are busy not all comes to the guard at the same time, and
-// three in ten of them, or ten, may go unasked.
+// keeps fails the test if too many of the n copies are gone. On a busy machine, the guard may see the deletions at
+// different times, and it lets the greater of ten and three in ten copies go without approval.
 func (d *deletions) keeps(ns string, n int) {
 	d.Helper()
 	for _, m := range d.Members {
@@ -147,7 +144,7 @@ func (d *deletions) keeps(ns string, n int) {
 	}
 }
 
-// held returns what a member's condition says; empty if nothing is held there.
+// held returns the message of a member's condition DeletionsHeld; empty if no deletion waits there.
 func (d *deletions) held(ctx context.Context, member string) (string, error) {
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := d.clients["hub"].Get(ctx, types.NamespacedName{Name: member}, fc); err != nil {
@@ -162,8 +159,7 @@ func (d *deletions) held(ctx context.Context, member string) (string, error) {
 	return fc.Status.Conditions[at].Message, nil
 }
 
-// waits returns when every member says all of this of what it holds back, and nothing of
-// the rest.
+// waits returns when the message of every member contains all of says and none of rest.
 func (d *deletions) waits(says []string, rest ...string) {
 	d.Helper()
 	harness.Eventually(d.T, "deletions are held: "+strings.Join(says, ", "), func(ctx context.Context) error {
@@ -179,7 +175,7 @@ func (d *deletions) waits(says []string, rest ...string) {
 			}
 			for _, other := range rest {
 				if strings.Contains(message, other) {
-					return fmt.Errorf("%s: want nothing of %q, got %q", m, other, message)
+					return fmt.Errorf("%s: want no %q, got %q", m, other, message)
 				}
 			}
 		}
@@ -187,7 +183,7 @@ func (d *deletions) waits(says []string, rest ...string) {
 	})
 }
 
-// nothingWaits fails the test if a member holds something back.
+// nothingWaits fails the test if a deletion waits on a member.
 func (d *deletions) nothingWaits() {
 	d.Helper()
 	for _, m := range d.Members {
@@ -195,21 +191,21 @@ func (d *deletions) nothingWaits() {
 		case err != nil:
 			d.Fatal(err)
 		case message != "":
-			d.Errorf("%s holds deletions back that were asked for: %s", m, message)
+			d.Errorf("%s holds back deletions that a user requested: %s", m, message)
 		}
 	}
 }
 
-// approve approves all that is held back.
+// approve approves all waiting deletions.
 func (d *deletions) approve() {
 	d.Helper()
 	for _, m := range d.Members {
-		harness.Eventually(d.T, "approving the deletions on "+m, func(context.Context) error { // More may come to be held meanwhile.
+		harness.Eventually(d.T, "approving the deletions on "+m, func(context.Context) error { // Repeated, because further deletions may come to wait meanwhile.
 			_, err := d.Refract("approve", m, "--yes", "--kubeconfig", d.Kubeconfig("hub"))
 			return err
 		})
 	}
-	harness.Eventually(d.T, "nothing is held any more", func(ctx context.Context) error {
+	harness.Eventually(d.T, "no deletion waits any more", func(ctx context.Context) error {
 		for _, m := range d.Members {
 			if message, err := d.held(ctx, m); err != nil || message != "" {
 				return errors.Join(err, errors.New(message))
@@ -219,7 +215,7 @@ func (d *deletions) approve() {
 	})
 }
 
-// TestDeletionsThatWereAskedFor go without approval, however many.
+// TestDeletionsThatWereAskedFor: deletions that a user requested need no approval, whatever their number.
 func TestDeletionsThatWereAskedFor(t *testing.T) {
 	t.Parallel()
 	d := startDeletions(t)
@@ -233,7 +229,8 @@ func TestDeletionsThatWereAskedFor(t *testing.T) {
 	d.nothingWaits()
 }
 
-// TestDeletionsThatNobodyAskedFor wait, and hold nothing of another tenant.
+// TestDeletionsThatNobodyAskedFor: deletions that no user requested wait for approval, without delaying those of
+// another tenant.
 func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 	t.Parallel()
 	d := startDeletions(t)
@@ -245,21 +242,21 @@ func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 	d.label(a, 0, many, "")
 	d.waits([]string{"copies in namespace " + a + ", whose objects no longer request propagation", "refract approve "})
 	d.drop(b, 0, 1)
-	d.left(b, 7) // What B deletes goes,
+	d.left(b, 7) // The copy of a deleted object of tenant b is deleted,
 	d.label(b, 1, 2, "")
-	d.left(b, 6) // and the little that B lets go of in another way.
+	d.left(b, 6) // and so is one whose object has lost its label: it is only one.
 	d.waits([]string{"in namespace " + a}, b)
 	d.keeps(a, many)
 	out, err := d.Refract("get", "clusters", "--kubeconfig", d.Kubeconfig("hub"))
 	if !strings.Contains(out, "copies in namespace "+a) {
-		t.Errorf("refract get clusters does not say what waits: %v\n%s", err, out)
+		t.Errorf("refract get clusters does not report the waiting deletions: %v\n%s", err, out)
 	}
 	d.approve()
 	d.left(a, 0)
 }
 
-// TestDeletionsThatNobodySaw wait: of objects that went while the controllers were down,
-// or with their namespace.
+// TestDeletionsThatNobodySaw: deletions wait if the objects were deleted while the controllers were down, or together
+// with their namespace.
 func TestDeletionsThatNobodySaw(t *testing.T) {
 	t.Parallel()
 	d := startDeletions(t)
@@ -286,7 +283,7 @@ func TestDeletionsThatNobodySaw(t *testing.T) {
 	d.left(c, 0)
 }
 
-// TestDeletionsAreAllAskedAbout where an administrator wants that.
+// TestDeletionsAreAllAskedAbout: with --deletion-guard-all, deletions that a user requested wait for approval, too.
 func TestDeletionsAreAllAskedAbout(t *testing.T) {
 	t.Parallel()
 	d := startDeletions(t, "--deletion-guard-all")

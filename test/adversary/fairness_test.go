@@ -18,7 +18,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// What an attacker has, and how fast others create pods.
+// The size of the attack, and the rate of the other pods.
 const (
 	heavyPolicies, heavyVariables, heavyContainers = 200, 100, 200
 	attackers                                      = 16
@@ -38,7 +38,7 @@ func injectionPolicy(ns, name string, variables int) *refractv1beta1.ServiceInje
 	return p
 }
 
-// tryPod creates a pod with as many containers in a dry run, and returns it as it would be.
+// tryPod creates a pod with this number of containers as a dry run, and returns the admitted pod.
 func tryPod(ctx context.Context, api client.Client, ns string, containers int) (*corev1.Pod, error) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "web-", Labels: map[string]string{"a": "b"}}}
 	for i := range containers {
@@ -47,8 +47,8 @@ func tryPod(ctx context.Context, api client.Client, ns string, containers int) (
 	return pod, api.Create(ctx, pod, client.DryRunAll)
 }
 
-// TestInjectionIsFair has one team create pods that are as much work as they can be, as
-// fast as it can: every pod of another team beside it is injected.
+// TestInjectionIsFair: while one team creates pods that cost the webhook as much as possible, as fast as possible,
+// every pod of another team is injected.
 func TestInjectionIsFair(t *testing.T) {
 	env := harness.New(t, harness.Topology{Members: 1, Nodes: true, Own: true, CRDs: true})
 	const member, heavy, light = "member-1", "heavy", "light"
@@ -69,7 +69,7 @@ func TestInjectionIsFair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the injection is at work", injector.Ready)
+	harness.Eventually(t, "the injector is ready", injector.Ready)
 	for _, ns := range []string{heavy, light} {
 		if err := api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
 			t.Fatal(err)
@@ -121,14 +121,14 @@ func TestInjectionIsFair(t *testing.T) {
 	group.Wait()
 	t.Logf("beside %d heavy pods %d of another namespace were created", attacked.Load(), created.Load())
 	if attacked.Load() == 0 || created.Load() == 0 {
-		t.Error("There was no attack, or nobody beside it.")
+		t.Error("There was no attack, or no other pod beside it.")
 	}
 	if uninjected.Load() > 0 {
-		t.Errorf("%d of %d pods of another namespace were created without what its policy injects", uninjected.Load(), created.Load())
+		t.Errorf("%d of %d pods of another namespace were created without the variable of their policy", uninjected.Load(), created.Load())
 	}
 }
 
-// insist creates an object; who is refused because a machine is busy tries again.
+// insist creates an object, and retries while a busy machine makes the API server refuse it.
 func insist(t *testing.T, api client.Client, object client.Object) {
 	t.Helper()
 	harness.Eventually(t, "there is "+object.GetName(), func(ctx context.Context) error {

@@ -1,6 +1,5 @@
-// Package adversary tests who may do what: that the documented rights are enough
-// for Refract, that what is missing is named, and that somebody who may edit one
-// namespace of the hub can affect nothing outside it.
+// Package adversary tests rights and isolation: the documented rights are sufficient for Refract, errors name missing
+// rights, and a user who may edit one namespace of the hub cannot affect anything outside of it.
 package adversary
 
 import (
@@ -31,18 +30,17 @@ const (
 	root   = "../.."
 	system = "kube-admiral-system"
 
-	// members is how many there are: what most tests write goes to all, and two of them
-	// tell as much as more. The third is for rights that are missing on one.
+	// members is the number of members. Most tests propagate to all; the third is for the cases in which a right is
+	// missing on one member.
 	members = 3
 )
 
 var (
-	// env has the fleet of all tests.
+	// env has the fleet that all tests share.
 	env *harness.Env
-	// controllers have the rights of config/rbac, on the hub and on the members, and no
-	// others.
+	// controllers run with exactly the rights of config/rbac, on the hub and on the members.
 	controllers *harness.Replica
-	// clients are an administrator's, by the name of the cluster.
+	// clients are an administrator's clients, by cluster name.
 	clients = map[string]client.Client{}
 )
 
@@ -50,8 +48,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m, harness.Topology{Members: members, CRDs: true}, setup)
 }
 
-// setup installs the documented roles, has the members join with them, and runs the
-// controllers with them.
+// setup installs the documented roles, joins the members with their accounts, and runs the controllers with them.
 func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	env = e
 	for _, cluster := range append([]string{"hub"}, env.Members...) {
@@ -70,8 +67,7 @@ func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	return nil, runAs(ctx, account)
 }
 
-// clientOf returns a client by which no field is written that the API server does not
-// know, as with kubectl.
+// clientOf returns a client whose writes are rejected if they have unknown fields, as with kubectl.
 func clientOf(cfg *rest.Config) (client.Client, error) {
 	c, err := harness.ClientFor(cfg)
 	if err != nil {
@@ -80,10 +76,10 @@ func clientOf(cfg *rest.Config) (client.Client, error) {
 	return client.WithFieldValidation(c, metav1.FieldValidationStrict), nil
 }
 
-// restrict installs the documented roles, has the members reached with them, and
-// returns a kubeconfig of the account that they are for on the hub.
+// restrict installs the documented roles, joins the members with the accounts of these roles, and returns a kubeconfig
+// of Refract's account on the hub.
 func restrict(ctx context.Context) (kubeconfig string, err error) {
-	// Twice, as for everybody: a namespace must be there before what is in it.
+	// In two steps, as in the documentation: the namespace must exist before the objects in it.
 	for _, what := range []string{"-f=" + filepath.Join(root, "config/install/namespace.yaml"), "-k=" + filepath.Join(root, "config/install")} {
 		if _, err := env.Kubectl("hub", "", "apply", "--server-side", "--force-conflicts", what); err != nil {
 			return "", err
@@ -118,7 +114,7 @@ func restrict(ctx context.Context) (kubeconfig string, err error) {
 	return kubeconfig, clientcmd.WriteToFile(*cfg, kubeconfig)
 }
 
-// token returns one of an account of Refract's on a cluster, as kubectl create token does.
+// token returns a token of an account of Refract on a cluster, as kubectl create token does.
 func token(ctx context.Context, cluster, account string) (string, error) {
 	hours := int64(2 * 60 * 60)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hours}}
@@ -127,13 +123,13 @@ func token(ctx context.Context, cluster, account string) (string, error) {
 	return request.Status.Token, err
 }
 
-// runAs runs the controllers with the kubeconfig, and returns when they are at work.
+// runAs runs the controllers with the kubeconfig, and returns when they are ready.
 func runAs(ctx context.Context, kubeconfig string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
-	// The controllers do so, too; it must be there when the first test begins.
+	// The controllers install the admission policies, too, but these must exist when the first test begins.
 	if err := hub.InstallAdmission(ctx, cfg, nil); err != nil {
 		return err
 	}
@@ -141,8 +137,8 @@ func runAs(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	// Tests that end at the same time take many copies along, and none of them is about
-	// the guard, which would hold them back.
+	// Tests that end at the same time delete many copies. The guard would hold these deletions back, and no test here
+	// is about the guard.
 	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--deletion-guard", "100",
 		"--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
 	if err != nil {
@@ -154,17 +150,17 @@ func runAs(ctx context.Context, kubeconfig string) error {
 		}
 		asked, err := env.Get(ctx, "hub", "validatingwebhookconfigurations", "", "refract-policies")
 		if asked == nil {
-			return errors.Join(err, errors.New("the hub does not ask the webhook"))
+			return errors.Join(err, errors.New("the webhook configuration does not exist on the hub"))
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the controllers are not at work: %w\n%s", err, harness.LogTail(controllers.Log))
+		return fmt.Errorf("the controllers are not ready: %w\n%s", err, harness.LogTail(controllers.Log))
 	}
 	return nil
 }
 
-// objects returns what a manifest has, in a namespace unless there is none.
+// objects returns the objects of a manifest, in the namespace ns unless it is empty.
 func objects(t *testing.T, ns, manifest string) (all []*unstructured.Unstructured) {
 	t.Helper()
 	docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
@@ -182,8 +178,8 @@ func objects(t *testing.T, ns, manifest string) (all []*unstructured.Unstructure
 	}
 }
 
-// create makes what a manifest has, in a namespace unless there is none, and returns what
-// the API server has against that.
+// create creates the objects of a manifest, in the namespace ns unless it is empty, and returns the API server's first
+// error.
 func create(t *testing.T, c client.Client, ns, manifest string, options ...client.CreateOption) error {
 	t.Helper()
 	for _, u := range objects(t, ns, manifest) {
@@ -194,7 +190,7 @@ func create(t *testing.T, c client.Client, ns, manifest string, options ...clien
 	return nil
 }
 
-// replace is create for what is there.
+// replace is like create, but updates existing objects.
 func replace(t *testing.T, c client.Client, ns, manifest string, options ...client.UpdateOption) error {
 	t.Helper()
 	for _, u := range objects(t, ns, manifest) {
@@ -210,10 +206,10 @@ func replace(t *testing.T, c client.Client, ns, manifest string, options ...clie
 	return nil
 }
 
-// given has an administrator create what a manifest has.
+// given creates the objects of a manifest as an administrator.
 func given(t *testing.T, cluster, ns, manifest string) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	ctx := context.WithoutCancel(t.Context()) // A cleanup may call given.
 	for _, u := range objects(t, ns, manifest) {
 		if err := clients[cluster].Create(ctx, u); err != nil {
 			t.Fatal(err)
@@ -221,27 +217,27 @@ func given(t *testing.T, cluster, ns, manifest string) {
 	}
 }
 
-// remove has an administrator delete an object, if it is there.
+// remove deletes an object as an administrator, if it exists.
 func remove(t *testing.T, cluster, kind, ns, name string) {
 	t.Helper()
 	u := get(t, cluster, kind, ns, name)
 	if u == nil {
 		return
 	}
-	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	ctx := context.WithoutCancel(t.Context()) // A cleanup may call remove.
 	err := clients[cluster].Delete(ctx, u, client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))
 	if client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
 }
 
-// users are clients of the hub, by the user's name.
+// users are clients of the hub, by user name.
 var users = struct {
 	sync.Mutex
 	of map[string]client.Client
 }{of: map[string]client.Client{}}
 
-// as returns a client of the hub for a user, who is in these groups.
+// as returns a client of the hub for a user with these groups.
 func as(t *testing.T, user string, groups ...string) client.Client {
 	t.Helper()
 	users.Lock()
@@ -260,7 +256,7 @@ func as(t *testing.T, user string, groups ...string) client.Client {
 	return users.of[user]
 }
 
-// author is what the user of a namespace may do there.
+// author has the rights of the user of a namespace, and two policies for the user's objects.
 const author = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -288,8 +284,7 @@ metadata: {name: first}
 spec: {schedulingMode: Duplicate, placement: [{cluster: member-1}]}
 `
 
-// namespace makes a namespace on the hub for one test, with a user who is an
-// author in it.
+// namespace creates a namespace on the hub for one test, with a user who is an author in it.
 func namespace(t *testing.T) (name, user string) {
 	t.Helper()
 	name = env.Namespace(t)
@@ -312,8 +307,8 @@ func namespace(t *testing.T) (name, user string) {
 var heedful sync.Mutex
 var heeds bool
 
-// heeded waits until the hub asks about what it is to ask about: its API server hears of
-// admission policies and webhooks a moment after they are written.
+// heeded waits until the admission policies and webhooks of the hub are in force: the API server learns of them a
+// moment after they are written.
 func heeded(t *testing.T, ns, user string) {
 	t.Helper()
 	heedful.Lock()
@@ -322,14 +317,14 @@ func heeded(t *testing.T, ns, user string) {
 		return
 	}
 	for what, manifest := range map[string]string{
-		"what refers to a Secret": workload(labelled, "", "theirs"),
-		"what names a follower":   configMap("heeded", labelled, "kubeadmiral.io/followers: x"),
-		"an override": `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: heeded}, spec: {overrideRules: [{overriders: {
+		"references to Secrets": workload(labelled, "", "theirs"),
+		"named followers":       configMap("heeded", labelled, "kubeadmiral.io/followers: x"),
+		"overrides": `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: heeded}, spec: {overrideRules: [{overriders: {
 			envs: [{containerName: c, operator: addIfAbsent, value: [{name: A, valueFrom: {secretKeyRef: {name: theirs, key: k}}}]}]}}]}}`,
 	} {
-		harness.Eventually(t, "the hub asks about "+what, func(context.Context) error {
+		harness.Eventually(t, "the hub checks "+what, func(context.Context) error {
 			if err := create(t, as(t, user), ns, manifest, client.DryRunAll); err == nil {
-				return errors.New("it is not refused")
+				return errors.New("the write is not refused")
 			}
 			return nil
 		})
@@ -337,11 +332,11 @@ func heeded(t *testing.T, ns, user string) {
 	heeds = true
 }
 
-// allowed waits until an API server has heard of what a user may do, which is a moment
-// after the role was written. The resource is as in resources.group/subresource.
+// allowed waits until an API server knows a right of a user, which takes a moment after the role is written. The
+// resource has the form resources.group/subresource.
 func allowed(t *testing.T, cluster, user string, want bool, verb, resource, ns string) {
 	t.Helper()
-	harness.Eventually(t, "what "+user+" may do", func(context.Context) error {
+	harness.Eventually(t, "the rights of "+user, func(context.Context) error {
 		if got := may(t, cluster, user, verb, resource, ns); got != want {
 			return fmt.Errorf("may %s %s in namespace %q? want %t, got %t", verb, resource, ns, want, got)
 		}
@@ -349,7 +344,7 @@ func allowed(t *testing.T, cluster, user string, want bool, verb, resource, ns s
 	})
 }
 
-// may asks an API server what a user may do.
+// may reports whether a user has a right on a cluster.
 func may(t *testing.T, cluster, user, verb, resource, ns string) bool {
 	t.Helper()
 	resource, sub, _ := strings.Cut(resource, "/")
@@ -364,7 +359,7 @@ func may(t *testing.T, cluster, user, verb, resource, ns string) bool {
 	return review.Status.Allowed
 }
 
-// get returns an object of a cluster, or nil. Its type may be new there.
+// get returns an object of a cluster, or nil. It retries while the cluster does not serve the type yet.
 func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstructured) {
 	t.Helper()
 	harness.Eventually(t, "reading "+kind+" "+name, func(ctx context.Context) (err error) {
@@ -374,7 +369,7 @@ func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstruct
 	return u
 }
 
-// eventually waits until want is what got returns.
+// eventually waits until got returns want.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
 	until(t, what+" is "+want, func() (bool, string) {
@@ -383,18 +378,18 @@ func eventually(t *testing.T, what, want string, got func() string) {
 	})
 }
 
-// until waits until ok reports true; it returns what there is, for the failure.
+// until waits until ok reports true. ok also returns the current value, for the failure.
 func until(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	harness.Eventually(t, what, func(context.Context) error {
 		if yes, is := ok(); !yes {
-			return fmt.Errorf("there is %q", is)
+			return fmt.Errorf("it is %q", is)
 		}
 		return nil
 	})
 }
 
-// everywhere waits until a field has these values on member-1, member-2 and so on.
+// everywhere waits until the field at path has these values: the first on member-1, the second on member-2 and so on.
 func everywhere(t *testing.T, kind, ns, name string, want []string, path ...string) {
 	t.Helper()
 	eventually(t, kind+" "+name, strings.Join(want, " "), func() string {
@@ -406,7 +401,7 @@ func everywhere(t *testing.T, kind, ns, name string, want []string, path ...stri
 	})
 }
 
-// condition returns a member of a condition, or "".
+// condition returns a field of a condition; "" if there is no such condition.
 func condition(u *unstructured.Unstructured, kind, member string) string {
 	if u == nil {
 		return "absent"

@@ -8,8 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// workload is a Deployment that the labels and annotations are put into, and whose
-// container has variables from these Secrets.
+// workload returns a Deployment with these labels and annotations, and variables from these Secrets.
 func workload(labels, annotations string, secrets ...string) string {
 	from := make([]string, len(secrets))
 	for i, s := range secrets {
@@ -33,47 +32,54 @@ const (
 	opted    = `kubeadmiral.io/disable-following: "true"`
 )
 
-// TestFollowersNeedTheRight: what newly follows must be what the writer may get.
+// TestFollowersNeedTheRight: a user may write a reference that makes an object travel only if the user may get that
+// object.
 func TestFollowersNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
 	cases := map[string]struct {
 		reason string
-		before string // What an administrator has written.
-		after  string // What the user writes.
-		want   string // What the refusal says; empty: it is not refused.
+		before string // Written by an administrator; empty: nothing.
+		after  string // Written by the user.
+		want   string // A part of the refusal; empty: it is not refused.
 	}{
-		"Theirs":       {"A Secret that the user may not get.", "", workload(labelled, "", "theirs"), "Secret/theirs would follow to member clusters, and " + user + " may not get it in namespace " + ns},
-		"Mine":         {"The right to get it by name is enough.", "", workload(labelled, "", "mine", "mine-too"), ""},
-		"NotLabelled":  {"What does not propagate is nobody's business.", "", workload("", "", "theirs"), ""},
-		"OptedOut":     {"Nothing follows this one.", "", workload(labelled, opted, "theirs"), ""},
-		"OptedOutElse": {"Any other value means nothing.", "", workload(labelled, `kubeadmiral.io/disable-following: "yes"`, "theirs"), "Secret/theirs"},
-		"ClusterLabel": {"The other label propagates, too.", "", workload("kubeadmiral.io/cluster-propagation-policy-name: x", "", "theirs"), "Secret/theirs"},
-		"BothLabels":   {"As do both.", "", workload(labelled+", kubeadmiral.io/cluster-propagation-policy-name: x", "", "theirs"), "Secret/theirs"},
+		"Theirs": {
+			"The user may not get the Secret.",
+			"", workload(labelled, "", "theirs"), "Secret/theirs would follow to member clusters, and " + user + " may not get it in namespace " + ns,
+		},
+		"Mine":         {"A right with a resource name is sufficient.", "", workload(labelled, "", "mine", "mine-too"), ""},
+		"NotLabelled":  {"Objects without a policy label do not propagate, and need no check.", "", workload("", "", "theirs"), ""},
+		"OptedOut":     {"The annotation turns followers off.", "", workload(labelled, opted, "theirs"), ""},
+		"OptedOutElse": {"Any other value has no effect.", "", workload(labelled, `kubeadmiral.io/disable-following: "yes"`, "theirs"), "Secret/theirs"},
+		"ClusterLabel": {
+			"The other label propagates, too.",
+			"", workload("kubeadmiral.io/cluster-propagation-policy-name: x", "", "theirs"), "Secret/theirs",
+		},
+		"BothLabels": {"So do both labels together.", "", workload(labelled+", kubeadmiral.io/cluster-propagation-policy-name: x", "", "theirs"), "Secret/theirs"},
 		"WasThere": {
-			"What followed before goes on to: others may edit the rest.",
+			"References from before need no right, so that other users may edit the rest.",
 			workload(labelled, "", "theirs"), workload(labelled, "note: x", "theirs"), "",
 		},
 		"OneMore": {
-			"Only what is new is asked for, and refused.",
+			"Only the new reference needs the right.",
 			workload(labelled, "", "theirs"), workload(labelled, "", "theirs", "others"), "Secret/others",
 		},
-		"OneLess": {"To drop one is free.", workload(labelled, "", "theirs", "others"), workload(labelled, "", "others"), ""},
+		"OneLess": {"Removing a reference needs no right.", workload(labelled, "", "theirs", "others"), workload(labelled, "", "others"), ""},
 		"NewLabel": {
-			"With the label, all that it refers to is new.",
+			"With a new label, all references are new.",
 			workload("", "", "theirs"), workload(labelled, "", "theirs"), "Secret/theirs",
 		},
 		"OtherPolicy": {
-			"Another policy may send it elsewhere.",
+			"Another policy may place the object on other clusters.",
 			workload(labelled, "", "theirs"), workload("kubeadmiral.io/propagation-policy-name: first", "", "theirs"), "Secret/theirs",
 		},
 		"ClusterPolicyBesides": {
-			"So may a second label, when the first goes.",
+			"So may the other label in place of the first.",
 			workload(labelled, "", "theirs"), workload("kubeadmiral.io/cluster-propagation-policy-name: everywhere", "", "theirs"), "Secret/theirs",
 		},
-		"NoLabelAnyMore": {"What stops propagating is free.", workload(labelled, "", "theirs"), workload("", "", "theirs"), ""},
+		"NoLabelAnyMore": {"Removing the label needs no right.", workload(labelled, "", "theirs"), workload("", "", "theirs"), ""},
 		"OptedInAgain": {
-			"What did not follow before is new.",
+			"References count as new if followers were turned off before.",
 			workload(labelled, opted, "theirs"), workload(labelled, "", "theirs"), "Secret/theirs",
 		},
 	}
@@ -85,8 +91,8 @@ func TestFollowersNeedTheRight(t *testing.T) {
 	}
 }
 
-// written has an administrator create what is before, if it is not empty, and the user
-// what is after, in its place. It returns what the API server says to the user.
+// written creates the object before as an administrator, unless it is empty, and replaces it by the object after as the
+// user. It returns the API server's answer to the user.
 func written(t *testing.T, user, ns, before, after string) error {
 	t.Helper()
 	if before == "" {
@@ -96,8 +102,7 @@ func written(t *testing.T, user, ns, before, after string) error {
 	return replace(t, as(t, user), ns, after)
 }
 
-// expect wants a request of a user to be refused with the text, or not at all if that is
-// empty.
+// expect wants a user's request refused with the text want, or accepted if want is empty.
 func expect(t *testing.T, reason, want string, err error) {
 	t.Helper()
 	switch {
@@ -108,7 +113,7 @@ func expect(t *testing.T, reason, want string, err error) {
 	}
 }
 
-// TestNamedFollowersNeedTheRight: so must what is named in the annotation.
+// TestNamedFollowersNeedTheRight: the same holds for objects that the annotation kubeadmiral.io/followers names.
 func TestNamedFollowersNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
@@ -119,26 +124,38 @@ func TestNamedFollowersNeedTheRight(t *testing.T) {
 		return "[" + strings.TrimSuffix(strings.Repeat(`{"kind":"ConfigMap","name":"`+name+`"},`, n), ",") + "]"
 	}
 	cases := map[string]struct{ reason, before, after, want string }{
-		"Mine":          {"The right by name is enough.", "", named(`[{"group":"","kind":"Secret","name":"mine"}]`), ""},
-		"Theirs":        {"Somebody else's.", "", named(`[{"kind":"Secret","name":"mine"}, {"name" : "theirs", "kind": "Secret"}]`), "Secret/theirs would follow"},
-		"OfAGroup":      {"Objects of every kind are asked for.", "", named(`[{"group":"networking.k8s.io","kind":"Ingress","name":"theirs"}]`), "Ingress/theirs would follow"},
-		"Empty":         {"None.", "", named(`[]`), ""},
-		"OptedOut":      {"Nothing follows this one.", "", named(`[{"kind":"Secret","name":"theirs"}]`) + ", " + opted, ""},
-		"Escaped":       {"An escape would hide what it says.", "", named(`[{"kind":"\u0053ecret","name":"theirs"}]`), "want a JSON list"},
-		"Twice":         {"The last of two wins, and it is not known here.", "", named(`[{"kind":"ConfigMap","kind":"Secret","name":"theirs"}]`), "want a JSON list"},
-		"AnyCase":       {"Go reads keys in any case.", "", named(`[{"Kind":"Secret","kind":"ConfigMap","name":"theirs"}]`), "want a JSON list"},
-		"OtherMember":   {"What is not known is not passed.", "", named(`[{"kind":"Secret","name":"theirs","namespace":"x"}]`), "want a JSON list"},
-		"NoJSON":        {"As is what cannot be read.", "", "kubeadmiral.io/followers: x", "want a JSON list"},
-		"OtherKind":     {"A kind whose resource is not known cannot be asked for.", "", named(`[{"group":"rbac.authorization.k8s.io","kind":"RoleBinding","name":"theirs"}]`), "want one of the kinds"},
-		"OtherGroup":    {"A kind is a kind of its group.", "", named(`[{"group":"example.com","kind":"ConfigMap","name":"theirs"}]`), "want one of the kinds"},
-		"AsManyAsCanBe": {"There is room for 16 questions.", "", named(many(16, "a")), ""},
-		"TooMany":       {"And no more.", "", named(many(17, "a")), "at most 16"},
+		"Mine": {"A right with a resource name is sufficient.", "", named(`[{"group":"","kind":"Secret","name":"mine"}]`), ""},
+		"Theirs": {
+			"The user may not get the second Secret.",
+			"", named(`[{"kind":"Secret","name":"mine"}, {"name" : "theirs", "kind": "Secret"}]`), "Secret/theirs would follow",
+		},
+		"OfAGroup": {
+			"The check covers every kind.",
+			"", named(`[{"group":"networking.k8s.io","kind":"Ingress","name":"theirs"}]`), "Ingress/theirs would follow",
+		},
+		"Empty":    {"An empty list.", "", named(`[]`), ""},
+		"OptedOut": {"The annotation turns followers off.", "", named(`[{"kind":"Secret","name":"theirs"}]`) + ", " + opted, ""},
+		"Escaped":  {"CEL does not decode an escaped name.", "", named(`[{"kind":"\u0053ecret","name":"theirs"}]`), "want a JSON list"},
+		"Twice": {
+			"The last of two equal keys wins in Go, and CEL cannot tell which it is.",
+			"", named(`[{"kind":"ConfigMap","kind":"Secret","name":"theirs"}]`), "want a JSON list",
+		},
+		"AnyCase":     {"Go ignores the case of keys.", "", named(`[{"Kind":"Secret","kind":"ConfigMap","name":"theirs"}]`), "want a JSON list"},
+		"OtherMember": {"Unknown keys are rejected.", "", named(`[{"kind":"Secret","name":"theirs","namespace":"x"}]`), "want a JSON list"},
+		"NoJSON":      {"So is invalid JSON.", "", "kubeadmiral.io/followers: x", "want a JSON list"},
+		"OtherKind": {
+			"A right cannot be checked for a kind whose resource is unknown.",
+			"", named(`[{"group":"rbac.authorization.k8s.io","kind":"RoleBinding","name":"theirs"}]`), "want one of the kinds",
+		},
+		"OtherGroup":    {"The group must match the kind, too.", "", named(`[{"group":"example.com","kind":"ConfigMap","name":"theirs"}]`), "want one of the kinds"},
+		"AsManyAsCanBe": {"Up to 16 names can be checked.", "", named(many(16, "a")), ""},
+		"TooMany":       {"17 cannot.", "", named(many(17, "a")), "at most 16"},
 		"WasThere": {
-			"What followed before goes on to.",
+			"References from before need no right.",
 			named(`[{"kind":"Secret","name":"theirs"}]`), named(`[{"kind":"Secret","name":"theirs"}]`) + ", note: x", "",
 		},
 		"OneMore": {
-			"Only what is new is asked for.",
+			"Only the new reference needs the right.",
 			named(`[{"kind":"Secret","name":"theirs"}]`), named(`[{"kind":"Secret","name":"theirs"},{"kind":"Secret","name":"others"}]`), "Secret/others would follow",
 		},
 	}
@@ -157,8 +174,8 @@ func TestNamedFollowersNeedTheRight(t *testing.T) {
 	}
 }
 
-// TestLargeWorkloads: CEL counts what an expression costs. Workloads larger than
-// most are still judged by what they refer to.
+// TestLargeWorkloads: the API server limits the cost of a CEL expression. The references of unusually large workloads
+// are still checked.
 func TestLargeWorkloads(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
@@ -179,20 +196,20 @@ func TestLargeWorkloads(t *testing.T) {
 			user, spec("{" + strings.ReplaceAll(variables, "NAME", "mine") + "}"), "",
 		},
 		"ManyVariablesOfTheirs": {
-			"Whatever their number.",
+			"And that reference needs the right.",
 			user, spec("{" + strings.ReplaceAll(variables, "NAME", "theirs") + "}"), "Secret/theirs",
 		},
 		"ManyVolumes": {
-			"200 volumes from ConfigMaps that the user may all get.",
+			"200 volumes from ConfigMaps; the user may get all of them.",
 			user, spec("{containers: [{name: c, image: i}], volumes: [" + list(200, "{name: v%d, configMap: {name: m%[1]d}}") + "]}"), "",
 		},
 		"ManySecrets": {
-			"More than there is room to ask for by name.",
+			"Too many Secrets to check each by name.",
 			user, spec("{containers: [{name: c, image: i}], volumes: [" + list(17, "{name: v%d, secret: {secretName: s%[1]d}}") + "]}"),
 			"17 Secrets and ConfigMaps would newly follow",
 		},
 		"ManySecretsOfTheNamespace": {
-			"Who may get all of the namespace need not be asked about each.",
+			"A right to all Secrets of the namespace needs no check by name.",
 			"system:admin", spec("{containers: [{name: c, image: i}], volumes: [" + list(200, "{name: v%d, secret: {secretName: s%[1]d}}") + "]}"), "",
 		},
 	}
@@ -207,7 +224,7 @@ func TestLargeWorkloads(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsAskedFor: whatever kind has the pod template.
+// TestEveryKindIsAskedFor: the check covers every kind with a pod template.
 func TestEveryKindIsAskedFor(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
@@ -227,14 +244,14 @@ func TestEveryKindIsAskedFor(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			at := strings.LastIndexByte(kind, '/')
 			manifest := fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: web, labels: {%s}}, %s}", kind[:at], kind[at+1:], labelled, rest)
-			expect(t, "An administrator may.", "", create(t, clients["hub"], ns, manifest, client.DryRunAll))
-			expect(t, "It names a Secret that the user may not get.", "Secret/theirs would follow", create(t, as(t, user), ns, manifest, client.DryRunAll))
+			expect(t, "An administrator may get the Secret.", "", create(t, clients["hub"], ns, manifest, client.DryRunAll))
+			expect(t, "The user may not get the Secret.", "Secret/theirs would follow", create(t, as(t, user), ns, manifest, client.DryRunAll))
 		})
 	}
 }
 
-// TestOverridesNeedTheRight: what an override would have follow must be what who
-// writes it may get, whether a workload names the override yet or not.
+// TestOverridesNeedTheRight: an author may write an override that makes a Secret travel only if the author may get the
+// Secret, whether a workload already names the override policy or not.
 func TestOverridesNeedTheRight(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
@@ -243,15 +260,15 @@ func TestOverridesNeedTheRight(t *testing.T) {
 	}
 	cases := map[string]struct{ reason, policy, want string }{
 		"Mine": {
-			"A Secret that the user may get.",
+			"The user may get the Secret.",
 			policy(`jsonpatch: [{path: /spec/template/spec/containers/0/envFrom, operator: add, value: [{secretRef: {name: mine}}]}]`), "",
 		},
 		"Theirs": {
-			"A Secret that the user may not get.",
+			"The user may not get the Secret.",
 			policy(`jsonpatch: [{path: /spec/template/spec/containers/0/envFrom, operator: add, value: [{secretRef: {name: theirs}}]}]`), "theirs",
 		},
 		"NameAlone": {
-			"The name alone is put into what is there.",
+			"The override replaces only the name in an existing reference.",
 			policy(`jsonpatch: [{path: /spec/template/spec/volumes/0/secret/secretName, operator: replace, value: theirs}]`), "theirs",
 		},
 		"Variables": {

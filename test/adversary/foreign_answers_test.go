@@ -28,8 +28,8 @@ const (
 	shop         = "shop"
 )
 
-// rubbish are statuses, by the path that objects with them are listed at, that make a
-// program panic which takes what a member answers for what it should be.
+// rubbish are invalid statuses, by the path of the list that returns them. A program that takes the types of a member's
+// answers for granted panics on them.
 var rubbish = map[string]struct {
 	kind   string
 	status any
@@ -38,8 +38,8 @@ var rubbish = map[string]struct {
 	"/apis/apps/v1/deployments": {"Deployment", "as it should be"},
 }
 
-// TestForeignAnswers has a member answer rubbish, and then without an end. What is
-// about the member, or about one of its copies, says so; nothing else notices.
+// TestForeignAnswers: a member answers with invalid statuses, and then with endless answers. The condition of the
+// cluster and the reports on its copies show it, and nothing else is affected.
 func TestForeignAnswers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -72,7 +72,7 @@ func TestForeignAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the controllers are at work", controllers.Ready)
+	harness.Eventually(t, "the controllers are ready", controllers.Ready)
 
 	if err := hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}); err != nil {
 		t.Fatal(err)
@@ -103,27 +103,27 @@ func TestForeignAnswers(t *testing.T) {
 		"pod.pods":             "status.containerStatuses[0]: want an object, got a string",
 		"web.deployments.apps": "its status on the cluster cannot be read",
 	} {
-		harness.Eventually(t, record+" says that it failed on the member, and why", func(ctx context.Context) error {
+		harness.Eventually(t, record+" reports the failure on the member, and its reason", func(ctx context.Context) error {
 			rows, err := rowsOf(ctx, hub, record)
 			if err != nil {
 				return err
 			}
 			r := rows[liar]
 			if r.Readiness != refractv1alpha1.ReadinessFailed || !strings.Contains(r.ReadinessMessage, want) {
-				return fmt.Errorf("its row is %+v", r)
+				return fmt.Errorf("the row of the member is %+v", r)
 			}
 			if other := rows[honest]; other.State != refractv1alpha1.StateSynced || strings.Contains(other.ReadinessMessage, want) {
-				return fmt.Errorf("that of the other member is %+v", other)
+				return fmt.Errorf("the row of the other member is %+v", other)
 			}
 			return nil
 		})
 	}
 	arrives(t, clients, "1", env.Members...)
 
-	// From now on it answers without an end to all that is about ConfigMaps.
+	// From now on, the member's answers about ConfigMaps are endless.
 	proxy.Behave(endless)
 	proxy.Cut()
-	harness.Eventually(t, "the cluster says that it answers with too much", func(ctx context.Context) error {
+	harness.Eventually(t, "the FederatedCluster reports answers that are too large", func(ctx context.Context) error {
 		return readable(ctx, hub, metav1.ConditionFalse)
 	})
 	resize(t, hub, "2")
@@ -141,8 +141,7 @@ func TestForeignAnswers(t *testing.T) {
 	}
 }
 
-// lie answers what is asked of objects with rubbish in the place of their status, and
-// passes all else on.
+// lie replaces the statuses of the objects in rubbish, and passes all other requests on.
 func lie(member client.WithWatch) harness.Fault {
 	return func(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool {
 		of, is := rubbish[r.URL.Path]
@@ -154,7 +153,7 @@ func lie(member client.WithWatch) harness.Fault {
 		list.SetKind(of.kind + "List")
 		copies := client.MatchingLabels{corev1alpha1.ManagedLabel: "true"}
 		switch q := r.URL.Query(); {
-		case q.Get("sendInitialEvents") != "": // As of an API server that does not know it: a list follows.
+		case q.Get("sendInitialEvents") != "": // The answer of an API server without streaming lists: a normal list follows.
 			write(w, http.StatusUnprocessableEntity, metav1.Status{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 				Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
@@ -180,12 +179,12 @@ func lie(member client.WithWatch) harness.Fault {
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text) // Who has gone does not hear the answer.
+		_, _ = w.Write(text) // An error means that the client has disconnected.
 		return true
 	}
 }
 
-// lieOn passes the events of a watch on, with this in the place of every status.
+// lieOn forwards the events of a watch with this status in every object.
 func lieOn(w http.ResponseWriter, events <-chan watch.Event, status any, healed <-chan struct{}) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -197,11 +196,11 @@ func lieOn(w http.ResponseWriter, events <-chan watch.Event, status any, healed 
 		case e, more := <-events:
 			u, is := e.Object.(*unstructured.Unstructured)
 			if !more || !is {
-				return // It is watched anew.
+				return // The client watches anew.
 			}
 			u.Object["status"] = status
 			if err := json.NewEncoder(w).Encode(map[string]any{"type": e.Type, "object": u.Object}); err != nil {
-				return // Nobody listens any more.
+				return // The client has disconnected.
 			}
 		}
 	}
@@ -211,11 +210,11 @@ func write(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		return // Who has gone does not hear the answer.
+		return // The client has disconnected.
 	}
 }
 
-// endless is a fault by which what is about ConfigMaps is answered without an end.
+// endless is a fault: answers about ConfigMaps do not end.
 func endless(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool {
 	if !strings.Contains(r.URL.Path, "/configmaps") {
 		return false
@@ -234,7 +233,7 @@ func endless(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) boo
 	return true
 }
 
-// rowsOf returns what a Propagation says of each cluster.
+// rowsOf returns the row of each cluster in a Propagation.
 func rowsOf(ctx context.Context, hub client.Client, name string) (map[string]refractv1alpha1.ClusterStatus, error) {
 	p := &refractv1alpha1.Propagation{}
 	if err := hub.Get(ctx, types.NamespacedName{Namespace: shop, Name: name}, p); err != nil {
@@ -248,7 +247,7 @@ func rowsOf(ctx context.Context, hub client.Client, name string) (map[string]ref
 	return rows, nil
 }
 
-// readable returns nil if the condition Readable of the member is as wanted.
+// readable returns nil if the member's condition Readable has the wanted status.
 func readable(ctx context.Context, hub client.Client, want metav1.ConditionStatus) error {
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := hub.Get(ctx, types.NamespacedName{Name: liar}, fc); err != nil {
@@ -259,7 +258,7 @@ func readable(ctx context.Context, hub client.Client, want metav1.ConditionStatu
 			continue
 		}
 		if c.Status != want || c.Reason != "AnswerTooLarge" || !strings.Contains(c.Message, "cluster "+liar) {
-			return fmt.Errorf("it is %s %s: %s", c.Status, c.Reason, c.Message)
+			return fmt.Errorf("condition Readable is %s %s: %s", c.Status, c.Reason, c.Message)
 		}
 		return nil
 	}
@@ -276,7 +275,7 @@ func resize(t *testing.T, hub client.Client, size string) {
 	}
 }
 
-// arrives waits until the ConfigMap has this size on these members.
+// arrives waits until the ConfigMap has this size on all of these members.
 func arrives(t *testing.T, clients map[string]client.WithWatch, size string, members ...string) {
 	t.Helper()
 	for _, m := range members {
@@ -286,7 +285,7 @@ func arrives(t *testing.T, clients map[string]client.WithWatch, size string, mem
 				return err
 			}
 			if o.Data["size"] != size {
-				return fmt.Errorf("it is %q", o.Data["size"])
+				return fmt.Errorf("the size is %q", o.Data["size"])
 			}
 			return nil
 		})

@@ -14,15 +14,15 @@ import (
 	"refract.dev/test/harness"
 )
 
-// native is an object that each cluster makes for itself.
+// native is an object that each cluster creates for itself.
 type native struct {
-	kind, resource string // The resource as reports have it in their names.
-	ns, name       string // No namespace for what belongs to none.
+	kind, resource string // The resource, as in the names of reports.
+	ns, name       string // No namespace: it is cluster-scoped.
 }
 
 func (n native) String() string { return strings.TrimSpace(n.kind + " " + n.ns + "/" + n.name) }
 
-// record is the kind and the name of its report.
+// record returns the kind and the name of the report on the object.
 func (n native) record() (kind, name string) {
 	kind = "propagations.refract.dev"
 	if n.ns == "" {
@@ -31,7 +31,7 @@ func (n native) record() (kind, name string) {
 	return kind, n.name + "." + n.resource
 }
 
-// synced is a member of the condition of its report; "absent" if there is no report.
+// synced returns a field of the condition Synced of its report; "absent" if there is no report.
 func (n native) synced(t *testing.T, member string) string {
 	t.Helper()
 	kind, name := n.record()
@@ -48,7 +48,7 @@ func (n native) synced(t *testing.T, member string) string {
 	return ""
 }
 
-// places has it placed on all members, and adopted there.
+// places requests the placement of the object on all members, and its adoption there.
 func (n native) places(t *testing.T, policy string) {
 	t.Helper()
 	change(t, "hub", n, fmt.Sprintf(`{"metadata":{"labels":{"kubeadmiral.io/cluster-propagation-policy-name":%q},"annotations":{
@@ -56,7 +56,7 @@ func (n native) places(t *testing.T, policy string) {
 	t.Cleanup(func() { n.takesOff(t) })
 }
 
-// takesOff has it ask for nothing any more.
+// takesOff removes the request.
 func (n native) takesOff(t *testing.T) {
 	t.Helper()
 	change(t, "hub", n, `{"metadata":{"labels":{"kubeadmiral.io/cluster-propagation-policy-name":null},"annotations":{
@@ -78,7 +78,7 @@ func change(t *testing.T, cluster string, n native, patch string) {
 	}
 }
 
-// anywhere is a policy for all that names it.
+// anywhere is a policy that places objects on all members.
 const anywhere = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: ClusterPropagationPolicy
@@ -86,9 +86,9 @@ metadata: {name: POLICY}
 spec: {schedulingMode: Duplicate}
 `
 
-// natives makes a namespace with what a cluster's controllers make in it, on the hub and
-// on member-1; on the others they have not come that far. It returns the name of a policy for
-// all, and what each cluster makes for itself, of all sorts.
+// natives creates a namespace. On the hub and on member-1 it has the objects that a cluster's controllers create in
+// each namespace; on the other members, these do not exist yet. natives returns the name of a policy that places on all
+// members, and one object of each sort that a cluster creates for itself.
 func natives(t *testing.T) (ns, policy string, all []native) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "patch", "delete"}
@@ -131,8 +131,8 @@ func natives(t *testing.T) (ns, policy string, all []native) {
 	}
 }
 
-// others has objects that users place beside them, of the same types and in the same
-// namespaces, arrive at the members, which are so looked at for copies of these types.
+// others places users' objects of the same types in the same namespaces and waits until they are on the members. So the
+// controllers search the members for copies of these types.
 func others(t *testing.T, ns, policy string) {
 	t.Helper()
 	const manifest = `
@@ -177,7 +177,7 @@ spec:
 	}
 }
 
-// versions are the UIDs and versions of objects on the members.
+// versions returns the UIDs and resource versions of objects on the members.
 func versions(t *testing.T, all []native) map[string]string {
 	t.Helper()
 	is := map[string]string{}
@@ -190,8 +190,8 @@ func versions(t *testing.T, all []native) map[string]string {
 	return is
 }
 
-// TestRow11WhatClustersMakeForThemselvesIsNotTouched has it placed and adopted, and then
-// not any more: that would change it on all members, and then delete it.
+// TestRow11WhatClustersMakeForThemselvesIsNotTouched requests the placement and adoption of such objects, and takes the
+// request back. Without protection, the first would change them on all members, and the second would delete them.
 func TestRow11WhatClustersMakeForThemselvesIsNotTouched(t *testing.T) {
 	ns, policy, all := natives(t)
 	before := versions(t, all)
@@ -201,7 +201,7 @@ func TestRow11WhatClustersMakeForThemselvesIsNotTouched(t *testing.T) {
 	others(t, ns, policy)
 	for _, n := range all {
 		eventually(t, "the reason of "+n.String(), "MadeByEachCluster", func() string { return n.synced(t, "reason") })
-		harness.WantAll(t, "The report says why.", n.synced(t, "message"), []string{"each cluster creates this object itself"})
+		harness.WantAll(t, "The report names the reason.", n.synced(t, "message"), []string{"each cluster creates this object itself"})
 	}
 	if diff := cmp.Diff(before, versions(t, all)); diff != "" {
 		t.Errorf("while they are placed: -before, +after:\n%s", diff)
@@ -217,15 +217,14 @@ func TestRow11WhatClustersMakeForThemselvesIsNotTouched(t *testing.T) {
 	}
 }
 
-// TestRow11WhatClustersMakeForThemselvesIsReleased has it on a member as versions of
-// Refract left it that adopted it: when it is not placed any more it stays, as it is, and
-// is nobody's copy.
+// TestRow11WhatClustersMakeForThemselvesIsReleased: an older version of Refract adopted such objects on a member. When
+// they are no longer placed, they stay as they are, and are not copies any more.
 func TestRow11WhatClustersMakeForThemselvesIsReleased(t *testing.T) {
 	ns, policy, all := natives(t)
 	others(t, ns, policy)
-	// Members are looked at for copies of a type when one is to come, or when the
-	// controllers begin; beside the PriorityClass nothing else is placed. Of a ClusterRole
-	// not even a label is changed by whom does not have all that it grants.
+	// Members are searched for copies of a type when one is to be written, or when the controllers start. No
+	// PriorityClass is written in this test. And a ClusterRole can only be changed by a user who has all rights that it
+	// grants.
 	all = slices.DeleteFunc(all, func(n native) bool { return n.kind == "priorityclass" || n.kind == "clusterrole" })
 	hub := harness.Field(get(t, "hub", "namespace", "", "kube-system"), "metadata", "uid")
 	const member = "member-1"
@@ -255,7 +254,7 @@ func TestRow11WhatClustersMakeForThemselvesIsReleased(t *testing.T) {
 	for _, n := range all {
 		n.takesOff(t)
 	}
-	harness.Eventually(t, "all are the cluster's", func(context.Context) error {
+	harness.Eventually(t, "no object is marked as a copy any more", func(context.Context) error {
 		if diff := cmp.Diff(before, states()); diff != "" {
 			return fmt.Errorf("-before, +after:\n%s", diff)
 		}

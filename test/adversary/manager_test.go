@@ -15,9 +15,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestWritesInOurName is row 9: who applies, on a member, the very fields that Refract
-// does under the name of its field manager, changes neither who owns which field nor the
-// hash of the content.
+// TestWritesInOurName is row 9: on a member, a user applies the same fields as Refract under the name of its field
+// manager. This changes neither the owners of the fields nor the hash of the content, but Refract must revert it.
 func TestWritesInOurName(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)
@@ -25,8 +24,8 @@ func TestWritesInOurName(t *testing.T) {
 		name, reason string
 		after        time.Duration
 	}{
-		{"later", "The time of the apply is another.", 1100 * time.Millisecond},
-		{"at-once", "The time may be the same, and nobody else has left a trace.", 0},
+		{"later", "The apply has a later time.", 1100 * time.Millisecond},
+		{"at-once", "The time may be the same, so managedFields may show no difference.", 0},
 	} {
 		given(t, "hub", ns, configMap(tc.name, labelled, ""))
 		everywhere(t, "configmap", ns, tc.name, []string{"1", "1"}, "data", "size")
@@ -38,12 +37,12 @@ func TestWritesInOurName(t *testing.T) {
 				return err
 			}
 			if now.Data["size"] != "1" || now.ResourceVersion == forged {
-				return fmt.Errorf("it is %q", now.Data["size"])
+				return fmt.Errorf("the size is %q", now.Data["size"])
 			}
 			return nil
 		})
 	}
-	eventually(t, "what the report says of it", "refract", func() string {
+	eventually(t, "the field manager in the report", "refract", func() string {
 		u := get(t, "hub", "propagations.refract.dev", ns, "later.configmaps")
 		clusters, _, _ := unstructured.NestedSlice(u.Object, "status", "clusters")
 		for _, c := range clusters {
@@ -56,8 +55,8 @@ func TestWritesInOurName(t *testing.T) {
 	})
 }
 
-// TestFieldsGivenBack: who changes a copy until that is corrected later, and then writes down
-// that all fields are Refract's as they were, has changed it no less.
+// TestFieldsGivenBack: a user changes a copy so often that its correction is delayed, and then restores Refract's
+// ownership of all fields. Refract must still revert the change.
 func TestFieldsGivenBack(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)
@@ -66,7 +65,7 @@ func TestFieldsGivenBack(t *testing.T) {
 	everywhere(t, "configmap", ns, name, []string{"1", "1"}, "data", "size")
 	edit := func(change func(*corev1.ConfigMap)) {
 		t.Helper()
-		harness.Eventually(t, "somebody writes the copy", func(ctx context.Context) error {
+		harness.Eventually(t, "another user writes the copy", func(ctx context.Context) error {
 			after := &corev1.ConfigMap{}
 			if err := clients["member-1"].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, after); err != nil {
 				return err
@@ -83,7 +82,7 @@ func TestFieldsGivenBack(t *testing.T) {
 				return err
 			}
 			if is.Data["size"] != "1" {
-				return fmt.Errorf("it is %q", is.Data["size"])
+				return fmt.Errorf("the size is %q", is.Data["size"])
 			}
 			return nil
 		})
@@ -93,15 +92,14 @@ func TestFieldsGivenBack(t *testing.T) {
 	var was *corev1.ConfigMap
 	for range 3 {
 		edit(foreign)
-		was = corrected("what is changed is corrected at once, three times")
+		was = corrected("the first three changes are reverted at once")
 	}
 	edit(foreign)
 	edit(func(c *corev1.ConfigMap) { c.ManagedFields = was.ManagedFields })
-	corrected("and what only seems not to be changed, too")
+	corrected("so is a change under Refract's ownership")
 }
 
-// inOurName applies what Refract did, with another value, and returns the version that
-// the copy then has.
+// inOurName applies the same fields as Refract with another value, and returns the new resource version of the copy.
 func inOurName(t *testing.T, cluster, ns, name string) string {
 	t.Helper()
 	forged, err := forge(t.Context(), clients[cluster], get(t, cluster, "configmap", ns, name), "666")
@@ -110,14 +108,13 @@ func inOurName(t *testing.T, cluster, ns, name string) string {
 	}
 	for _, e := range forged.GetManagedFields() {
 		if e.Manager == member.FieldManager && e.Operation != metav1.ManagedFieldsOperationApply {
-			t.Fatalf("It was to be an apply: %v", e)
+			t.Fatalf("want an apply: %v", e)
 		}
 	}
 	return forged.GetResourceVersion()
 }
 
-// forge applies a ConfigMap with another size, as if Refract did, and returns it as it is
-// then.
+// forge applies a ConfigMap with another size under Refract's field manager, and returns the result.
 func forge(ctx context.Context, as client.Client, is *unstructured.Unstructured, size string) (*unstructured.Unstructured, error) {
 	forged := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"size": size},
@@ -125,6 +122,6 @@ func forge(ctx context.Context, as client.Client, is *unstructured.Unstructured,
 	}}
 	forged.SetLabels(is.GetLabels())
 	forged.SetAnnotations(is.GetAnnotations())
-	err := as.Patch(ctx, forged, client.Apply, client.FieldOwner(member.FieldManager), client.ForceOwnership) //nolint:staticcheck // Of what is there, not of a type.
+	err := as.Patch(ctx, forged, client.Apply, client.FieldOwner(member.FieldManager), client.ForceOwnership) //nolint:staticcheck // The object has no Go type with an apply configuration.
 	return forged, err
 }

@@ -29,7 +29,7 @@ metadata: {name: settings, namespace: NS, labels: {kubeadmiral.io/propagation-po
 data: {a: b}
 `
 
-// fleet has controllers with these arguments carry a hub's objects to two members.
+// fleet starts controllers with these arguments for a hub and two members.
 func fleet(t *testing.T, args ...string) *harness.Env {
 	t.Helper()
 	env := harness.New(t, harness.Topology{Members: 2, CRDs: true})
@@ -40,7 +40,7 @@ func fleet(t *testing.T, args ...string) *harness.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the controllers are at work", controllers.Ready)
+	harness.Eventually(t, "the controllers are ready", controllers.Ready)
 	return env
 }
 
@@ -62,7 +62,7 @@ func patch(t *testing.T, env *harness.Env, cluster, ns, how string) {
 	}
 }
 
-// there waits until an object is on a cluster, or until it is not.
+// there waits until an object exists on a cluster, or until it does not.
 func there(t *testing.T, env *harness.Env, cluster, kind, ns, name string, want bool) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%s %s on %s: %t", kind, name, cluster, want), func(ctx context.Context) error {
@@ -74,8 +74,8 @@ func there(t *testing.T, env *harness.Env, cluster, kind, ns, name string, want 
 	})
 }
 
-// namespaceOf returns a namespace of a cluster; nil if it is not there, or is being deleted:
-// a bare member has nobody who finishes that.
+// namespaceOf returns a namespace of a cluster. It is nil if the namespace does not exist or is being deleted: the
+// members of tests run no namespace controller, which would complete the deletion.
 func namespaceOf(ctx context.Context, env *harness.Env, cluster, name string) (*unstructured.Unstructured, error) {
 	u, err := env.Get(ctx, cluster, "namespace", "", name)
 	if u != nil && u.GetDeletionTimestamp() != nil {
@@ -84,7 +84,7 @@ func namespaceOf(ctx context.Context, env *harness.Env, cluster, name string) (*
 	return u, err
 }
 
-// label waits until the namespace has a value of a label on a member; "" if it is to have none.
+// label waits until a label of the namespace has this value on a member; "" means no label.
 func label(t *testing.T, env *harness.Env, cluster, ns, reason, key, want string) {
 	t.Helper()
 	harness.Eventually(t, reason, func(ctx context.Context) error {
@@ -99,8 +99,8 @@ func label(t *testing.T, env *harness.Env, cluster, ns, reason, key, want string
 	})
 }
 
-// TestPodSecurityTravels: what the hub would refuse runs nowhere, and what a member's
-// administrator has set stays.
+// TestPodSecurityTravels: members enforce the hub's Pod Security level, and keep a level that a member's administrator
+// has set.
 func TestPodSecurityTravels(t *testing.T) {
 	t.Parallel()
 	env := fleet(t, "--namespace-labels", "example.com/*")
@@ -113,13 +113,13 @@ func TestPodSecurityTravels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Its first version has them: nothing was let in before.
+		// The namespace is created with the labels, so no pod can be admitted before they exist.
 		for key, want := range map[string]string{enforce: "restricted", enforce + "-version": "latest", "example.com/team": "a", "other": ""} {
 			if got := harness.Field(u, "metadata", "labels", key); got != want {
 				t.Errorf("label %s on %s: want %q, got %q", key, member, want, got)
 			}
 		}
-		// A bare member has nobody who makes the account that every pod has.
+		// Every pod needs this account, and the members of tests have no controller that creates it.
 		put(t, env, member, ns, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: NS}}")
 		c, err := env.Client(member)
 		if err != nil {
@@ -142,12 +142,12 @@ func TestPodSecurityTravels(t *testing.T) {
 	label(t, env, "member-1", ns, "a change on the hub travels", enforce, "privileged")
 	label(t, env, "member-1", ns, "so does a removal", enforce+"-version", "")
 	label(t, env, "member-2", ns, "a change of another label", "example.com/team", "b")
-	label(t, env, "member-2", ns, "what the administrator has set stays", enforce, "baseline")
-	label(t, env, "member-2", ns, "with the version that goes with it", enforce+"-version", "latest")
+	label(t, env, "member-2", ns, "the administrator's level stays", enforce, "baseline")
+	label(t, env, "member-2", ns, "and so does its version", enforce+"-version", "latest")
 }
 
-// TestNamespacesStay has Secrets made in a namespace while its last copy goes: none of them
-// is lost, as the namespace stays. It has been deleted around them.
+// TestNamespacesStay creates Secrets in a namespace while its last copy is deleted. The namespace stays, and no Secret
+// is lost. An earlier version deleted the namespace with the Secrets.
 func TestNamespacesStay(t *testing.T) {
 	t.Parallel()
 	env := fleet(t, "--deletion-guard", "100")
@@ -160,7 +160,7 @@ func TestNamespacesStay(t *testing.T) {
 	}
 	there(t, env, "member-1", "configmap", ns, "settings", false)
 	made := 0
-	harness.Consistently(t, "somebody makes Secrets in it", 4*time.Second, func(context.Context) error {
+	harness.Consistently(t, "another user creates Secrets in the namespace", 4*time.Second, func(context.Context) error {
 		if made++; made > others {
 			return nil
 		}
@@ -178,8 +178,8 @@ func TestNamespacesStay(t *testing.T) {
 	}
 }
 
-// TestEmptyNamespaces go only when that is asked for, when everybody could see it coming,
-// and when nobody has put anything into them or on them.
+// TestEmptyNamespaces: an empty namespace is deleted only if an option requests it, an annotation has announced it, and
+// no user has put objects into it or changed its annotations.
 func TestEmptyNamespaces(t *testing.T) {
 	t.Parallel()
 	env := fleet(t, "--remove-empty-namespaces-after", "2m", "--deletion-guard", "100")
@@ -202,7 +202,7 @@ func TestEmptyNamespaces(t *testing.T) {
 		return harness.Field(u, "metadata", "annotations", "refract.dev/remove-after"), err
 	}
 	for _, ns := range []string{used, left} {
-		harness.Eventually(t, "everybody can see that it may go", func(ctx context.Context) error {
+		harness.Eventually(t, "an annotation announces the deletion of the namespace", func(ctx context.Context) error {
 			text, err := mark(ctx, ns)
 			if err != nil {
 				return err
@@ -215,11 +215,11 @@ func TestEmptyNamespaces(t *testing.T) {
 		})
 	}
 	if os.Getenv("REFRACT_SOAK") != "1" {
-		return // What comes after the two minutes is for make soak, and with another clock for fleet/propagation.
+		return // Only make soak waits the two minutes; fleet/propagation tests the rest with a fake clock.
 	}
 	put(t, env, "member-1", used, "{apiVersion: v1, kind: Secret, metadata: {name: theirs, namespace: NS}}")
 
-	// Longer than anything else may take.
+	// The timeout is longer than any other delay.
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(time.Second)
@@ -237,9 +237,9 @@ func TestEmptyNamespaces(t *testing.T) {
 		gone = u == nil
 	}
 	if passed := time.Since(began); passed < 2*time.Minute {
-		t.Errorf("want it to stay for two minutes, got %s", passed)
+		t.Errorf("want the namespace to stay for two minutes, got %s", passed)
 	}
-	harness.Eventually(t, "what is used is not marked any more", func(ctx context.Context) error {
+	harness.Eventually(t, "the annotation is removed from a namespace in use", func(ctx context.Context) error {
 		text, err := mark(ctx, used)
 		if err == nil && text != "" {
 			err = fmt.Errorf("got %s", text)
@@ -248,6 +248,6 @@ func TestEmptyNamespaces(t *testing.T) {
 	})
 	there(t, env, "member-1", "secret", used, "theirs", true)
 	if text, err := mark(t.Context(), shared); text != "" || err != nil {
-		t.Errorf("a namespace that somebody has annotated: want it there without a mark, got %q, %v", text, err)
+		t.Errorf("a namespace with a user's annotation: want it to stay without the mark, got %q, %v", text, err)
 	}
 }

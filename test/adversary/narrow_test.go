@@ -20,8 +20,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestNamedSecrets: with a list of types the fleet works, from the join of a member to its new token, and the account of the hub reads no
-// Secret that no role names.
+// TestNamedSecrets installs Refract for a list of types. The fleet works, from the join of a member to the renewal of
+// its token, although the account on the hub can only read Secrets that a role names.
 func TestNamedSecrets(t *testing.T) {
 	t.Parallel()
 	env := harness.New(t, harness.Topology{Members: 1})
@@ -78,27 +78,27 @@ func TestNamedSecrets(t *testing.T) {
 		harness.Eventually(t, "the member has image "+image, func(ctx context.Context) error {
 			o, err := env.Get(ctx, name, "deployment", "shop", "web")
 			if err == nil && !strings.Contains(fmt.Sprint(o), image) {
-				err = errors.New("it has not")
+				err = errors.New("the Deployment has another image")
 			}
 			return err
 		})
 	}
 	arrives("web:1")
-	harness.Eventually(t, "the Propagation says what does not travel", func(ctx context.Context) error {
+	harness.Eventually(t, "the Propagation names the Secret that does not travel", func(ctx context.Context) error {
 		o, err := env.Get(ctx, "hub", "propagation", "shop", "web.deployments.apps")
 		if err == nil && !strings.Contains(fmt.Sprint(o), "secrets db does not travel with the object: Refract has no right to list secrets on the hub") {
-			err = fmt.Errorf("it says %v", o)
+			err = fmt.Errorf("the Propagation is %v", o)
 		}
 		return err
 	})
 	out, err := env.Refract("check", "--kubeconfig", env.Kubeconfig("hub"))
 	if !strings.Contains(out, "as Refract may not list their types: configmaps shop/settings\n") {
-		t.Errorf("want the check to name what is labelled in vain, got %v\n%s", err, out)
+		t.Errorf("want the check to name labelled objects of types that Refract may not list, got %v\n%s", err, out)
 	}
-	harness.Eventually(t, "the log says which types are passed over", func(context.Context) error {
+	harness.Eventually(t, "the log names the skipped types", func(context.Context) error {
 		log, err := os.ReadFile(refract.Log)
 		if err == nil && !strings.Contains(string(log), "No right to list types on the hub") {
-			err = errors.New("it does not")
+			err = errors.New("the log does not name them")
 		}
 		return err
 	})
@@ -150,10 +150,10 @@ func TestNamedSecrets(t *testing.T) {
 	if err := admin.Create(t.Context(), byHand); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "a cluster that nobody joined says what to do", func(ctx context.Context) error {
+	harness.Eventually(t, "a cluster that was created by hand reports the necessary command", func(ctx context.Context) error {
 		o, err := env.Get(ctx, "hub", "federatedcluster", "", "by-hand")
 		if err == nil && !strings.Contains(fmt.Sprint(o), "to permit it: kubectl create role refract-hub-clusters-other -n kube-admiral-system") {
-			err = fmt.Errorf("it says %v", o)
+			err = fmt.Errorf("the FederatedCluster is %v", o)
 		}
 		return err
 	})

@@ -16,7 +16,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// operations returns an OverridePolicy whose rules have so many operations at one place.
+// operations returns an OverridePolicy with one rule for each number, which has this number of operations on the same
+// field.
 func operations(name string, rules ...int) string {
 	var p strings.Builder
 	fmt.Fprintf(&p, "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: %s}, spec: {overrideRules: [", name)
@@ -33,13 +34,13 @@ func operations(name string, rules ...int) string {
 	return p.String()
 }
 
-// overridden is a ConfigMap that names the policy of its name.
+// overridden returns a ConfigMap that names the override policy of the same name.
 func overridden(name string) string {
 	return configMap(name, labelled+", kubeadmiral.io/override-policy-name: "+name, "")
 }
 
-// TestTooManyOperations is row 1: an API server refuses a policy that would take the
-// controllers' memory, and says what it may have.
+// TestTooManyOperations is row 1: the API server rejects a policy that would exhaust the memory of the controllers, and
+// names the limit.
 func TestTooManyOperations(t *testing.T) {
 	t.Parallel()
 	_, _, user := tenants(t)
@@ -47,9 +48,9 @@ func TestTooManyOperations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		rules  []int
-		want   string // Empty if it is taken.
+		want   string // Empty: the policy is accepted.
 	}{
-		"most":      {"A policy may have that many.", []int{1000, 1000, 1000, 1000, 1000}, ""},
+		"most":      {"The maximum of a policy is accepted.", []int{1000, 1000, 1000, 1000, 1000}, ""},
 		"onemore":   {"One more is refused.", []int{1000, 1000, 1000, 1000, 1000, 1}, "the rules may have 5000 items together: make several policies of it"},
 		"inonerule": {"A rule may have 1000.", []int{1001}, "must have at most 1000 items"},
 	} {
@@ -60,8 +61,8 @@ func TestTooManyOperations(t *testing.T) {
 	}
 }
 
-// TestOperationsStoredBefore is row 1 for policies that were stored before there was a
-// bound: with them the controllers took gigabytes, again after each restart.
+// TestOperationsStoredBefore is row 1 for policies that were stored before the limits existed. They made the
+// controllers take gigabytes, again after each restart.
 func TestOperationsStoredBefore(t *testing.T) {
 	env := harness.New(t, harness.Topology{Members: 2, CRDs: true})
 	if err := env.JoinAll(t.Context()); err != nil {
@@ -77,7 +78,7 @@ func TestOperationsStoredBefore(t *testing.T) {
 	sizes := []int{12_000, 20_000}
 	for _, n := range sizes {
 		name := fmt.Sprint("stored-", n)
-		// The API server takes the new definition a moment later.
+		// The API server uses the new definition a moment later.
 		harness.Eventually(t, fmt.Sprint("a policy with ", n, " operations is stored"), func(context.Context) error {
 			return client.IgnoreAlreadyExists(create(t, hub, ns, operations(name, n)))
 		})
@@ -96,29 +97,28 @@ func TestOperationsStoredBefore(t *testing.T) {
 			if u, err = env.Get(ctx, "hub", "propagations.refract.dev", ns, name+".configmaps"); err != nil {
 				return err
 			}
-			// Before its clusters are ready it is not there for that reason.
+			// Before the clusters are ready, the Propagation has another reason.
 			if got := condition(u, "Synced", "message"); condition(u, "Synced", "status") != "False" || !strings.Contains(got, "items") {
-				return fmt.Errorf("synced says %q", got)
+				return fmt.Errorf("the message of condition Synced is %q", got)
 			}
 			return nil
 		})
-		harness.WantAll(t, "The limit is named, and the policy.", condition(u, "Synced", "message"),
+		harness.WantAll(t, "The message names the limit and the policy.", condition(u, "Synced", "message"),
 			[]string{"OverridePolicy " + ns + "/" + name, "values together (items", "a policy may have 15000"})
 	}
-	there(t, env, "member-1", "configmap", ns, "settings", true) // What is beside it goes on.
+	there(t, env, "member-1", "configmap", ns, "settings", true) // Other objects propagate.
 	switch got := peak(t, controllers); {
 	case got > 200<<20:
-		t.Errorf("The controllers have taken %d MiB, want at most 200", got>>20)
+		t.Errorf("The controllers took %d MiB, want at most 200", got>>20)
 	default:
-		t.Logf("The controllers have taken %d MiB", got>>20)
+		t.Logf("The controllers took %d MiB", got>>20)
 	}
 	if controllers.Ended() {
 		t.Error("The controllers have ended")
 	}
 }
 
-// unbounded has an API server take OverridePolicies as the definition before the bounds
-// did.
+// unbounded removes the limits from the definition of OverridePolicies, as in earlier versions.
 func unbounded(t *testing.T, hub client.Client) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "config/crd/core.kubeadmiral.io_overridepolicies.yaml"))
@@ -142,7 +142,7 @@ func unbounded(t *testing.T, hub client.Client) {
 	rules.Items.Schema.Properties["overriders"] = overriders
 	spec.Properties["overrideRules"] = rules
 	none.Properties["spec"] = spec
-	harness.Eventually(t, "another definition of OverridePolicies", func(ctx context.Context) error {
+	harness.Eventually(t, "the definition of OverridePolicies without limits is stored", func(ctx context.Context) error {
 		now := &apiextensionsv1.CustomResourceDefinition{}
 		if err := hub.Get(ctx, client.ObjectKeyFromObject(crd), now); err != nil {
 			return err
@@ -152,7 +152,7 @@ func unbounded(t *testing.T, hub client.Client) {
 	})
 }
 
-// peak returns how much memory a program has had at most, in bytes.
+// peak returns the maximum resident memory of a program so far, in bytes.
 func peak(t *testing.T, of *harness.Replica) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", of.PID()))

@@ -17,15 +17,14 @@ import (
 	"refract.dev/fleet/policy/podtemplate"
 )
 
-// place is where the spec of a pod may name an object of its namespace. A list is
-// "[]", and has one item.
+// place is a path in the spec of a pod that can name a ConfigMap or a Secret. "[]" stands for a list, which gets one
+// item.
 type place struct {
 	path []string
 	kind string
 }
 
-// places finds in Kubernetes' own type every place that names a ConfigMap or a
-// Secret, so that one which is added there is not forgotten here.
+// places finds all such paths in the Go type of Kubernetes, so that the test covers fields that future versions add.
 func places(t reflect.Type, path []string) []place {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -37,7 +36,7 @@ func places(t reflect.Type, path []string) []place {
 		return nil
 	}
 	if t == reflect.TypeFor[corev1.PersistentVolumeClaimTemplate]() {
-		return nil // Of a claim that is made for the pod.
+		return nil // It is part of a claim that is created for the pod.
 	}
 	var found []place
 	for f := range t.Fields() {
@@ -65,7 +64,7 @@ func places(t reflect.Type, path []string) []place {
 	return found
 }
 
-// demanded is what API servers want beside a reference, by the type of volume.
+// demanded are the other required fields beside a reference, by volume type.
 var demanded = map[string]string{
 	"azureFile": `{"shareName":"s"}`, "cephfs": `{"monitors":["m"]}`, "cinder": `{"volumeID":"v"}`, "csi": `{"driver":"d.example.com"}`,
 	"flexVolume": `{"driver":"example.com/d"}`, "iscsi": `{"targetPortal":"10.0.0.1:3260","iqn":"iqn.2001-04.com.example:a","lun":0,"chapAuthSession":true}`,
@@ -103,7 +102,7 @@ func pod(path []string, text string) *unstructured.Unstructured {
 		if list, ok := spec[key].([]any); ok {
 			container, _ := list[0].(map[string]any)
 			container["name"], container["image"] = "c", "i"
-			// An init container needs a container beside it, of another name.
+			// A pod with an init container needs a normal container with another name.
 			if key != "containers" {
 				container["name"] = "d"
 				spec["containers"] = []any{map[string]any{"name": "c", "image": "i"}}
@@ -120,14 +119,14 @@ func pod(path []string, text string) *unstructured.Unstructured {
 	}}
 }
 
-// TestEveryPlaceIsFollowedAndAskedFor: what References finds and what the hub's
-// API server asks for are the same, and nothing that Kubernetes knows is missing.
+// TestEveryPlaceIsFollowedAndAskedFor: podtemplate.References and the admission policy on the hub find the same
+// references, and cover all that Kubernetes knows.
 func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
 	t.Parallel()
 	ns, user := namespace(t)
 	pods := nobody(t, ns)
 	all := places(reflect.TypeFor[corev1.PodSpec](), nil)
-	const atLeast = 3*4 + 1 + 2*2 + 8 // Containers; pull secrets; volumes of today; volumes of old.
+	const atLeast = 3*4 + 1 + 2*2 + 8 // Containers; pull secrets; current volume types; old volume types.
 	if len(all) < atLeast {
 		t.Fatalf("%d places were found: %v", len(all), all)
 	}
@@ -140,14 +139,14 @@ func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
 			}
 			who := user
 			if p.kind == "ConfigMap" {
-				who = pods // The author may get ConfigMaps.
+				who = pods // The author may get all ConfigMaps.
 			}
 			refusedFor(t, ns, who, obj, p.kind+"/theirs")
 		})
 	}
 }
 
-// nobody returns a user who may write pods, and get no ConfigMaps.
+// nobody returns a user who may write pods, but get no ConfigMaps.
 func nobody(t *testing.T, ns string) string {
 	t.Helper()
 	const role = `
@@ -168,13 +167,12 @@ subjects: [{kind: User, name: USER}]
 	return user
 }
 
-// refusedFor wants that an administrator may create the pod, and the user not, for
-// the reference.
+// refusedFor wants the pod accepted from an administrator, and rejected from the user because of the reference.
 func refusedFor(t *testing.T, ns, user string, obj *unstructured.Unstructured, reference string) {
 	t.Helper()
 	write := func(c client.Client) error { return create(t, c, ns, encode(t, obj), client.DryRunAll) }
 	if containers, ok, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "ephemeralContainers"); ok {
-		// They can be put into a pod that is there only.
+		// Ephemeral containers can only be added to an existing pod.
 		given(t, "hub", ns, encode(t, pod([]string{"serviceAccountName"}, "default")))
 		defer remove(t, "hub", "pod", ns, "p")
 		there := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: ns}}
@@ -183,7 +181,7 @@ func refusedFor(t *testing.T, ns, user string, obj *unstructured.Unstructured, r
 			return c.SubResource("ephemeralcontainers").Patch(t.Context(), there.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.DryRunAll)
 		}
 	}
-	expect(t, "An administrator may.", "", write(clients["hub"]))
+	expect(t, "An administrator may get the object.", "", write(clients["hub"]))
 	expect(t, "As "+user, reference+" would follow", write(as(t, user)))
 }
 

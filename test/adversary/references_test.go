@@ -17,8 +17,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// referrer is a fleet of which one user, mallory, may write workloads and policies in
-// namespace shop of the hub, and of its Secrets may read "mine" alone.
+// referrer is a fleet with a user, mallory, who may write workloads and policies in namespace shop of the hub. The only
+// Secret that she may read there is "mine".
 type referrer struct {
 	env         *harness.Env
 	controllers *harness.Replica
@@ -74,8 +74,7 @@ metadata: {name: db, namespace: shop, annotations: {refract.dev/env-from: secret
 spec: {ports: [{port: 80}]}
 `
 
-// referring returns a Deployment that names an override policy and refers to the Secret
-// "mine".
+// referring returns a Deployment that names the override policy of the same name, and refers to the Secret "mine".
 func referring(name string) string {
 	return fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %[1]s, namespace: shop,
   labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: %[1]s}},
@@ -83,13 +82,13 @@ func referring(name string) string {
     containers: [{name: web, image: "nginx:1.25"}], volumes: [{name: v, secret: {secretName: mine}}]}}}}`, name)
 }
 
-// overriding returns an override policy of one rule.
+// overriding returns an override policy with one rule.
 func overriding(name, overriders string) string {
 	return fmt.Sprintf("{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: %s, namespace: shop}, spec: {overrideRules: [{overriders: {%s}}]}}",
 		name, overriders)
 }
 
-// run starts the controllers, in place of those before.
+// run starts the controllers, and stops those of an earlier call.
 func (r *referrer) run(t *testing.T, args ...string) {
 	t.Helper()
 	if r.controllers != nil {
@@ -101,10 +100,10 @@ func (r *referrer) run(t *testing.T, args ...string) {
 	if r.controllers, err = r.env.Replica("controllers", args...); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "the controllers are at work", r.controllers.Ready)
+	harness.Eventually(t, "the controllers are ready", r.controllers.Ready)
 }
 
-// must has kubectl do something on a cluster, as an administrator if user is empty.
+// must runs kubectl on a cluster as a user; an empty user means an administrator.
 func (r *referrer) must(t *testing.T, cluster, user, manifest string, args ...string) {
 	t.Helper()
 	if out, err := r.kubectl(cluster, user, manifest, args...); err != nil {
@@ -112,7 +111,7 @@ func (r *referrer) must(t *testing.T, cluster, user, manifest string, args ...st
 	}
 }
 
-// mustNot has mallory's kubectl be refused on the hub, and say this.
+// mustNot wants a kubectl command of mallory on the hub refused with the text want.
 func (r *referrer) mustNot(t *testing.T, reason, want, manifest string, args ...string) {
 	t.Helper()
 	out, err := r.kubectl("hub", "mallory", manifest, args...)
@@ -128,7 +127,7 @@ func (r *referrer) kubectl(cluster, user, manifest string, args ...string) (stri
 	return r.env.KubectlSays(cluster, manifest, args...)
 }
 
-// says waits until the report on an object says something.
+// says waits until the report on an object contains the text want.
 func (r *referrer) says(t *testing.T, reason, record, want string) {
 	t.Helper()
 	harness.Eventually(t, reason, func(ctx context.Context) error {
@@ -143,20 +142,19 @@ func (r *referrer) says(t *testing.T, reason, record, want string) {
 	})
 }
 
-// arrives waits until the member has an object of namespace shop.
+// arrives waits until the first member has an object of namespace shop.
 func (r *referrer) arrives(t *testing.T, kind, name string) {
 	t.Helper()
 	harness.Eventually(t, kind+" "+name+" is on the member", func(ctx context.Context) error {
 		u, err := r.env.Get(ctx, r.env.Members[0], kind, "shop", name)
 		if u == nil {
-			return errors.Join(err, errors.New("it is not"))
+			return errors.Join(err, errors.New("the object is not on the member"))
 		}
 		return err
 	})
 }
 
-// forges asks the webhook at an address about the write of an override policy as it is
-// stored, as an API server might whose user is an administrator.
+// forges sends the webhook at an address a review of the stored override policy, as if an administrator had written it.
 func (r *referrer) forges(t *testing.T, address, name, operation string) {
 	t.Helper()
 	policy, err := r.env.Get(t.Context(), "hub", "overridepolicies.core.kubeadmiral.io", "shop", name)
@@ -194,12 +192,12 @@ func (r *referrer) forges(t *testing.T, address, name, operation string) {
 	defer func() { _ = answer.Body.Close() }()
 	says, err := io.ReadAll(answer.Body)
 	if err != nil || !strings.Contains(string(says), `"allowed":true`) {
-		t.Errorf("want the webhook to believe it, got %s, %v", says, err)
+		t.Errorf("want the webhook to accept the review, got %s, %v", says, err)
 	}
 }
 
-// stays wants that a Secret has not come to the member by the time at which something
-// came there that was written after all that could have brought it.
+// stays wants a Secret to be absent from the member. It first writes another object and waits for it on the member: by
+// then, an earlier change would have brought the Secret there.
 func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 	t.Helper()
 	r.must(t, "hub", "", fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}}", marker),
@@ -211,8 +209,8 @@ func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 	}
 }
 
-// TestReferencesOfOverrides: by an override nobody has what he may not read travel, or
-// given out on members, however it is written and whenever.
+// TestReferencesOfOverrides: with an override policy, a user cannot make a Secret travel that she may not read, or have
+// it injected on members, whatever the form and the time of the write.
 func TestReferencesOfOverrides(t *testing.T) {
 	t.Parallel()
 	r := &referrer{env: harness.New(t, harness.Topology{Members: 2, CRDs: true})}
@@ -223,10 +221,10 @@ func TestReferencesOfOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Written while nobody asked.
+	// First attempt: the policy is written while no webhook runs.
 	r.run(t)
 	const theirs = `jsonpatch: [{path: /spec/template/spec/imagePullSecrets, operator: add, value: [{name: theirs}]}]`
-	harness.Eventually(t, "mallory's rights are known", func(context.Context) error {
+	harness.Eventually(t, "the API server knows mallory's rights", func(context.Context) error {
 		out, err := r.kubectl("hub", "mallory", overriding("early", theirs), "apply", "-f", "-")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -235,74 +233,74 @@ func TestReferencesOfOverrides(t *testing.T) {
 	})
 	r.must(t, "hub", "mallory", referring("early"), "apply", "-f", "-")
 	r.arrives(t, "deployment", "early")
-	r.says(t, "what was written while no webhook ran is said to stay", "early.deployments.apps", "Secret theirs, which OverridePolicy shop/early adds")
+	r.says(t, "the report names the unchecked reference", "early.deployments.apps", "Secret theirs, which OverridePolicy shop/early adds")
 
-	// Nor does it travel because somebody asks now.
+	// The Secret does not travel when the webhook starts, either.
 	ports, err := harness.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.run(t, "--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
-	harness.Eventually(t, "the hub asks about policies", func(context.Context) error {
+	harness.Eventually(t, "the hub sends policies to the webhook", func(context.Context) error {
 		if out, err := r.kubectl("hub", "mallory", overriding("heeded", theirs), "create", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, "theirs") {
-			return fmt.Errorf("it does not: %w: %s", err, out)
+			return fmt.Errorf("the policy was not rejected: %w: %s", err, out)
 		}
 		return nil
 	})
-	r.stays(t, "Nobody was asked about it.", "theirs", "after-the-restart")
-	r.says(t, "it is still said to stay", "early.deployments.apps", "refract.dev/approve-references")
-	r.mustNot(t, "Mallory cannot say that it may travel.", "Secret shop/theirs", "",
+	r.stays(t, "The rights of the author were never checked.", "theirs", "after-the-restart")
+	r.says(t, "the report still names the reference", "early.deployments.apps", "refract.dev/approve-references")
+	r.mustNot(t, "Mallory cannot approve the reference.", "Secret shop/theirs", "",
 		"annotate", "overridepolicy", "early", "-n", "shop", "refract.dev/approve-references=1")
 	patch := []string{"patch", "overridepolicy", "early", "-n", "shop", "--subresource=status", "--type=merge", "-p"}
 	const status = `{"status":{"references":{"observedGeneration":1,"items":[{"kind":"Secret","name":"theirs"}]}}}`
-	r.mustNot(t, "Nor write what is known of the policy.", "overridepolicies/status", "",
+	r.mustNot(t, "Nor can she write the status of the policy.", "overridepolicies/status", "",
 		append(patch, status)...)
-	harness.Eventually(t, "carol, who reports on policies, may not write that either", func(context.Context) error {
+	harness.Eventually(t, "carol, who may write other fields of the status, may not write the references either", func(context.Context) error {
 		if out, err := r.kubectl("hub", "carol", "", append(patch, `{"status":{"clusterCount":7}}`)...); err != nil {
-			return fmt.Errorf("she may not write the rest of a status: %w: %s", err, out)
+			return fmt.Errorf("carol may not write another field of the status: %w: %s", err, out)
 		}
 		out, err := r.kubectl("hub", "carol", "", append(patch, status)...)
 		if err == nil || !strings.Contains(out, "carol may not write it") {
-			return fmt.Errorf("want it to be refused, got %w: %s", err, out)
+			return fmt.Errorf("want the write to be refused, got %w: %s", err, out)
 		}
 		return nil
 	})
 
-	// By an image path, which writes a name into what comes later.
+	// Second attempt: an image path, which writes a name into objects that come later.
 	const byImage = `image: [{imagePath: /spec/template/spec/volumes/0/secret/secretName, operations: [{imageComponent: Repository, value: theirs-too}]}]`
 	r.must(t, "hub", "mallory", overriding("image", byImage), "apply", "-f", "-")
 	r.must(t, "hub", "mallory", referring("image"), "apply", "-f", "-")
 	r.arrives(t, "deployment", "image")
-	r.stays(t, "Nobody was asked about it, as nobody could know.", "theirs-too", "after-the-image")
-	r.says(t, "it is said to stay", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image adds")
+	r.stays(t, "The rights were not checked: at the write of the policy, the image path is not known to name a Secret.", "theirs-too", "after-the-image")
+	r.says(t, "the report names the reference", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image adds")
 
-	// Nor by asking the webhook in an administrator's name.
+	// Third attempt: a review in an administrator's name that does not come from the API server.
 	r.forges(t, ports[0], "image", "CREATE")
 	r.forges(t, ports[0], "image", "UPDATE")
-	r.stays(t, "The API server has not asked that.", "theirs-too", "after-the-forgery")
-	r.mustNot(t, "Now one can know.", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
+	r.stays(t, "The review did not come from the API server.", "theirs-too", "after-the-forgery")
+	r.mustNot(t, "Now the check finds the reference.", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
-	// Of a Secret that the object names itself, but shows to no pod.
+	// Fourth attempt: a Secret that the object itself names, but does not show to a pod.
 	r.must(t, "hub", "", strings.Replace(referring("shown"), "containers: [", "imagePullSecrets: [{name: theirs-too}], containers: [", 1), "apply", "-f", "-")
-	harness.Eventually(t, "mallory cannot have pods see what they only pull images with", func(context.Context) error {
+	harness.Eventually(t, "mallory cannot mount a Secret that is only used to pull images", func(context.Context) error {
 		out, err := r.kubectl("hub", "mallory", overriding("shown", byImage), "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, "Secret shop/theirs-too") {
-			return fmt.Errorf("it is not refused: %w: %s", err, out)
+			return fmt.Errorf("the policy is not refused: %w: %s", err, out)
 		}
 		return nil
 	})
 
-	// By a policy for pods, which hands out on the member what its Service names.
+	// Fifth attempt: an injection policy, which injects on the member the Secret that its Service names.
 	r.must(t, "hub", "mallory", overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}]"), "apply", "-f", "-")
 	const policy = `{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: db, namespace: shop,
   labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: implicit}},
   spec: {service: db, selector: {matchLabels: {app: early}}, env: [{name: A, value: b}]}}`
 	r.must(t, "hub", "mallory", policy, "apply", "-f", "-")
-	r.says(t, "the injection policy does not go out", "db.serviceinjectionpolicies.refract.dev", "makes it hand out Service db on clusters")
-	r.mustNot(t, "Whoever writes it so himself is refused, too.", "Secret shop/theirs",
+	r.says(t, "the injection policy does not propagate", "db.serviceinjectionpolicies.refract.dev", "makes it hand out Service db on clusters")
+	r.mustNot(t, "An override policy that is written now is refused, too.", "Secret shop/theirs",
 		overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}], labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
-	// Somebody with the right says so.
+	// An administrator approves the references.
 	r.must(t, "hub", "", "", "annotate", "overridepolicy", "early", "implicit", "-n", "shop", "refract.dev/approve-references=1")
 	r.arrives(t, "secret", "theirs")
 	r.arrives(t, "serviceinjectionpolicy.refract.dev", "db")

@@ -21,8 +21,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestDocumentedRightsAreEnough: with the roles of config/rbac everything works
-// that an object goes through.
+// TestDocumentedRightsAreEnough: the roles of config/rbac are sufficient for the whole life of an object.
 func TestDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)
@@ -62,13 +61,13 @@ spec:
 	eventually(t, "the policy", "True", func() string {
 		return condition(get(t, "hub", "overridepolicies.core.kubeadmiral.io", ns, "web"), "Accepted", "status")
 	})
-	harness.Eventually(t, "there is an event", func(ctx context.Context) error {
+	harness.Eventually(t, "an event exists", func(ctx context.Context) error {
 		var events eventsv1.EventList
 		if err := clients["hub"].List(ctx, &events, client.InNamespace(ns)); err != nil {
 			return err
 		}
 		if len(events.Items) == 0 {
-			return errors.New("there is none")
+			return errors.New("there is no event")
 		}
 		return nil
 	})
@@ -94,8 +93,7 @@ spec:
 	nothingForbidden(t, "system:serviceaccount:"+system+":refract")
 }
 
-// nothingForbidden fails the test if an API server has refused the user something
-// that it asked for.
+// nothingForbidden fails the test if an API server has refused a request of the user.
 func nothingForbidden(t *testing.T, user string) {
 	t.Helper()
 	log, err := os.ReadFile(controllers.Log)
@@ -109,8 +107,7 @@ func nothingForbidden(t *testing.T, user string) {
 	}
 }
 
-// TestCustomResourcesTakeARule: a type of one's own wants a rule on the members, and
-// nothing on the hub.
+// TestCustomResourcesTakeARule: a custom resource needs a rule on the members, and none on the hub.
 func TestCustomResourcesTakeARule(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)
@@ -125,7 +122,7 @@ spec:
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
-	// Taken back last: what is there must be allowed.
+	// The cleanup of the rule runs last: copies that exist still need it.
 	grant(t, rbacv1.PolicyRule{
 		APIGroups: []string{"tenancy.example.com"}, Resources: []string{"widgets"},
 		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
@@ -144,11 +141,11 @@ spec:
 	everywhere(t, "widget", ns, "web", []string{"1", "1"}, "size")
 }
 
-// changeRole changes the rules of refract-member on a cluster, and returns those that it
-// had. Others may change them at the same time.
+// changeRole changes the rules of refract-member on a cluster, and returns its former rules. Parallel tests may change
+// them at the same time.
 func changeRole(t *testing.T, cluster string, change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) (before []rbacv1.PolicyRule) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	ctx := context.WithoutCancel(t.Context()) // A cleanup may call changeRole.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "refract-member"}}
 		if err := clients[cluster].Get(ctx, client.ObjectKeyFromObject(role), role); err != nil {
@@ -177,7 +174,7 @@ func grant(t *testing.T, rule rbacv1.PolicyRule) {
 	}
 }
 
-// without takes a verb on a resource from the rules.
+// without returns a function that removes a verb on a resource from rules.
 func without(verb, resource string) func([]rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 		var out []rbacv1.PolicyRule
@@ -199,9 +196,8 @@ func without(verb, resource string) func([]rbacv1.PolicyRule) []rbacv1.PolicyRul
 	}
 }
 
-// TestMissingRightIsNamed: what a member does not allow is said in the condition
-// Authorized of its FederatedCluster, and other types and clusters go on. It is alone,
-// since the rights are missing for everybody.
+// TestMissingRightIsNamed: the condition Authorized of a FederatedCluster names a right that is missing on the member,
+// and other types and clusters are not affected. The test is not parallel, since the right is missing for all tests.
 func TestMissingRightIsNamed(t *testing.T) {
 	object := func(kind, labels string) string {
 		if kind == "deployment" {
@@ -209,8 +205,8 @@ func TestMissingRightIsNamed(t *testing.T) {
 		}
 		return fmt.Sprintf("{apiVersion: v1, kind: %s, metadata: {name: web, labels: {%s}}}", map[string]string{"secret": "Secret", "configmap": "ConfigMap"}[kind], labels)
 	}
-	// On the first member nothing is missing. What is on another is missing there for all
-	// cases of that: each has a type of its own.
+	// The first member keeps all rights. On the others, each case removes a right on a type of its own, so that the
+	// cases do not affect each other.
 	for _, cluster := range env.Members[1:] {
 		before := changeRole(t, cluster, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return rules })
 		t.Cleanup(func() {
@@ -219,21 +215,23 @@ func TestMissingRightIsNamed(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason, cluster, verb, resource, kind string
-		// before: the copies are there when the right is taken away, and the object is
-		// deleted then.
+		// before: the copies exist before the right is removed, and then the object is deleted.
 		before bool
 	}{
-		"PatchSecrets":      {reason: "Secrets cannot be written.", cluster: "member-2", verb: "patch", resource: "secrets", kind: "secret"},
-		"CreateSecrets":     {reason: "Nor be made anew: a server-side apply asks for both.", cluster: "member-3", verb: "create", resource: "secrets", kind: "secret"},
-		"CreateNamespaces":  {reason: "The namespace cannot be made.", cluster: "member-2", verb: "create", resource: "namespaces", kind: "configmap"},
+		"PatchSecrets": {reason: "Secrets cannot be written.", cluster: "member-2", verb: "patch", resource: "secrets", kind: "secret"},
+		"CreateSecrets": {
+			reason:  "Secrets cannot be created: a server-side apply needs both rights.",
+			cluster: "member-3", verb: "create", resource: "secrets", kind: "secret",
+		},
+		"CreateNamespaces":  {reason: "The namespace cannot be created.", cluster: "member-2", verb: "create", resource: "namespaces", kind: "configmap"},
 		"DeleteDeployments": {reason: "The copy cannot be removed.", cluster: "member-3", verb: "delete", resource: "deployments.apps", kind: "deployment", before: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // Most of the time they wait for the next look at the cluster.
+			t.Parallel() // Most of the time, the cases wait for the next examination of the cluster.
 			ns, _ := namespace(t)
 			if tc.resource != "namespaces" {
-				// Another case takes the right away to make it.
+				// Another case removes the right to create namespaces.
 				for _, cluster := range env.Members {
 					given(t, cluster, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+ns+"}}")
 				}
@@ -248,7 +246,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 					return append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{tc.verb}})
 				})
 			}
-			t.Cleanup(restore) // The others wait for it.
+			t.Cleanup(restore) // The other cases need the right.
 			changeRole(t, tc.cluster, without(tc.verb, resource))
 			allowed(t, tc.cluster, "system:serviceaccount:"+system+":refract-member", false, tc.verb, tc.resource, ns)
 			there, gone := []string{"web", "absent"}, []string{"web", "web"}
@@ -258,7 +256,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 			} else {
 				given(t, "hub", ns, object(tc.kind, labelled))
 			}
-			until(t, tc.reason+" The condition Authorized says so", func() (bool, string) {
+			until(t, tc.reason+" Condition Authorized names the right", func() (bool, string) {
 				fc := get(t, "hub", "federatedclusters", "", tc.cluster)
 				is := condition(fc, "Authorized", "status") + ": " + condition(fc, "Authorized", "message")
 				return strings.HasPrefix(is, "False: ") && strings.Contains(is, tc.verb+" "+resource), is
@@ -279,7 +277,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 			}
 			restore()
 			names(tc.kind, gone)
-			until(t, "nothing is missing any more", func() (bool, string) {
+			until(t, "no right is missing any more", func() (bool, string) {
 				fc := get(t, "hub", "federatedclusters", "", tc.cluster)
 				is := condition(fc, "Authorized", "status")
 				return is == "True", is + ": " + condition(fc, "Authorized", "message")
@@ -288,8 +286,8 @@ func TestMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// TestUserRoles: who may edit or view a namespace may do the same to what is
-// Refract's there, and does not decide where things go.
+// TestUserRoles: a user with the role edit or view of a namespace has the same rights on Refract's objects there, but
+// may not write propagation policies.
 func TestUserRoles(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)
@@ -313,7 +311,7 @@ func TestUserRoles(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.role+"/"+tc.verb+"/"+tc.resource, func(t *testing.T) {
-			allowed(t, "hub", tc.role+"-of-"+ns, tc.want, tc.verb, tc.resource, ns) // The aggregation of roles is a controller's work, too.
+			allowed(t, "hub", tc.role+"-of-"+ns, tc.want, tc.verb, tc.resource, ns) // Waits, because a controller of the hub aggregates the roles.
 		})
 	}
 }

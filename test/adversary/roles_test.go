@@ -13,10 +13,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// roleUser is somebody whom the roles of config/rbac are for.
+// roleUser is an account or a user that has a role of config/rbac.
 type roleUser string
 
-// The accounts of the programs, and a user who looks after the fleet.
+// The accounts of the programs, and a fleet administrator.
 const (
 	ofHub        roleUser = "system:serviceaccount:kube-admiral-system:refract"
 	ofInjection  roleUser = "system:serviceaccount:kube-admiral-system:refract-injection"
@@ -25,205 +25,209 @@ const (
 	ofFleet      roleUser = "looks-after-the-fleet"
 )
 
-// roleRight is something that a user may do, or may not: a verb, and resource.group
-// with /subresource, or a path; in a namespace if there is one, and by name if there
-// is one.
+// roleRight is a right that a user must have, or must not have: a verb on a resource (resources.group/subresource) or
+// on a path; in a namespace if there is one, and on one object if there is a name.
 type roleRight struct{ reason, verb, resource, namespace, name string }
 
-// roleRights are what must be allowed, since it is made use of.
+// roleRights are the rights that each user needs, with the reason.
 var roleRights = map[roleUser][]roleRight{
 	ofHub: {
-		{"What is labelled is seen, of any type.", "list", "deployments.apps", "", ""},
-		{"And followed.", "watch", "widgets.example.com", "", ""},
-		{"What follows is read by a list of its name.", "list", "secrets", "shop", "db"},
-		{"So is the type that copies were of.", "list", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-		{"Which cluster it is.", "get", "namespaces", "", "kube-system"},
-		{"Which labels a namespace has, and whether it is being deleted.", "get", "namespaces", "", "shop"},
-		{"Whether a type is being deleted.", "get", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-		{"What its author may read is noted on a policy as it is.", "get", "overridepolicies.core.kubeadmiral.io", "shop", "web"},
-		{"Whether its types are served.", "get", "customresourcedefinitions.apiextensions.k8s.io", "", "federatedclusters.core.kubeadmiral.io"},
-		{"It keeps its types.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "propagations.refract.dev"},
-		{"It makes them: a server-side apply asks with the name.", "create", "customresourcedefinitions.apiextensions.k8s.io", "", "propagations.refract.dev"},
-		{"It has the API server ask.", "create", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-policies"},
-		{"It sees what others made of that.", "get", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-policies"},
-		{"And takes it back.", "update", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-injection-policies"},
-		{"It keeps its admission policies.", "patch", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "refract-followers"},
-		{"It reports.", "create", "propagations.refract.dev", "shop", ""},
-		{"It goes on with a report after a restart.", "get", "propagations.refract.dev", "shop", "web.deployments.apps"},
+		{"Labelled objects of any type are listed.", "list", "deployments.apps", "", ""},
+		{"And watched.", "watch", "widgets.example.com", "", ""},
+		{"A follower is read by a list with its name.", "list", "secrets", "shop", "db"},
+		{"The definitions of types that copies have are read.", "list", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
+		{"The UID of this namespace identifies the cluster.", "get", "namespaces", "", "kube-system"},
+		{"Labels and deletion of a namespace are read.", "get", "namespaces", "", "shop"},
+		{"The deletion of a type is noticed.", "get", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
+		{"A policy is read before the checked references are recorded in its status.", "get", "overridepolicies.core.kubeadmiral.io", "shop", "web"},
+		{"It checks whether its types are served.", "get", "customresourcedefinitions.apiextensions.k8s.io", "", "federatedclusters.core.kubeadmiral.io"},
+		{"It updates its definitions.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "propagations.refract.dev"},
+		{
+			"It creates its definitions: for a server-side apply, RBAC can limit a create to a name.",
+			"create", "customresourcedefinitions.apiextensions.k8s.io", "", "propagations.refract.dev",
+		},
+		{"It registers its webhook.", "create", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-policies"},
+		{"It notices changes of the registration.", "get", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-policies"},
+		{"And reverts them.", "update", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-injection-policies"},
+		{"It updates its admission policies.", "patch", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "refract-followers"},
+		{"It creates reports.", "create", "propagations.refract.dev", "shop", ""},
+		{"It continues a report after a restart.", "get", "propagations.refract.dev", "shop", "web.deployments.apps"},
 		{"It reports on cluster-scoped objects.", "update", "clusterpropagations.refract.dev/status", "", "web"},
-		{"It says what a policy comes to.", "patch", "overridepolicies.core.kubeadmiral.io/status", "shop", "web"},
-		{"It holds a cluster back until its copies have gone.", "patch", "federatedclusters.core.kubeadmiral.io", "", "member-1"},
-		{"It tells what happened.", "create", "events.events.k8s.io", "shop", ""},
-		{"It asks whether an author may read what they name.", "create", "subjectaccessreviews.authorization.k8s.io", "", ""},
-		{"It warns of what is not there, by a list of its name.", "list", "configmaps", "shop", "db"},
-		{"One replica leads.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-leader"},
-		{"It makes certificates: RBAC cannot say of which name.", "create", "secrets", "kube-admiral-system", ""},
+		{"It writes the status of policies.", "patch", "overridepolicies.core.kubeadmiral.io/status", "shop", "web"},
+		{"Its finalizer keeps a cluster until the copies are deleted.", "patch", "federatedclusters.core.kubeadmiral.io", "", "member-1"},
+		{"It creates events.", "create", "events.events.k8s.io", "shop", ""},
+		{"It checks whether an author may read the named objects.", "create", "subjectaccessreviews.authorization.k8s.io", "", ""},
+		{"It finds missing objects by a list with their name.", "list", "configmaps", "shop", "db"},
+		{"Leader election.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-leader"},
+		{"It creates certificates: RBAC cannot limit a create to a name.", "create", "secrets", "kube-admiral-system", ""},
 		{"It renews them.", "update", "secrets", "kube-admiral-system", "refract-webhook"},
-		{"It reads what it has encrypted.", "get", "secrets", "kube-admiral-system", "refract-revisions"},
+		{"It reads its encrypted revisions.", "get", "secrets", "kube-admiral-system", "refract-revisions"},
 	},
 	ofInjection: {
-		{"It knows the policies.", "watch", "serviceinjectionpolicies.refract.dev", "", ""},
-		{"It reports.", "patch", "serviceinjectionpolicies.refract.dev/status", "shop", "db"},
-		{"It looks whether a Secret has the keys that are named.", "get", "secrets", "shop", "db"},
-		{"It tries a pod out.", "create", "pods", "shop", ""},
-		{"It has workloads recreate pods.", "patch", "deployments.apps", "shop", "web"},
-		{"It recreates pods of others.", "create", "pods/eviction", "shop", "web-0"},
-		{"It has the API server ask.", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-injection"},
-		{"One replica leads.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
+		{"It watches the policies.", "watch", "serviceinjectionpolicies.refract.dev", "", ""},
+		{"It writes the status of policies.", "patch", "serviceinjectionpolicies.refract.dev/status", "shop", "db"},
+		{"It checks whether a Secret has the named keys.", "get", "secrets", "shop", "db"},
+		{"It creates pods in dry runs.", "create", "pods", "shop", ""},
+		{"It restarts workloads.", "patch", "deployments.apps", "shop", "web"},
+		{"It evicts pods of other owners.", "create", "pods/eviction", "shop", "web-0"},
+		{"It registers its webhook.", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-injection"},
+		{"Leader election.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
 		{"It renews its certificates.", "update", "secrets", "kube-admiral-system", "refract-webhook"},
 	},
 	ofConversion: {
-		{"It knows the policies.", "watch", "conversionpolicies.refract.dev", "", ""},
-		{"It reports.", "patch", "conversionpolicies.refract.dev/status", "", "pools"},
-		{"It has the API server ask, for the definition that a policy names.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-		{"It has the API server ask about policies.", "update", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-conversion"},
-		{"One replica leads.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-conversion"},
+		{"It watches the policies.", "watch", "conversionpolicies.refract.dev", "", ""},
+		{"It writes the status of policies.", "patch", "conversionpolicies.refract.dev/status", "", "pools"},
+		{"It registers its webhook in the definition that a policy names.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
+		{"It registers its webhook for policies.", "update", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-conversion"},
+		{"Leader election.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-conversion"},
 		{"It renews its certificates.", "update", "secrets", "kube-admiral-system", "refract-conversion-webhook"},
 	},
 	ofMember: {
-		{"Whether the cluster serves.", "get", "/readyz", "", ""},
+		{"It checks whether the cluster is ready.", "get", "/readyz", "", ""},
 		{"Copies are written.", "patch", "deployments.apps", "shop", "web"},
 		{"And removed.", "delete", "secrets", "shop", "db"},
-		{"A namespace is made for them.", "create", "namespaces", "", ""},
-		{"With the labels that it has on the hub.", "patch", "namespaces", "", "shop"},
-		{"Whether it is empty, of whatever type.", "list", "widgets.example.com", "shop", ""},
+		{"A namespace is created for them.", "create", "namespaces", "", ""},
+		{"It gets the labels of the hub's namespace.", "patch", "namespaces", "", "shop"},
+		{"An empty namespace has no objects of any type.", "list", "widgets.example.com", "shop", ""},
 	},
 	ofFleet: {
-		{"Clusters join.", "create", "federatedclusters.core.kubeadmiral.io", "", ""},
-		{"Where all goes.", "update", "clusterpropagationpolicies.core.kubeadmiral.io", "", "everywhere"},
+		{"Fleet administrators join clusters.", "create", "federatedclusters.core.kubeadmiral.io", "", ""},
+		{"Fleet administrators decide the placement.", "update", "clusterpropagationpolicies.core.kubeadmiral.io", "", "everywhere"},
 	},
 }
 
-// noRoleRights are what no program may do, whatever else it may: each is a way to
-// become somebody else.
+// noRoleRights are rights that no program of Refract may have: each gives the rights of another account.
 var noRoleRights = []roleRight{
-	{"A kubelet runs any command for who may.", "get", "nodes/proxy", "", "node-1"},
+	{"A kubelet runs any command for an account with this right.", "get", "nodes/proxy", "", "node-1"},
 	{"The same.", "create", "nodes/proxy", "", "node-1"},
-	{"Logs of a node tell of everybody.", "get", "nodes/log", "", "node-1"},
+	{"The logs of a node have data of all tenants.", "get", "nodes/log", "", "node-1"},
 	{"A command by WebSocket begins with a get.", "get", "pods/exec", "shop", "web-0"},
 	{"And by SPDY with a create.", "create", "pods/exec", "shop", "web-0"},
-	{"So does looking on.", "get", "pods/attach", "shop", "web-0"},
+	{"So does attaching to a container.", "get", "pods/attach", "shop", "web-0"},
 	{"The same.", "create", "pods/attach", "shop", "web-0"},
-	{"What listens on localhost asks nobody who they are.", "get", "pods/portforward", "shop", "web-0"},
+	{"Servers on localhost often need no authentication.", "get", "pods/portforward", "shop", "web-0"},
 	{"The same.", "create", "pods/portforward", "shop", "web-0"},
 	{"The same, by HTTP.", "get", "pods/proxy", "shop", "web-0"},
-	{"NetworkPolicies let the API server in.", "get", "services/proxy", "shop", "web"},
+	{"NetworkPolicies usually let the API server in.", "get", "services/proxy", "shop", "web"},
 	{"The same.", "create", "services/proxy", "shop", "web"},
-	{"Programs say more in their logs than they should.", "get", "pods/log", "shop", "web-0"},
-	{"A container added is a command in a pod.", "patch", "pods/ephemeralcontainers", "shop", "web-0"},
-	{"Who may place a pod gets by every scheduler's rule.", "create", "pods/binding", "shop", "web-0"},
-	{"A token is the account.", "create", "serviceaccounts/token", "kube-system", "clusterrole-aggregation-controller"},
-	{"Those of our own namespace have other rights.", "create", "serviceaccounts/token", "kube-admiral-system", "refract-conversion"},
-	{"Whoever it likes.", "impersonate", "users", "", "admin"},
-	{"Cluster-admin, in short.", "impersonate", "groups", "", "system:masters"},
+	{"Logs may contain secrets.", "get", "pods/log", "shop", "web-0"},
+	{"A new container runs a command in a pod.", "patch", "pods/ephemeralcontainers", "shop", "web-0"},
+	{"A binding bypasses all rules of the scheduler.", "create", "pods/binding", "shop", "web-0"},
+	{"A token gives all rights of the account.", "create", "serviceaccounts/token", "kube-system", "clusterrole-aggregation-controller"},
+	{"The other accounts of our namespace have other rights.", "create", "serviceaccounts/token", "kube-admiral-system", "refract-conversion"},
+	{"It gives the rights of any user.", "impersonate", "users", "", "admin"},
+	{"It gives all rights.", "impersonate", "groups", "", "system:masters"},
 	{"The same.", "impersonate", "serviceaccounts", "kube-system", "clusterrole-aggregation-controller"},
-	{"Rights beyond one's own.", "escalate", "clusterroles.rbac.authorization.k8s.io", "", "refract-hub"},
+	{"It permits roles beyond the account's own rights.", "escalate", "clusterroles.rbac.authorization.k8s.io", "", "refract-hub"},
 	{"The same, in a namespace.", "escalate", "roles.rbac.authorization.k8s.io", "kube-system", "any"},
-	{"Those of others.", "bind", "clusterroles.rbac.authorization.k8s.io", "", "cluster-admin"},
-	{"Rights are for people to give.", "create", "clusterrolebindings.rbac.authorization.k8s.io", "", ""},
+	{"It permits bindings of roles beyond the account's own rights.", "bind", "clusterroles.rbac.authorization.k8s.io", "", "cluster-admin"},
+	{"Only administrators grant rights.", "create", "clusterrolebindings.rbac.authorization.k8s.io", "", ""},
 	{"The same, in a namespace.", "create", "rolebindings.rbac.authorization.k8s.io", "kube-system", ""},
-	{"And to widen.", "patch", "clusterroles.rbac.authorization.k8s.io", "", "refract-hub"},
+	{"And extend them.", "patch", "clusterroles.rbac.authorization.k8s.io", "", "refract-hub"},
 	{"The same, in a namespace.", "patch", "roles.rbac.authorization.k8s.io", "kube-admiral-system", "refract-hub"},
-	{"A certificate is a user.", "update", "certificatesigningrequests.certificates.k8s.io/approval", "", "mine"},
+	{"An approved certificate gives the rights of any user.", "update", "certificatesigningrequests.certificates.k8s.io/approval", "", "mine"},
 	{"The same.", "approve", "signers.certificates.k8s.io", "", "kubernetes.io/kube-apiserver-client"},
 	{"The same.", "sign", "signers.certificates.k8s.io", "", "kubernetes.io/kube-apiserver-client"},
-	{"One that mutates writes all that is written, Secrets and roles.", "create", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
-	{"That of another program is its own.", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "sidecars"},
-	{"One that validates sees all that is written.", "create", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
-	{"And without that of another program nobody is kept back.", "delete", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "gatekeeper"},
+	{"A mutating webhook can change every write, including Secrets and roles.", "create", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
+	{"The webhooks of other programs are not ours.", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "sidecars"},
+	{"A validating webhook sees every write.", "create", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", ""},
+	{"Without the webhook of another program, its checks end.", "delete", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "gatekeeper"},
 	{"The same.", "patch", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "gatekeeper"},
 	{"The same.", "delete", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "no-privileged-pods"},
 	{"The same.", "patch", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "no-privileged-pods"},
-	{"Not even its own, which keep it in.", "delete", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "refract-followers"},
-	{"With a definition all of its objects go.", "delete", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-	{"Not even its own.", "delete", "customresourcedefinitions.apiextensions.k8s.io", "", "conversionpolicies.refract.dev"},
-	{"An API is served by whoever is named.", "patch", "apiservices.apiregistration.k8s.io", "", "v1.apps"},
-	{"A node is whoever says so.", "patch", "nodes", "", "node-1"},
-	{"Whoever holds it stops the controllers.", "update", "leases.coordination.k8s.io", "kube-system", "kube-controller-manager"},
-	{"Everything at once.", "deletecollection", "secrets", "shop", ""},
-	{"Whose token somebody sent.", "create", "tokenreviews.authentication.k8s.io", "", ""},
-	{"What the API server does.", "get", "/debug/pprof/profile", "", ""},
-	{"And says.", "get", "/logs/kube-apiserver.log", "", ""},
+	{
+		"Not even its own, which limit Refract itself.",
+		"delete", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "refract-followers",
+	},
+	{"The deletion of a definition deletes all of its objects.", "delete", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
+	{"Not even its own definitions.", "delete", "customresourcedefinitions.apiextensions.k8s.io", "", "conversionpolicies.refract.dev"},
+	{"An APIService decides which server serves an API.", "patch", "apiservices.apiregistration.k8s.io", "", "v1.apps"},
+	{"A changed Node can attract pods.", "patch", "nodes", "", "node-1"},
+	{"The holder of this Lease stops the cluster's controllers.", "update", "leases.coordination.k8s.io", "kube-system", "kube-controller-manager"},
+	{"One request would delete all Secrets.", "deletecollection", "secrets", "shop", ""},
+	{"It reveals the user of a token.", "create", "tokenreviews.authentication.k8s.io", "", ""},
+	{"Profiles of the API server.", "get", "/debug/pprof/profile", "", ""},
+	{"And its logs.", "get", "/logs/kube-apiserver.log", "", ""},
 }
 
-// noRoleRightsOf are what others may, or what is nobody's but the tenants'.
+// noRoleRightsOf are rights that one user must not have, because they belong to other programs, tenants or
+// administrators.
 var noRoleRightsOf = map[roleUser][]roleRight{
 	ofHub: {
-		{"A list of its name is enough.", "get", "deployments.apps", "shop", "web"},
-		{"And for custom resources.", "get", "widgets.example.com", "shop", "web"},
-		{"It reads; who writes is the tenant.", "patch", "deployments.apps", "shop", "web"},
-		{"No pod is its own.", "create", "pods", "shop", ""},
-		{"Nor an eviction.", "create", "pods/eviction", "shop", "web-0"},
-		{"A list of its name is enough, for Secrets as well.", "get", "secrets", "shop", "db"},
-		{"And for what policies name.", "get", "configmaps", "shop", "db"},
-		{"Secrets of the system namespace are named: this one is nobody's member.", "get", "secrets", "kube-admiral-system", "other"},
-		{"An empty patch reads.", "patch", "secrets", "kube-admiral-system", "other"},
-		{"Secrets are the tenants'.", "create", "secrets", "shop", ""},
+		{"A list with the name is sufficient.", "get", "deployments.apps", "shop", "web"},
+		{"Also for custom resources.", "get", "widgets.example.com", "shop", "web"},
+		{"It only reads; tenants write.", "patch", "deployments.apps", "shop", "web"},
+		{"It creates no pods on the hub.", "create", "pods", "shop", ""},
+		{"And evicts none.", "create", "pods/eviction", "shop", "web-0"},
+		{"A list with the name is sufficient, also for Secrets.", "get", "secrets", "shop", "db"},
+		{"Also for objects that policies name.", "get", "configmaps", "shop", "db"},
+		{"In the system namespace, roles name each Secret: this one belongs to no member.", "get", "secrets", "kube-admiral-system", "other"},
+		{"An empty patch returns the content.", "patch", "secrets", "kube-admiral-system", "other"},
+		{"Secrets belong to tenants.", "create", "secrets", "shop", ""},
 		{"The same.", "patch", "secrets", "shop", "db"},
-		{"Credentials of members are for people to write.", "update", "secrets", "kube-admiral-system", "member-1"},
-		{"And to remove.", "delete", "secrets", "kube-admiral-system", "member-1"},
-		{"Where all goes is for people to say.", "update", "clusterpropagationpolicies.core.kubeadmiral.io", "", "everywhere"},
-		{"And what it is made there.", "patch", "overridepolicies.core.kubeadmiral.io", "shop", "web"},
-		{"And which clusters there are.", "create", "federatedclusters.core.kubeadmiral.io", "", ""},
+		{"Only administrators write credentials of members.", "update", "secrets", "kube-admiral-system", "member-1"},
+		{"And delete them.", "delete", "secrets", "kube-admiral-system", "member-1"},
+		{"Only administrators write cluster-wide placement.", "update", "clusterpropagationpolicies.core.kubeadmiral.io", "", "everywhere"},
+		{"Only users write overrides.", "patch", "overridepolicies.core.kubeadmiral.io", "shop", "web"},
+		{"Only administrators add clusters.", "create", "federatedclusters.core.kubeadmiral.io", "", ""},
 		{"The same.", "delete", "federatedclusters.core.kubeadmiral.io", "", "member-1"},
-		{"Those of other programs of ours.", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-injection"},
-		{"Nobody has the webhook for policies taken away.", "delete", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-policies"},
-		{"The labels of a namespace say what may run there.", "patch", "namespaces", "", "kube-system"},
-		{"Definitions of others.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-		{"New ones.", "create", "customresourcedefinitions.apiextensions.k8s.io", "", ""},
-		{"Namespaces of the hub.", "delete", "namespaces", "", "shop"},
-		{"The Lease of another program.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
-		{"A deleted Lease does not end the leader at once.", "delete", "leases.coordination.k8s.io", "kube-admiral-system", "refract-leader"},
+		{"The webhook belongs to another program of Refract.", "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-injection"},
+		{"The webhook for policies must not be removed.", "delete", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-policies"},
+		{"The labels of a namespace set its Pod Security level.", "patch", "namespaces", "", "kube-system"},
+		{"Definitions of other programs are not changed.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
+		{"No other definitions are created.", "create", "customresourcedefinitions.apiextensions.k8s.io", "", ""},
+		{"Namespaces of the hub are not deleted.", "delete", "namespaces", "", "shop"},
+		{"The Lease belongs to another program.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
+		{"After the deletion of the Lease, two replicas could lead at once.", "delete", "leases.coordination.k8s.io", "kube-admiral-system", "refract-leader"},
 	},
 	ofInjection: {
-		{"One that is named is read, and the rest is nobody's business.", "list", "secrets", "shop", ""},
-		{"The same, for good.", "watch", "secrets", "", ""},
-		{"Secrets are the tenants'.", "patch", "secrets", "shop", "db"},
-		{"Certificates of another program.", "update", "secrets", "kube-admiral-system", "refract-conversion-webhook"},
-		{"Pods are evicted, which heeds PodDisruptionBudgets.", "delete", "pods", "shop", "web-0"},
-		{"An annotation takes a patch.", "update", "deployments.apps", "shop", "web"},
-		{"Workloads are the tenants'.", "delete", "deployments.apps", "shop", "web"},
+		{"Only named Secrets are read.", "list", "secrets", "shop", ""},
+		{"The same, permanently.", "watch", "secrets", "", ""},
+		{"Secrets belong to tenants.", "patch", "secrets", "shop", "db"},
+		{"The certificate belongs to another program.", "update", "secrets", "kube-admiral-system", "refract-conversion-webhook"},
+		{"Pods are evicted, which respects PodDisruptionBudgets.", "delete", "pods", "shop", "web-0"},
+		{"A patch is sufficient for an annotation.", "update", "deployments.apps", "shop", "web"},
+		{"Workloads belong to tenants.", "delete", "deployments.apps", "shop", "web"},
 		{"The same.", "create", "deployments.apps", "shop", ""},
-		{"Jobs are looked at.", "patch", "jobs.batch", "shop", "once"},
-		{"Services are looked at.", "patch", "services", "shop", "web"},
-		{"That of another program of ours.", "patch", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-conversion"},
-		{"The labels of a namespace say what may run there.", "patch", "namespaces", "", "kube-system"},
-		{"Definitions of others.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-		{"Other namespaces than it is asked about.", "get", "namespaces", "", "shop"},
+		{"Jobs are only read.", "patch", "jobs.batch", "shop", "once"},
+		{"Services are only read.", "patch", "services", "shop", "web"},
+		{"The webhook belongs to another program of Refract.", "patch", "validatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-conversion"},
+		{"The labels of a namespace set its Pod Security level.", "patch", "namespaces", "", "kube-system"},
+		{"Definitions of other programs are not changed.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
+		{"Other namespaces are not read.", "get", "namespaces", "", "shop"},
 	},
 	ofConversion: {
-		{"It is sent what it converts, and reads nothing.", "get", "widgets.example.com", "shop", "web"},
+		{"Requests contain the objects to convert, so it reads none.", "get", "widgets.example.com", "shop", "web"},
 		{"The same.", "list", "widgets.example.com", "", ""},
-		{"Secrets least of all.", "get", "secrets", "shop", "db"},
-		{"Those of another program.", "get", "secrets", "kube-admiral-system", "refract-webhook"},
-		{"And the credentials of members.", "list", "secrets", "kube-admiral-system", ""},
-		{"No pod.", "list", "pods", "shop", ""},
-		{"The labels of a namespace say what may run there.", "patch", "namespaces", "", "kube-system"},
-		{"A definition is for people to make.", "create", "customresourcedefinitions.apiextensions.k8s.io", "", ""},
-		{"It mutates nothing.", "create", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-conversion"},
-		{"Another program's Lease.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
-		{"A policy is for people to write.", "create", "conversionpolicies.refract.dev", "", ""},
+		{"It reads no Secret of a tenant.", "get", "secrets", "shop", "db"},
+		{"And none of another program.", "get", "secrets", "kube-admiral-system", "refract-webhook"},
+		{"And no credentials of members.", "list", "secrets", "kube-admiral-system", ""},
+		{"It reads no pods.", "list", "pods", "shop", ""},
+		{"The labels of a namespace set its Pod Security level.", "patch", "namespaces", "", "kube-system"},
+		{"Only users create definitions.", "create", "customresourcedefinitions.apiextensions.k8s.io", "", ""},
+		{"It has no mutating webhook.", "create", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "refract-conversion"},
+		{"The Lease belongs to another program.", "update", "leases.coordination.k8s.io", "kube-admiral-system", "refract-injection"},
+		{"Only users write policies.", "create", "conversionpolicies.refract.dev", "", ""},
 	},
 	ofMember: {
-		{"A type that nobody added is not written.", "patch", "widgets.example.com", "shop", "web"},
-		{"Nor read but by lists.", "get", "widgets.example.com", "shop", "web"},
+		{"Types without a rule of the user are not written.", "patch", "widgets.example.com", "shop", "web"},
+		{"And are only read by lists.", "get", "widgets.example.com", "shop", "web"},
 		{"Definitions give power over the cluster.", "patch", "customresourcedefinitions.apiextensions.k8s.io", "", "widgets.example.com"},
-		{"Pods go by their budgets, or with their workload.", "create", "pods/eviction", "shop", "web-0"},
-		{"It leads nothing there.", "create", "leases.coordination.k8s.io", "kube-admiral-system", ""},
-		{"Nor is there a question to ask.", "create", "subjectaccessreviews.authorization.k8s.io", "", ""},
+		{"Refract evicts no pods on members.", "create", "pods/eviction", "shop", "web-0"},
+		{"There is no leader election on members.", "create", "leases.coordination.k8s.io", "kube-admiral-system", ""},
+		{"Rights of users are only checked on the hub.", "create", "subjectaccessreviews.authorization.k8s.io", "", ""},
 	},
 	ofFleet: {
-		{"What was found out about a policy is Refract's to write.", "update", "overridepolicies.core.kubeadmiral.io/status", "shop", "web"},
-		{"And about a cluster.", "patch", "federatedclusters.core.kubeadmiral.io/status", "", "member-1"},
-		{"And about an object.", "patch", "propagations.refract.dev/status", "shop", "web.deployments.apps"},
-		{"Credentials take another right.", "get", "secrets", "kube-admiral-system", "member-1"},
-		{"So do objects.", "list", "secrets", "shop", ""},
+		{"Only Refract writes the status of a policy.", "update", "overridepolicies.core.kubeadmiral.io/status", "shop", "web"},
+		{"And of a cluster.", "patch", "federatedclusters.core.kubeadmiral.io/status", "", "member-1"},
+		{"And of a report.", "patch", "propagations.refract.dev/status", "shop", "web.deployments.apps"},
+		{"Credentials need another role.", "get", "secrets", "kube-admiral-system", "member-1"},
+		{"So do objects of tenants.", "list", "secrets", "shop", ""},
 	},
 }
 
-// TestRoles installs all manifests of config in one cluster and asks its authorizer what
-// each of our accounts may do there: what it needs, and nothing that an attacker with
-// its token would make more of.
+// TestRoles installs all manifests of config in one cluster and queries its authorizer about each account of Refract:
+// the account has the rights that it needs, and no right that would help an attacker with its token.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	root, err := harness.Root()
@@ -235,7 +239,7 @@ func TestRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A namespace must be there before what is in it.
+	// The namespace must exist before the objects in it.
 	for _, what := range []string{
 		"-f=install/namespace.yaml", "-k=install", "-k=install/injection", "-k=install/conversion", "-f=rbac/member.yaml",
 	} {
@@ -257,14 +261,14 @@ func TestRoles(t *testing.T) {
 			harness.Eventually(t, fmt.Sprintf("%s may %s", user, &r), func(ctx context.Context) error {
 				allowed, err := may(ctx, user, &r)
 				if err == nil && !allowed {
-					err = fmt.Errorf("it may not. %s", r.reason)
+					err = fmt.Errorf("the right is missing. %s", r.reason)
 				}
 				return err
 			})
 		}
 	}
 	wantDryRunsAlone(t, env)
-	// By now the authorizer knows all of the roles.
+	// By now, the authorizer knows all of the roles.
 	for user := range roleRights {
 		never := noRoleRights
 		if user == ofFleet {
@@ -282,7 +286,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// review asks whether a user has the right.
+// review returns a request that asks whether a user has the right.
 func (r *roleRight) review(user roleUser) *authorizationv1.SubjectAccessReview {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: string(user), Groups: []string{"system:authenticated"},
@@ -302,12 +306,12 @@ func (r *roleRight) review(user roleUser) *authorizationv1.SubjectAccessReview {
 	return review
 }
 
-// String says what the right is, in an error.
+// String describes the right in an error.
 func (r *roleRight) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.verb, r.resource, strings.Trim(r.namespace+"/"+r.name, "/")))
 }
 
-// wantDryRunsAlone: the account that injects has the right to create pods, and creates none.
+// wantDryRunsAlone: the account of the injector may create pods, but only in dry runs.
 func wantDryRunsAlone(t *testing.T, env *harness.Env) {
 	t.Helper()
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {generateName: mine-, namespace: default}, spec: {containers: [{name: a, image: a}]}}"

@@ -18,9 +18,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// tenants makes two namespaces for a test: one of the user, and one of others, with
-// objects that the user must not affect. Everything outside the first is compared
-// with how it was when the test ends.
+// tenants creates two namespaces for a test: ns of the user, and others of another tenant, with objects that the user
+// must not affect. At the end of the test, everything outside ns must be unchanged.
 func tenants(t *testing.T) (ns, others, user string) {
 	t.Helper()
 	ns, user = namespace(t)
@@ -33,32 +32,31 @@ func tenants(t *testing.T) (ns, others, user string) {
 	everywhere(t, "configmap", others, "theirs", []string{"1", "1"}, "data", "size")
 	before := outside(t, ns, others)
 	t.Cleanup(func() {
-		// When something that was written last has arrived, so has all before it.
+		// When the last write has arrived, all earlier writes have arrived, too.
 		given(t, "hub", ns, configMap("last", labelled, ""))
 		everywhere(t, "configmap", ns, "last", []string{"1", "1"}, "data", "size")
 		if after := outside(t, ns, others); after != before {
-			t.Errorf("something outside namespace %s is not as it was:\n--- before\n%s--- after\n%s", ns, before, after)
+			t.Errorf("objects outside namespace %s have changed:\n--- before\n%s--- after\n%s", ns, before, after)
 		}
 	})
 	return ns, others, user
 }
 
-// configMap returns a manifest.
+// configMap returns the manifest of a ConfigMap.
 func configMap(name, labels, annotations string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, labels: {%s}, annotations: {%s}}, data: {size: \"1\"}}", name, labels, annotations)
 }
 
-// outside lists what the members hold that a user of a namespace could be after,
-// with versions: of others, of the clusters, and of namespaces that tests do not
-// make. What other tests do meanwhile is not among it: they have namespaces with names
-// of their own, and make nothing else but a rule for Refract's account.
+// outside lists the objects on the members that a user of namespace ns could attack, with their versions: those of the
+// other tenant, of the cluster, and of system namespaces. Changes by parallel tests are excluded: these tests use
+// namespaces with other names, and otherwise only change a rule of Refract's role.
 func outside(t *testing.T, ns, others string) string {
 	t.Helper()
 	var all strings.Builder
 	list := func(cluster string, of schema.GroupVersion, kind string, counts func(*metav1.PartialObjectMetadata) bool) {
 		found := &metav1.PartialObjectMetadataList{}
 		found.SetGroupVersionKind(of.WithKind(kind + "List"))
-		if err := clients[cluster].List(context.WithoutCancel(t.Context()), found); err != nil { // A cleanup asks, too.
+		if err := clients[cluster].List(context.WithoutCancel(t.Context()), found); err != nil { // A cleanup calls outside, too.
 			t.Fatal(err)
 		}
 		for i := range found.Items {
@@ -88,8 +86,8 @@ func outside(t *testing.T, ns, others string) string {
 	return all.String()
 }
 
-// TestAnnotationsDecideNothing: KubeAdmiral's annotations by which an object's
-// author steps over the policy are not heeded.
+// TestAnnotationsDecideNothing: KubeAdmiral's annotations with which an object's author bypasses the policy have no
+// effect.
 func TestAnnotationsDecideNothing(t *testing.T) {
 	t.Parallel()
 	ns, _, user := tenants(t)
@@ -108,8 +106,7 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 		}
 		everywhere(t, "configmap", ns, name, []string{"1", "absent"}, "data", "size")
 	}
-	// When something that was written after them has arrived, so have they where they are
-	// going to.
+	// When a later write has arrived, these objects have arrived on all of their clusters.
 	given(t, "hub", ns, configMap("everywhere", labelled, ""))
 	everywhere(t, "configmap", ns, "everywhere", []string{"1", "1"}, "data", "size")
 	for name := range annotations {
@@ -117,7 +114,7 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	}
 }
 
-// TestPoliciesOfOthers: a label names a policy of the object's own namespace.
+// TestPoliciesOfOthers: a label can only name a policy of the object's own namespace.
 func TestPoliciesOfOthers(t *testing.T) {
 	t.Parallel()
 	ns, others, user := tenants(t)
@@ -133,9 +130,9 @@ metadata: {name: only-theirs}
 spec: {overrideRules: [{overriders: {jsonpatch: [{path: /data/size, value: "2"}]}}]}
 `)
 	c := as(t, user)
-	expect(t, "A label's value has no slash.", "metadata.labels", create(t, c, ns, configMap("slash", "kubeadmiral.io/propagation-policy-name: "+others+"/only-theirs", "")))
-	expect(t, "A name can be anything.", "", create(t, c, ns, configMap("placed", "kubeadmiral.io/propagation-policy-name: only-theirs", "")))
-	expect(t, "A name can be anything.", "", create(t, c, ns, configMap("changed", labelled+", kubeadmiral.io/override-policy-name: only-theirs", "")))
+	expect(t, "The value of a label cannot contain a slash.", "metadata.labels", create(t, c, ns, configMap("slash", "kubeadmiral.io/propagation-policy-name: "+others+"/only-theirs", "")))
+	expect(t, "A label may name a missing policy.", "", create(t, c, ns, configMap("placed", "kubeadmiral.io/propagation-policy-name: only-theirs", "")))
+	expect(t, "A label may name a missing policy.", "", create(t, c, ns, configMap("changed", labelled+", kubeadmiral.io/override-policy-name: only-theirs", "")))
 	for _, name := range []string{"placed", "changed"} {
 		eventually(t, "the reason of "+name, "PolicyNotFound", func() string {
 			return condition(get(t, "hub", "propagations.refract.dev", ns, name+".configmaps"), "Synced", "reason")
@@ -144,8 +141,7 @@ spec: {overrideRules: [{overriders: {jsonpatch: [{path: /data/size, value: "2"}]
 	}
 }
 
-// TestOverridesOfIdentity: an override does not make another object of a copy, nor one
-// that stays when it is to go.
+// TestOverridesOfIdentity: an override cannot change the identity of a copy, or prevent its deletion.
 func TestOverridesOfIdentity(t *testing.T) {
 	t.Parallel()
 	ns, others, user := tenants(t)
@@ -180,11 +176,11 @@ func TestOverridesOfIdentity(t *testing.T) {
 			policy := "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: " + name + "}, spec: {overrideRules: [{overriders: {jsonpatch: [" + patch + "]}}]}}"
 			if err := create(t, as(t, user), ns, policy); err != nil {
 				if !strings.Contains(err.Error(), "may not be overridden") && !strings.Contains(err.Error(), "path in body should match") {
-					t.Errorf("it is refused, and not for what it does: %v", err)
+					t.Errorf("the refusal has another reason: %v", err)
 				}
 				return
 			}
-			expect(t, "The object is like any other.", "", create(t, as(t, user), ns, configMap(name, labelled+", kubeadmiral.io/override-policy-name: "+name, "")))
+			expect(t, "The object itself is valid.", "", create(t, as(t, user), ns, configMap(name, labelled+", kubeadmiral.io/override-policy-name: "+name, "")))
 			until(t, "the override fails", func() (bool, string) {
 				is := condition(get(t, "hub", "propagations.refract.dev", ns, name+".configmaps"), "Synced", "reason")
 				return is == "OverrideFailed" || is == "InvalidPolicy", is
@@ -194,15 +190,15 @@ func TestOverridesOfIdentity(t *testing.T) {
 	}
 }
 
-// TestCopyKeepsItsIdentity: what a user writes on the object on the hub does not make
-// its copies somebody else's.
+// TestCopyKeepsItsIdentity: the labels and annotations of an object on the hub cannot make its copies belong to another
+// object.
 func TestCopyKeepsItsIdentity(t *testing.T) {
 	t.Parallel()
 	ns, others, user := tenants(t)
 	theirs := get(t, "member-1", "configmap", others, "theirs")
 	source := harness.Field(theirs, "metadata", "annotations", "refract.dev/source")
 	annotations := "refract.dev/source: " + source + ", refract.dev/applied: '0', refract.dev/created-by: x, refract.dev/adopted: 'true'"
-	expect(t, "Annotations are free.", "", create(t, as(t, user), ns, configMap("mine", labelled+", kubeadmiral.io/managed: 'true'", annotations)))
+	expect(t, "Users may write any annotation.", "", create(t, as(t, user), ns, configMap("mine", labelled+", kubeadmiral.io/managed: 'true'", annotations)))
 	everywhere(t, "configmap", ns, "mine", []string{"1", "1"}, "data", "size")
 	copied := get(t, "member-1", "configmap", ns, "mine")
 	if got := harness.Field(copied, "metadata", "annotations", "refract.dev/source"); got == source || !strings.HasSuffix(got, "/configmaps/"+ns+"/mine") {
@@ -216,10 +212,10 @@ func TestCopyKeepsItsIdentity(t *testing.T) {
 	if got := harness.Field(copied, "metadata", "ownerReferences"); got != "" {
 		t.Errorf("the copy has owners: %s", got)
 	}
-	// On the hub, an owner in another namespace is none; on members there are none.
+	// On the hub, an owner in another namespace has no effect; copies on members have no owners.
 	owned := strings.Replace(configMap("owned", labelled, ""), "annotations: {}", "ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: default, uid: "+
 		harness.Field(get(t, "hub", "serviceaccount", ns, "default"), "metadata", "uid")+"}]", 1)
-	expect(t, "Owners are free.", "", create(t, as(t, user), ns, owned))
+	expect(t, "Users may write owners.", "", create(t, as(t, user), ns, owned))
 	everywhere(t, "configmap", ns, "owned", []string{"1", "1"}, "data", "size")
 	for _, cluster := range env.Members {
 		if got := harness.Field(get(t, cluster, "configmap", ns, "owned"), "metadata", "ownerReferences"); got != "" {
@@ -228,8 +224,8 @@ func TestCopyKeepsItsIdentity(t *testing.T) {
 	}
 }
 
-// TestAdoption: adoption takes over what has the object's own namespace and name, and
-// belongs to nobody.
+// TestAdoption: adoption takes over an existing object only if it has the namespace and name of the hub's object and is
+// not a copy of another object.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	ns, _, user := tenants(t)
@@ -240,7 +236,7 @@ func TestAdoption(t *testing.T) {
 	given(t, "member-1", ns, configMap("asked", "", ""))
 	const adopt = `kubeadmiral.io/conflict-resolution: adopt, kubeadmiral.io/clusters-to-adopt: '{"regexp":".*"}'`
 	for name, annotations := range map[string]string{"foreign": adopt, "unasked": "", "asked": adopt} {
-		expect(t, "The annotation is free.", "", create(t, as(t, user), ns, strings.Replace(configMap(name, labelled, annotations), `"1"`, `"2"`, 1)))
+		expect(t, "Users may write the annotation.", "", create(t, as(t, user), ns, strings.Replace(configMap(name, labelled, annotations), `"1"`, `"2"`, 1)))
 	}
 	everywhere(t, "configmap", ns, "asked", []string{"2", "2"}, "data", "size")
 	for _, name := range []string{"foreign", "unasked"} {
@@ -251,7 +247,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestClusterScopedTargets: the user of a namespace has no way to what has none.
+// TestClusterScopedTargets: the user of a namespace cannot affect cluster-scoped objects.
 func TestClusterScopedTargets(t *testing.T) {
 	t.Parallel()
 	ns, _, user := tenants(t)
@@ -259,9 +255,9 @@ func TestClusterScopedTargets(t *testing.T) {
 	for _, o := range []client.Object{
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
 	} {
-		expect(t, "RBAC says so.", "forbidden", as(t, user).Patch(t.Context(), o, label))
+		expect(t, "RBAC forbids it.", "forbidden", as(t, user).Patch(t.Context(), o, label))
 	}
-	// A policy of a namespace has no say about what has none, even if the label is there.
+	// A policy of a namespace has no effect on a cluster-scoped object, even if the object's label names it.
 	given(t, "hub", "", `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: ClusterPropagationPolicy
@@ -278,8 +274,8 @@ metadata: {name: `+ns+`-scoped, labels: {kubeadmiral.io/cluster-propagation-poli
 	})
 	const policy = `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: mine},
 		spec: {overrideRules: [{overriders: {labels: [{operator: addIfAbsent, value: {taken: over}}]}}]}}`
-	expect(t, "The policy is a policy like others.", "", create(t, as(t, user), ns, policy))
-	eventually(t, "whether the policy is known", "True", func() string {
+	expect(t, "The policy itself is valid.", "", create(t, as(t, user), ns, policy))
+	eventually(t, "condition Accepted of the policy", "True", func() string {
 		return condition(get(t, "hub", "overridepolicies.core.kubeadmiral.io", ns, "mine"), "Accepted", "status")
 	})
 	later := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"later":"yes"}}}`))
@@ -294,8 +290,8 @@ metadata: {name: `+ns+`-scoped, labels: {kubeadmiral.io/cluster-propagation-poli
 	}
 }
 
-// TestReportsAndClustersAreNotTheirs: what Refract remembers, and how members are
-// reached, is out of reach of the users of a namespace.
+// TestReportsAndClustersAreNotTheirs: users of a namespace cannot write Refract's reports, or the connections to
+// members.
 func TestReportsAndClustersAreNotTheirs(t *testing.T) {
 	t.Parallel()
 	ns, _, user := tenants(t)

@@ -21,11 +21,11 @@ var (
 	propagations     = schema.GroupVersionResource{Group: "refract.dev", Version: "v1alpha1", Resource: "propagations"}
 )
 
-// BenchmarkChange measures how long the change of an OverridePolicy takes, for 100 and for 1,000 objects on
-// three bare members, until every member holds every copy with it. The floor are as many applies of
-// other content by 16 writers to members that have the objects, in turn with it. Both begin when nothing
-// else is going on. Beside the larger one somebody edits one object again and again, and how long that takes
-// to arrive everywhere is compared with an idle system.
+// BenchmarkChange measures the time from the change of an OverridePolicy, for 100 and for 1,000 objects on three
+// members without controllers, until every member has every changed copy. The floor is the time that 16 writers need to
+// apply the same number of changes directly to the members; floor and system are measured in turn, each when the system
+// is idle. During the larger change, a single other object is edited again and again, and its delay is compared with
+// its delay in an idle system.
 func BenchmarkChange(b *testing.B) {
 	e := up(b, members)
 	var kubeconfigs []string
@@ -37,14 +37,14 @@ func BenchmarkChange(b *testing.B) {
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
 		s.change(b, 100, rounds, false)
 		s.change(b, 1000, rounds-2, true)
 	}
 }
 
-// change compares the change of a policy that n objects use with its floor, and returns the medians of
-// both, in seconds.
+// change compares the change of a policy that n objects use with its floor, and returns the medians of both, in
+// seconds.
 func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took float64) {
 	b.Helper()
 	what, other := fmt.Sprintf("change-%d", n), fmt.Sprintf("other-%d", n)
@@ -85,13 +85,13 @@ func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took 
 			})...)
 		}
 		<-ended
-		if b.Failed() { // Where not all arrived only the other goroutine has ended.
+		if b.Failed() { // The failure of the other goroutine ends only that goroutine.
 			b.FailNow()
 		}
 		system = append(system, arrival.Seconds())
 		cpu = append(cpu, s.run.cpu()-before)
 	}
-	if !editing { // The edits have a part in the time.
+	if !editing { // The edits would be a part of the processor time.
 		compare(b, what, floor, system)
 	} else {
 		compare(b, what+"-beside-edits", floor, system)
@@ -108,7 +108,7 @@ func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took 
 	return middle(floor), middle(system)
 }
 
-// compareEdits reports how long an edit took, in milliseconds, by itself and beside a change.
+// compareEdits reports the delays of edits, in milliseconds, in an idle system and during a change.
 func (s *system) compareEdits(b *testing.B, quiet, busy []float64) {
 	b.Helper()
 	slices.Sort(quiet)
@@ -116,12 +116,12 @@ func (s *system) compareEdits(b *testing.B, quiet, busy []float64) {
 	p99 := func(all []float64) float64 { return all[len(all)*99/100] }
 	b.ReportMetric(p99(quiet), "edit-quiet-p99-ms")
 	b.ReportMetric(p99(busy), "edit-busy-p99-ms")
-	b.Logf("edits: %d by themselves, median %.0f, p99 %.0f ms; %d beside a change of 1,000 objects, median %.0f, p99 %.0f ms",
+	b.Logf("edits: %d in an idle system, median %.0f, p99 %.0f ms; %d during a change of 1,000 objects, median %.0f, p99 %.0f ms",
 		len(quiet), quiet[len(quiet)/2], p99(quiet), len(busy), busy[len(busy)/2], p99(busy))
 }
 
-// edits changes one object on the hub again and again, each time when the last change is on every
-// member, and returns how long each took, in milliseconds.
+// edits changes one object on the hub until enough returns true. Each edit starts when the previous one has reached
+// every member. It returns the delays of all edits, in milliseconds.
 func (s *system) edits(b *testing.B, what string, enough func(done int) bool) []float64 {
 	b.Helper()
 	var took []float64
@@ -140,7 +140,7 @@ func (s *system) edits(b *testing.B, what string, enough func(done int) bool) []
 	return took
 }
 
-// override puts the OverridePolicy in a file on the hub, without the time that kubectl takes to start.
+// override applies the OverridePolicy of a file directly, without the start time of kubectl.
 func (s *system) override(b *testing.B, file string) {
 	b.Helper()
 	text, err := os.ReadFile(file)
@@ -162,7 +162,7 @@ func (s *system) override(b *testing.B, file string) {
 	}
 }
 
-// idle waits until every object is said to be where it belongs, and nothing has been reported for a second.
+// idle waits until every Propagation has the condition Synced, and no Propagation has changed for a second.
 func (s *system) idle(b *testing.B) {
 	b.Helper()
 	last, since := "", time.Now()

@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// controllers are `refract run` as a process of its own.
+// controllers is `refract run` as a separate process.
 type controllers struct {
 	cmd *exec.Cmd
 	log string
 }
 
-// startControllers starts them and returns when they are at work, and how long that
-// took. They get the arguments, too.
+// startControllers starts the controllers with these further arguments, and returns when they are ready. It also
+// returns the time that this took.
 func startControllers(b *testing.B, program, kubeconfig string, args ...string) (*controllers, time.Duration) {
 	b.Helper()
 	log := filepath.Join(b.TempDir(), "run.log")
@@ -47,11 +47,12 @@ func startControllers(b *testing.B, program, kubeconfig string, args ...string) 
 	return c, time.Since(began)
 }
 
-// yield has them work when hub and members, which have processors of their own in a fleet, leave them a processor.
+// yield lowers the priority of the controllers: hub and members, which have their own processors in a real fleet, go
+// first.
 func (c *controllers) yield(b *testing.B) {
 	b.Helper()
 	const nice = 15
-	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.cmd.Process.Pid)) // Those that come later are like who starts them.
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.cmd.Process.Pid)) // New threads inherit the priority of the thread that starts them.
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
 		if err == nil {
@@ -63,14 +64,13 @@ func (c *controllers) yield(b *testing.B) {
 	}
 }
 
-// kill ends them as a crash does, and waits for that.
+// kill ends the controllers like a crash, and waits until they have ended.
 func (c *controllers) kill() {
 	_ = c.cmd.Process.Signal(syscall.SIGKILL)
-	_ = c.cmd.Wait() // A signal ends it: that is no failure here.
+	_ = c.cmd.Wait() // The signal ends the process, so an error is expected.
 }
 
-// resident returns how much memory they use now, and the most that they did, in MB; 0
-// where that is not known.
+// resident returns the current and the maximum resident memory, in MB; 0 if the system does not report it.
 func (c *controllers) resident() (now, most float64) {
 	return c.status("VmRSS:"), c.status("VmHWM:")
 }
@@ -85,23 +85,21 @@ func (c *controllers) status(field string) float64 {
 	return kilobytes * 1024 / 1e6
 }
 
-// cpu returns how long the processors have worked for them, in seconds; 0 where that
-// is not known.
+// cpu returns the used processor time, in seconds; 0 if the system does not report it.
 func (c *controllers) cpu() float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
 	_, rest, ok := strings.Cut(string(text), ") ")
 	if !ok {
 		return 0
 	}
-	const user, system, ticks = 11, 12, 100 // Fields after the name; Linux counts hundredths of a second.
+	const user, system, ticks = 11, 12, 100 // Indexes of the fields after the name; Linux counts hundredths of a second.
 	all := strings.Fields(rest)
 	u, _ := strconv.ParseFloat(all[user], 64)
 	s, _ := strconv.ParseFloat(all[system], 64)
 	return (u + s) / ticks
 }
 
-// await returns when the condition holds, which is looked at more often than tests do:
-// how long that took is what is measured.
+// await waits until the condition holds. It polls more often than tests do, because the time is measured.
 func await(b *testing.B, holds func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
@@ -117,7 +115,7 @@ func await(b *testing.B, holds func() bool) {
 	}
 }
 
-// meter counts requests by the metrics of an API server.
+// meter counts requests with the metrics of an API server.
 type meter struct{ client *rest.RESTClient }
 
 func newMeter(b *testing.B, kubeconfig string) meter {
@@ -134,8 +132,7 @@ func newMeter(b *testing.B, kubeconfig string) meter {
 	return meter{client}
 }
 
-// requests returns how many requests there were that the function chooses by their
-// labels.
+// requests returns the number of requests whose labels the function selects.
 func (m meter) requests(b *testing.B, chosen func(labels map[string]string) bool) float64 {
 	b.Helper()
 	text, err := m.client.Get().AbsPath("/metrics").Do(b.Context()).Raw()
@@ -162,7 +159,7 @@ func (m meter) requests(b *testing.B, chosen func(labels map[string]string) bool
 	return sum
 }
 
-// writes chooses the requests that write, to one type or, without a name, to all.
+// writes selects the write requests for one resource, or for all if the name is empty.
 func writes(resource string) func(map[string]string) bool {
 	return func(l map[string]string) bool {
 		switch l["verb"] {

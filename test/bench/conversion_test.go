@@ -23,7 +23,7 @@ import (
 	refract "refract.dev/kit/webhook/conversion"
 )
 
-// The types that the peer converts: a pizza of 10 KB, most of which are notes.
+// The types that controller-runtime converts: a pizza of 10 KB, which mostly consists of notes.
 type (
 	topping struct {
 		Name     string `json:"name"`
@@ -51,10 +51,10 @@ type (
 	}
 )
 
-// Hub makes it the version that others convert to.
+// Hub marks the hub version for controller-runtime.
 func (*hubPizza) Hub() {}
 
-// DeepCopyObject copies what the conversion may change.
+// DeepCopyObject copies the parts that the conversion may change.
 func (p *hubPizza) DeepCopyObject() apimachineryruntime.Object {
 	out := *p
 	out.ObjectMeta = *p.ObjectMeta.DeepCopy()
@@ -62,7 +62,7 @@ func (p *hubPizza) DeepCopyObject() apimachineryruntime.Object {
 	return &out
 }
 
-// DeepCopyObject copies what the conversion may change.
+// DeepCopyObject copies the parts that the conversion may change.
 func (p *spokePizza) DeepCopyObject() apimachineryruntime.Object {
 	out := *p
 	out.ObjectMeta = *p.ObjectMeta.DeepCopy()
@@ -98,7 +98,7 @@ func (p *spokePizza) ConvertFrom(hub conversion.Hub) error {
 	return nil
 }
 
-// conversionReview asks for n pizzas of about size bytes each in v1beta1.
+// conversionReview returns a review that requests n pizzas of about size bytes each in v1beta1.
 func conversionReview(n, size int) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"u1","desiredAPIVersion":"%s/v1beta1","objects":[`, group)
@@ -112,10 +112,10 @@ func conversionReview(n, size int) []byte {
 	return b.Bytes()
 }
 
-// twice is in the answer if a topping that is there twice was counted.
+// twice is a part of the answer if a repeated topping was counted.
 const twice = `"quantity":2`
 
-// answered has a handler answer a review, and wants something to be in the answer.
+// answered sends a review to a handler, and wants a text in the answer.
 func answered(b *testing.B, h http.Handler, body []byte, want string) {
 	b.Helper()
 	d := &discard{header: http.Header{}, code: http.StatusOK, want: want}
@@ -125,10 +125,10 @@ func answered(b *testing.B, h http.Handler, body []byte, want string) {
 	}
 }
 
-// group is that of the pizzas.
+// group is the API group of the pizzas.
 const group = "restaurant.programming-kubernetes.info"
 
-// storedPizza is one as the API server sends it.
+// storedPizza returns a pizza as the API server sends it.
 func storedPizza(i, size int) []byte {
 	note := []byte(`"` + strings.Repeat("lorem ipsum dolor ", 10) + `"`)
 	var b bytes.Buffer
@@ -144,7 +144,7 @@ func storedPizza(i, size int) []byte {
 	return b.Bytes()
 }
 
-// engine is that of the restaurant.
+// engine returns the restaurant's engine.
 func engine(b *testing.B) *convert.Engine {
 	b.Helper()
 	e, err := convert.New(restaurant.Resource())
@@ -154,7 +154,7 @@ func engine(b *testing.B) *convert.Engine {
 	return e
 }
 
-// controllerRuntime is the peer's handler for the same pizzas.
+// controllerRuntime returns controller-runtime's handler for the same pizzas.
 func controllerRuntime() http.Handler {
 	s := apimachineryruntime.NewScheme()
 	s.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: "v1beta1", Kind: "Pizza"}, &hubPizza{})
@@ -162,8 +162,8 @@ func controllerRuntime() http.Handler {
 	return peer.NewWebhookHandler(s, peer.NewRegistry())
 }
 
-// discard takes an answer as a connection does: it keeps nothing but what it needs to
-// tell whether the answer is right.
+// discard is a ResponseWriter that discards the answer, like a connection. It only records whether the answer is
+// correct.
 type discard struct {
 	header http.Header
 	code   int
@@ -183,11 +183,9 @@ func (d *discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkConversionReview has the pizzas' handler and controller-runtime's, with typed
-// pizzas, answer the same reviews on one core, in turn:
-//
-//	1, 1,000 and 10,000 objects of 10 KB; of one object the 99th percentile too, and of
-//	10,000 how much memory it takes at most, as a multiple of the review's size.
+// BenchmarkConversionReview compares the restaurant's handler with controller-runtime's, with typed pizzas: both answer
+// the same reviews in turn, on one core, with 1, 1,000 and 10,000 objects of 10 KB. For one object, it also reports the
+// 99th percentile, and for 10,000, the memory as a multiple of the review's size.
 func BenchmarkConversionReview(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	ours, theirs := refract.Handler(engine(b), refract.Options{}), controllerRuntime()
@@ -202,7 +200,7 @@ func BenchmarkConversionReview(b *testing.B) {
 					peers = append(peers, timed(func() { answered(b, theirs, body, twice) }))
 				}
 			}
-			b.ReportMetric(0, "ns/op") // It would hold both.
+			b.ReportMetric(0, "ns/op") // It would cover both handlers.
 			slices.Sort(mine)
 			slices.Sort(peers)
 			each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / float64(n) }
@@ -227,12 +225,11 @@ func timed(f func()) time.Duration {
 	return time.Since(begun)
 }
 
-// peak returns the most bytes that f has on the heap beyond what was there before,
-// with the body of its request, which f reads anew.
+// peak returns the number of bytes that f allocates on the heap, including the body of its request.
 func peak(f func()) float64 {
 	runtime.GC()
 	debug.FreeOSMemory()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // Whatever f allocates counts.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // Without garbage collection, all allocations count.
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()

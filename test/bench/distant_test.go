@@ -15,21 +15,23 @@ import (
 	"refract.dev/test/harness"
 )
 
-// distances are how far away the members of BenchmarkDistant are.
+// distances are the network round-trip times to the members of BenchmarkDistant.
 var distances = []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
 
 const (
-	// lost is the share of segments that are lost on the way to a member that is away.
+	// lost is the share of lost TCP segments on the way to a distant member.
 	lost = 0.01
-	// farWriters is how many put the same objects on a member, for the floor: no more are under way by what Refract allows itself.
+	// farWriters is the number of concurrent writers of the floor. It is Refract's own limit for concurrent writes to a
+	// member.
 	farWriters = 64
-	// farObjects is how many objects there are: far more than are under way at a time.
+	// farObjects is the number of objects, many more than concurrent writes.
 	farObjects = 400
 )
 
-// BenchmarkDistant measures how long 400 new objects take to each of three members by itself, of which one is near, one 100 ms
-// and one 300 ms away with 1 % loss, against 64 writers who put the same objects on the hub and on that member the same way. Then to all
-// three at once, which says how much later the objects are on the near one for the two others.
+// BenchmarkDistant has one near member, one 100 ms and one 300 ms away, both with 1 % loss. It measures the time until
+// 400 new objects are on each of them separately; the floor are 64 writers that write the same objects to the hub and
+// over the same network to that member. Then it measures the placement on all three at once, which shows the delay of
+// the near member by the other two.
 func BenchmarkDistant(b *testing.B) {
 	e := harness.New(b, harness.Topology{Members: len(distances), Own: true, CRDs: true, Unaudited: true, Alike: true})
 	var direct, through []string
@@ -55,10 +57,10 @@ func BenchmarkDistant(b *testing.B) {
 	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), "--deletion-guard=100")
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies-distant.yaml")
-	// Each has its first copies, so that what is measured is not the beginning.
+	// Each member gets its first copies before the measurement, which excludes the cost of the beginning.
 	s.farther(b, "warm", 10, "everywhere", s.members)
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
 		floor, alone, together := make([][]float64, len(distances)), make([][]float64, len(distances)), make([][]float64, len(distances))
 		for round := range rounds - 2 {
 			for i, away := range distances {
@@ -80,8 +82,8 @@ func BenchmarkDistant(b *testing.B) {
 	}
 }
 
-// farther creates n objects on the hub that a policy places, and returns how long they took to each of these members, in
-// seconds. Then it takes them off again.
+// farther creates n objects on the hub that a policy places, and returns the times until all are on each of these
+// members, in seconds. Then it deletes the objects.
 func (s *system) farther(b *testing.B, prefix string, n int, policy string, members []dynamic.Interface) []float64 {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)

@@ -1,6 +1,6 @@
-// Package bench measures from outside: the whole system against the floor of
-// writing the same objects to the API servers directly, and the commands that need
-// none as whole processes, against kustomize, each in the same run.
+// Package bench measures from outside. It compares the whole system with a floor, which writes the same objects
+// directly to the API servers, and offline commands, as whole processes, with kustomize. Both sides are measured in the
+// same run.
 package bench
 
 import (
@@ -29,29 +29,30 @@ import (
 const (
 	members = 3
 	objects = 300
-	// kept is how many objects there are all the time.
+	// kept is the number of objects that exist all the time.
 	kept    = 1000
 	writers = 16
-	// rounds of floor and system, in turn; medians are reported.
+	// rounds is the number of measurements of floor and system, in turn; medians are reported.
 	rounds = 5
-	// tries with one object alone.
+	// tries is the number of measurements with a single object.
 	tries = 200
 	// limit bounds one round.
 	limit = 2 * time.Minute
 )
 
-// samePod is the flag by which controllers know that those before them have ended, as in a container that is started again.
+// samePod is a flag: the controllers know that the previous process with this value has ended, like a restarted
+// container of a Pod.
 const samePod = "--pod-uid=bench"
 
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
-// BenchmarkFan measures the whole system with three bare members, each figure with
-// its floor, which is what 16 writers need who put the same objects there by
-// server-side apply:
+// BenchmarkFan measures the whole system with three members without controllers. Each figure has a floor. Except for
+// lone, the floor is the time that 16 writers need to write the same objects with server-side apply:
 //
-//	restart  the controllers are killed and started again with 3,000 copies in place, which stay
-//	fan      300 Deployments with eight overriders each, until every member holds every right copy; the floor writes to the hub, too
-//	lone     one object into the idle system, hub create to the last member; the floor is a watch of the hub, and a write to each member at once when it shows the object
+//	restart  the controllers are killed and started again while 3,000 copies exist; no copy may be written
+//	fan      300 Deployments with eight overriders each, until every member has every correct copy; the floor writes to the hub, too
+//	lone     one object in an idle system, from its creation on the hub until the last member has it; the floor is a watch of the hub
+//	         that writes the object to all members at once
 func BenchmarkFan(b *testing.B) {
 	e := up(b, members)
 	var kubeconfigs []string
@@ -63,8 +64,8 @@ func BenchmarkFan(b *testing.B) {
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would hold all of it.
-		// What is deleted later is less than a share that somebody would have to approve.
+		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
+		// Many other objects exist, so that the deletions later on are too small a share to need an approval.
 		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
 		s.restart(b, e, kubeconfigs)
 		s.fan(b, objects, rounds)
@@ -74,8 +75,7 @@ func BenchmarkFan(b *testing.B) {
 	}
 }
 
-// up starts control planes of the benchmark's own, which nobody else makes busy, and
-// joins the members to the hub, as refract up does.
+// up starts control planes for this benchmark only, and joins the members to the hub, like refract up.
 func up(b *testing.B, members int) *harness.Env {
 	b.Helper()
 	e := harness.New(b, harness.Topology{Members: members, Own: true, CRDs: true, Unaudited: true, Alike: true})
@@ -99,7 +99,7 @@ func program(b *testing.B, e *harness.Env) string {
 	return path
 }
 
-// policies puts the policies in a file on the hub.
+// policies applies the policies of a file to the hub.
 func (s *system) policies(b *testing.B, e *harness.Env, file string) {
 	b.Helper()
 	text, err := os.ReadFile(file)
@@ -111,8 +111,7 @@ func (s *system) policies(b *testing.B, e *harness.Env, file string) {
 	}
 }
 
-// fan compares the creation of n objects on the hub, and what becomes of it, with the floor. It returns the
-// medians of both, in seconds.
+// fan compares the propagation of n new objects with the floor, and returns the medians of both, in seconds.
 func (s *system) fan(b *testing.B, n, rounds int) (least, took float64) {
 	b.Helper()
 	var floor, system, cpu []float64
@@ -168,7 +167,8 @@ func (s *system) lone(b *testing.B) {
 	}
 }
 
-// relay creates one object on the hub and, when a watch shows it, puts it on all members at once. No controller is faster.
+// relay creates one object on the hub and, when a watch shows it, writes it to all members at once. No controller can
+// be faster.
 func (s *system) relay(b *testing.B, prefix string) time.Duration {
 	b.Helper()
 	labels := map[string]string{"hello": "world"}
@@ -202,7 +202,7 @@ func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 		}
 		return n
 	}
-	// An object that comes later is only there when all before it were looked at.
+	// An object that comes later arrives only after all earlier ones are checked.
 	s.propagate(b, "before", 1)
 	before := written()
 	s.run.kill()
@@ -212,21 +212,21 @@ func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 	s.propagate(b, "after", 1)
 	b.ReportMetric(ready.Seconds(), "restart-s")
 	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")
-	wrote := written() - before - members // But for the object that came after.
+	wrote := written() - before - members // Without the object that was created afterwards.
 	b.ReportMetric(wrote, "restart-writes")
 	s.rewrote = wrote
-	b.Logf("restart: at work after %.1f s, %.0f writes to members", ready.Seconds(), wrote)
+	b.Logf("restart: ready after %.1f s, %.0f writes to members", ready.Seconds(), wrote)
 }
 
-// system are clients of the hub and the members.
+// system has clients of the hub and the members.
 type system struct {
 	hub      dynamic.Interface
 	members  []dynamic.Interface
 	template *unstructured.Unstructured
 	run      *controllers
-	// writers is how many put objects somewhere at a time.
+	// writers is the number of concurrent writers.
 	writers int
-	// rewrote is how many copies the last restart wrote.
+	// rewrote is the number of copies that the last restart wrote.
 	rewrote float64
 }
 
@@ -260,7 +260,7 @@ func dynamicClient(b *testing.B, kubeconfig string) dynamic.Interface {
 	return c
 }
 
-// write puts n objects on the clusters itself, with a label hello if it is not empty.
+// write writes n objects directly to the clusters, with a label hello if it is not empty.
 func (s *system) write(b *testing.B, prefix string, n int, to []dynamic.Interface, hello string) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
@@ -277,7 +277,7 @@ func (s *system) write(b *testing.B, prefix string, n int, to []dynamic.Interfac
 	return time.Since(began)
 }
 
-// put puts an object on the clusters, one after the other.
+// put writes an object to the clusters, one after the other.
 func (s *system) put(ctx context.Context, prefix string, i int, to []dynamic.Interface, labels map[string]string) error {
 	body, err := json.Marshal(s.object(prefix, i, labels).Object)
 	if err != nil {
@@ -293,8 +293,8 @@ func (s *system) put(ctx context.Context, prefix string, i int, to []dynamic.Int
 	return nil
 }
 
-// arrivals returns a function that waits until each of the clusters has shown n objects that
-// the selector chooses, from now on.
+// arrivals starts watches, and returns a function that waits until each cluster has shown n objects that the selector
+// selects.
 func (s *system) arrivals(b *testing.B, on []dynamic.Interface, selector string, n int) (wait func()) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
@@ -327,7 +327,7 @@ func (s *system) arrivals(b *testing.B, on []dynamic.Interface, selector string,
 	}
 }
 
-// propagate carries n objects with overrides, which give them the label hello=world.
+// propagate creates n objects with override policies, which set the label hello=world, and waits like carry.
 func (s *system) propagate(b *testing.B, prefix string, n int) time.Duration {
 	b.Helper()
 	return s.carry(b, prefix, n, map[string]string{
@@ -335,8 +335,8 @@ func (s *system) propagate(b *testing.B, prefix string, n int) time.Duration {
 	})
 }
 
-// carry creates n objects with these labels on the hub and waits until every member
-// holds every copy with the label hello=world.
+// carry creates n objects with these labels on the hub, waits until every member has every copy with the label
+// hello=world, and returns the duration.
 func (s *system) carry(b *testing.B, prefix string, n int, labels map[string]string) time.Duration {
 	b.Helper()
 	arrived := s.arrivals(b, s.members, "hello=world,bench="+prefix, n)
@@ -352,8 +352,7 @@ func (s *system) carry(b *testing.B, prefix string, n int, labels map[string]str
 	return time.Since(began)
 }
 
-// clean deletes the objects from the clusters and waits until the members hold
-// none of them.
+// clean deletes the objects from the clusters, and waits until the members have no copies of them.
 func (s *system) clean(b *testing.B, prefix string, n int, from []dynamic.Interface) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
@@ -384,7 +383,7 @@ func (s *system) clean(b *testing.B, prefix string, n int, from []dynamic.Interf
 	}
 }
 
-// each calls do for 0 to n-1, by as many writers as there are.
+// each calls do for 0 to n-1 with all writers concurrently.
 func (s *system) each(n int, do func(i int) error) error {
 	next := make(chan int)
 	errs := make([]error, s.writers)

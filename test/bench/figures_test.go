@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Where the figures of BenchmarkFleet are kept, and what is made of them.
+// The file with the figures of BenchmarkFleet, and the files that are generated from it.
 const (
 	figuresFile = "testdata/fleets.json"
 	tableFile   = "../../docs/performance.md"
@@ -24,7 +24,7 @@ const (
 	tableEnd    = "<!-- and ends here -->\n"
 )
 
-// measured are the figures of one fleet, by their units.
+// measured has the figures of one fleet, by unit.
 type measured struct {
 	Members int                `json:"members"`
 	Objects int                `json:"objects"`
@@ -33,10 +33,10 @@ type measured struct {
 
 func (m *measured) copies() float64 { return float64(m.Members * m.Objects) }
 
-// perCopy returns a figure in thousandths by copy.
+// perCopy returns a figure per copy, in thousandths.
 func (m *measured) perCopy(unit string) float64 { return 1000 * m.Figures[unit] / m.copies() }
 
-// record keeps the figures, and writes the table and the plots of all fleets that were measured.
+// record stores the figures, and writes the table and the plots of all measured fleets.
 func (s *simulated) record(b *testing.B, size string) {
 	b.Helper()
 	fleets := map[string]*measured{}
@@ -79,7 +79,7 @@ func write(b *testing.B, file string, content []byte) {
 	}
 }
 
-// rows are those of the table.
+// rows are the rows of the table.
 var rows = []struct {
 	what string
 	cell func(m *measured) string
@@ -117,7 +117,7 @@ var rows = []struct {
 	{"of the goal of 20 KB an object and 0.5 KB a copy", func(m *measured) string { return fmt.Sprintf("%.1f ×", m.Figures["of-goal"]) }},
 }
 
-// inSeconds writes a duration as tables have it.
+// inSeconds formats a duration for the table.
 func inSeconds(s float64) string {
 	if s >= 100 {
 		return fmt.Sprintf("%.0f s", s)
@@ -125,7 +125,7 @@ func inSeconds(s float64) string {
 	return fmt.Sprintf("%.1f s", s)
 }
 
-// sinceMeasured writes a duration that runs of before did not measure.
+// sinceMeasured formats a duration that older records may lack.
 func sinceMeasured(figures map[string]float64, unit string) string {
 	if s, measured := figures[unit]; measured {
 		return inSeconds(s)
@@ -161,17 +161,17 @@ const (
 // panels are the plots, side by side: how each figure grows with the number of copies.
 var panels = []struct {
 	title string
-	lines map[string]string // The unit of each, by what it is.
+	lines map[string]string // The units, by the names of the lines.
 }{
 	{"seconds until the last copy", map[string]string{"created": "first-s", "policy": "policy-s"}},
 	{"processor seconds", map[string]string{"created": "first-cpu-s", "policy": "policy-cpu-s", "restart": "restart-cpu-s"}},
 	{"memory in MB", map[string]string{"with all copies": "settled-MB", "the most": "settled-peak-MB"}},
 }
 
-// colors are those of the lines, by their order.
+// colors are the colors of the lines, in order.
 var colors = []string{"#0b6bcb", "#c2410c", "#15803d"}
 
-// plots draws the panels as SVG. Both axes are logarithmic: what grows in proportion has the slope of the dashed line.
+// plots draws the panels as SVG. Both axes are logarithmic: proportional growth has the slope of the dashed line.
 func plots(fleets []*measured) string {
 	var p strings.Builder
 	fmt.Fprintf(&p, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11" fill="#1f2937">`+"\n",
@@ -191,7 +191,7 @@ func drawPanel(p *strings.Builder, fleets []*measured, lines map[string]string) 
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, m := range fleets {
 		for _, unit := range lines {
-			if value := m.Figures[unit]; value > 0 { // Else it was not measured.
+			if value := m.Figures[unit]; value > 0 { // Other values were not measured.
 				low, high = min(low, math.Log10(value)), max(high, math.Log10(value))
 			}
 		}
@@ -232,7 +232,7 @@ func drawPanel(p *strings.Builder, fleets []*measured, lines map[string]string) 
 	}
 }
 
-// count writes a number as short as it can be.
+// count formats a number in a short form.
 func count(n float64) string {
 	switch {
 	case n >= 1e6:

@@ -15,35 +15,36 @@ import (
 )
 
 const (
-	// sizesVariable has the fleets of BenchmarkFleet: MEMBERSxOBJECTS, with commas.
+	// sizesVariable lists the fleets of BenchmarkFleet: MEMBERSxOBJECTS, separated by commas.
 	sizesVariable = "REFRACT_BENCH_FLEETS"
 	defaultSizes  = "100x100"
-	// simulateVariable makes this program the members of a fleet, so many.
+	// simulateVariable makes this program simulate this number of members.
 	simulateVariable = "REFRACT_BENCH_SIMULATE"
-	// steadyVariable is for how long a fleet is looked at in which nothing changes.
+	// steadyVariable is the duration of the measurement without changes.
 	steadyVariable = "REFRACT_BENCH_STEADY"
 	defaultSteady  = time.Minute
-	// recordVariable has the figures written down if it is set to anything.
+	// recordVariable makes BenchmarkFleet store the figures, if it is not empty.
 	recordVariable = "REFRACT_BENCH_RECORD"
 )
 
-// What a fleet may cost at most in memory of the controllers, in bytes.
+// Goals for the memory of the controllers, in bytes.
 const (
 	goalByObject = 20_000
 	goalByCopy   = 500
 )
 
-// fleetLimit bounds one phase of BenchmarkFleet.
+// fleetLimit is the maximum duration of one phase of BenchmarkFleet.
 const fleetLimit = 30 * time.Minute
 
-// BenchmarkFleet reports what simulated fleets cost: how long it takes until every
-// copy is right after all objects were created, after an OverridePolicy of all of
-// them was changed, after the labels of one cluster were, and after a cluster joined; how long the
-// controllers take to begin again after a crash, and what they write then; and their
-// memory, processor time and requests, by object and by copy, and while nothing changes. The floor is what a client takes
-// of processor time that applies objects to the same members and does nothing else. It is for -benchtime 1x;
-// $REFRACT_BENCH_FLEETS says which fleets: 100x100,1000x1000 (members, objects), and $REFRACT_BENCH_STEADY for how long
-// nothing changes. With $REFRACT_BENCH_RECORD it writes the figures to testdata/fleets.json, and the table and plots of all in there to docs.
+// BenchmarkFleet reports the costs of simulated fleets. It measures the time until every copy is correct: after the
+// creation of all objects, after the change of an OverridePolicy of all objects, after the change of one cluster's
+// labels, and after the join of a cluster. It measures the restart after a crash with its writes, and memory, processor
+// time and requests: per object, per copy, and while nothing changes. The floor is the processor time of a client that
+// only applies objects to the same members.
+//
+// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS lists the fleets (members, objects), for example 100x100,1000x1000,
+// and $REFRACT_BENCH_STEADY is the duration without changes. With $REFRACT_BENCH_RECORD, it writes the figures to
+// testdata/fleets.json, and the table and plots of all recorded fleets to docs.
 func BenchmarkFleet(b *testing.B) {
 	sizes := os.Getenv(sizesVariable)
 	if sizes == "" {
@@ -65,7 +66,7 @@ func BenchmarkFleet(b *testing.B) {
 
 func (s *simulated) run(b *testing.B) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would hold all phases.
+	b.ReportMetric(0, "ns/op") // It would cover all phases.
 	s.start(b)
 	for b.Loop() {
 		s.floor(b)
@@ -84,8 +85,8 @@ func (s *simulated) run(b *testing.B) {
 	}
 }
 
-// phase does something and reports how long it takes until so many copies are as the
-// selector says, and what it costs until the controllers are at rest.
+// phase calls do, and reports the time until the wanted number of copies match the selector, and the costs until the
+// controllers are idle.
 func (s *simulated) phase(b *testing.B, name string, do func(), selector string, want int) {
 	b.Helper()
 	cpu, before, reports := s.cpu(), s.requests(b), s.reports(b)
@@ -95,7 +96,7 @@ func (s *simulated) phase(b *testing.B, name string, do func(), selector string,
 		return s.count(b, selector) == want
 	})
 	took := time.Since(began)
-	settled := s.settle(b) // Not what is read: the fleet is still looked through for copies that nobody has asked for.
+	settled := s.settle(b) // Reads do not count: the search for copies without an object still goes on.
 	s.report(b, took.Seconds(), name+"-s")
 	s.report(b, settled.Sub(began).Seconds(), name+"-settled-s")
 	s.report(b, s.cpu()-cpu, name+"-cpu-s")
@@ -106,7 +107,7 @@ func (s *simulated) phase(b *testing.B, name string, do func(), selector string,
 	b.Logf("%s: %.1f s until the last copy, %.1f s until at rest, %d writes to members", name, took.Seconds(), settled.Sub(began).Seconds(), wrote)
 }
 
-// create creates the objects, and one more that is for gold clusters.
+// create creates the objects, and one more object for clusters with the label tier=gold.
 func (s *simulated) create(b *testing.B) {
 	b.Helper()
 	if err := s.system.each(s.objects+1, func(i int) error {
@@ -122,14 +123,13 @@ func (s *simulated) create(b *testing.B) {
 	}
 }
 
-// changePolicy changes a value that all copies have.
+// changePolicy changes a value in all copies.
 func (s *simulated) changePolicy(b *testing.B) {
 	b.Helper()
 	apply(b, s.client, "testdata/policies-changed.yaml")
 }
 
-// changeLabel makes a cluster gold: it gets one object more, and the others in
-// another variant.
+// changeLabel gives a cluster the label tier=gold: it gets one more object, and another variant of the others.
 func (s *simulated) changeLabel(b *testing.B) {
 	b.Helper()
 	fc := &corev1alpha1.FederatedCluster{}
@@ -150,7 +150,7 @@ func (s *simulated) restart(b *testing.B) {
 	before, cpu, had := s.requests(b), s.cpu(), s.count(b, ours)
 	began := time.Now()
 	ready := s.replica(b, samePod, patientLease)
-	s.until(b, func() bool { return s.requests(b)["watch"]-before["watch"] > int64(s.members) }) // There is one more since a cluster joined.
+	s.until(b, func() bool { return s.requests(b)["watch"]-before["watch"] > int64(s.members) }) // One more than the members, since another cluster has joined.
 	watched := time.Since(began)
 	settled := s.rest(b)
 	s.report(b, ready.Seconds(), "restart-s")
@@ -160,9 +160,9 @@ func (s *simulated) restart(b *testing.B) {
 	after := s.requests(b)
 	s.report(b, float64(after.writes()-before.writes()), "restart-writes")
 	if n := s.count(b, ours); n != had {
-		b.Errorf("%d copies are there after the restart, want %d", n, had)
+		b.Errorf("%d copies exist after the restart, want %d", n, had)
 	}
-	b.Logf("restart: at work after %.1f s, copies watched after %.1f s, at rest after %.1f s, requests %v → %v", ready.Seconds(), watched.Seconds(), settled.Sub(began).Seconds(), before, after)
+	b.Logf("restart: ready after %.1f s, copies watched after %.1f s, at rest after %.1f s, requests %v → %v", ready.Seconds(), watched.Seconds(), settled.Sub(began).Seconds(), before, after)
 	s.memory(b, "restarted")
 }
 
@@ -176,7 +176,7 @@ func (s *simulated) memory(b *testing.B, when string) float64 {
 	return now
 }
 
-// admit has one more cluster join.
+// admit joins one more cluster.
 func (s *simulated) admit(b *testing.B) {
 	b.Helper()
 	if err := s.register(b, s.access[s.members]); err != nil {
@@ -184,7 +184,7 @@ func (s *simulated) admit(b *testing.B) {
 	}
 }
 
-// steady reports what the controllers do while nothing changes.
+// steady reports the work of the controllers while nothing changes.
 func (s *simulated) steady(b *testing.B) {
 	b.Helper()
 	during := defaultSteady

@@ -12,10 +12,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// floorCopies are about how many objects the floor applies: enough to tell what one takes.
+// floorCopies is the approximate number of objects that the floor applies, enough for an exact mean.
 const floorCopies = 20_000
 
-// floor reports what a client takes that applies objects to the members: processor time of this process, which does nothing else.
+// floor reports the costs of a client that applies objects to the members: the processor time of this process, which
+// does nothing else meanwhile.
 func (s *simulated) floor(b *testing.B) {
 	b.Helper()
 	var members []dynamic.ResourceInterface
@@ -61,7 +62,7 @@ func (s *simulated) floor(b *testing.B) {
 	}
 }
 
-// ownCPU returns how long the processors have worked for this process, in seconds.
+// ownCPU returns the processor time of this process, in seconds.
 func ownCPU(b *testing.B) float64 {
 	b.Helper()
 	var usage syscall.Rusage

@@ -33,26 +33,26 @@ import (
 )
 
 const (
-	// injecting is the namespace with the policies; apart is one whose pods no API
-	// server asks about, and floor one about which it asks a webhook that gives the
-	// answer it knows.
+	// injecting is the namespace with the policies. apart is a namespace without a webhook for its pods, and floor is
+	// one with a webhook that returns a known answer.
 	injecting, apart, floor = "injecting", corev1.NamespaceNodeLease, "floor"
-	// policies is how many there are, and matching how many of them choose the pods.
+	// policies is the number of policies, and matching is the number of those that select the pods.
 	policies, matching = 100, 3
-	// rate is how many reviews begin in a second, whether or not others have ended.
+	// rate is the number of reviews that begin per second, independent of the answers.
 	rate = 1000
-	// reviews is how many there are.
+	// reviews is the number of reviews.
 	reviews = 20 * rate
-	// creates is how many pods are created with and without the webhook.
+	// creates is the number of pods that are created in each namespace.
 	creates = 1000
 )
 
-// BenchmarkInjection measures `refract run --injection` on a real API server, with
-// 100 policies in the namespace, three of which choose the pod of 10 KB:
+// BenchmarkInjection measures `refract run --injection` on a real API server, with 100 policies in the namespace, three
+// of which select the pod of 10 KB:
 //
-//	review  reviews over loopback TLS that begin 1,000 times a second, whatever becomes of those before: from when each was due until its answer is there
-//	create  pods created one after the other, in turn with the webhook, in a namespace that it is not asked about, and with a
-//	        webhook that does nothing but give the same patch: what any webhook costs that adds as much
+//	review  reviews over loopback TLS, of which 1,000 begin per second, independent of earlier ones: from the time when each is due
+//	        until its answer
+//	create  pods, created one after the other, in turn with the webhook, in a namespace without one, and with a webhook that only
+//	        returns the same patch: the minimum costs of any webhook with this patch
 func BenchmarkInjection(b *testing.B) {
 	e := up(b, 1)
 	member := e.Members[0]
@@ -64,7 +64,7 @@ func BenchmarkInjection(b *testing.B) {
 	c.start(b)
 	c.prepare(b)
 	for b.Loop() {
-		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		b.ReportMetric(0, "ns/op") // It would cover the whole benchmark.
 		c.review(b)
 		c.create(b)
 	}
@@ -78,7 +78,7 @@ type consumers struct {
 	url     string
 }
 
-// start starts the webhook and ends it with the benchmark.
+// start starts the webhook, and stops it at the end of the benchmark.
 func (c *consumers) start(b *testing.B) {
 	b.Helper()
 	ports, err := harness.FreePorts(1)
@@ -99,7 +99,7 @@ func (c *consumers) start(b *testing.B) {
 	}
 	b.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // A signal ends it: that is no failure here.
+		_ = cmd.Wait() // The signal ends the process, so an error is expected.
 		if b.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			b.Logf("%s", text)
@@ -108,7 +108,7 @@ func (c *consumers) start(b *testing.B) {
 	})
 }
 
-// prepare creates the policies, and returns when pods are injected.
+// prepare creates the policies, and waits until pods are injected.
 func (c *consumers) prepare(b *testing.B) {
 	b.Helper()
 	if _, err := c.e.Kubectl(c.member, "", "wait", "--for=create", "validatingwebhookconfiguration/refract-injection", "--timeout=60s"); err != nil {
@@ -118,7 +118,7 @@ func (c *consumers) prepare(b *testing.B) {
 	for _, ns := range []string{injecting, floor} {
 		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n", ns)
 	}
-	for _, ns := range []string{injecting, apart, floor} { // Nothing runs that would create them.
+	for _, ns := range []string{injecting, apart, floor} { // No controller runs that would create them.
 		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: %s}}\n", ns)
 	}
 	for i := range policies {
@@ -164,7 +164,7 @@ func (c *consumers) pod(ns, name string) *corev1.Pod {
 	return p
 }
 
-// body returns a review of a pod that is created.
+// body returns a review of the creation of a pod.
 func (c *consumers) body(b *testing.B) []byte {
 	b.Helper()
 	pod, err := json.Marshal(c.pod(injecting, "reviewed"))
@@ -186,12 +186,12 @@ func (c *consumers) body(b *testing.B) []byte {
 	return body
 }
 
-// review asks for reviews in an open loop and reports how long they take.
+// review sends reviews at a fixed rate, without waiting for answers, and reports the times until the answers.
 func (c *consumers) review(b *testing.B) {
 	b.Helper()
 	body := c.body(b)
 	client := c.trusting(b)
-	for range 200 { // Connections and caches are there before it counts.
+	for range 200 { // A warm-up of connections and caches.
 		if _, err := ask(client, c.url+"/inject/pods", body); err != nil {
 			b.Fatal(err)
 		}
@@ -225,7 +225,7 @@ func (c *consumers) review(b *testing.B) {
 	}
 }
 
-// trusting returns a client that trusts whom the API server was told to trust.
+// trusting returns a client that trusts the CA bundle of the webhook configuration.
 func (c *consumers) trusting(b *testing.B) *http.Client {
 	b.Helper()
 	text, err := c.e.Kubectl(c.member, "", "get", "mutatingwebhookconfiguration", "refract-injection", "-o", "json")
@@ -238,11 +238,11 @@ func (c *consumers) trusting(b *testing.B) *http.Client {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(registered.Webhooks[0].ClientConfig.CABundle)
-	// An API server speaks HTTP/2 with webhooks, too.
+	// API servers use HTTP/2 for webhooks, too.
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}
 }
 
-// ask asks for a review, and returns the answer, or an error unless that is a patch.
+// ask sends a review, and returns the answer, or an error unless the answer has a patch.
 func ask(client *http.Client, url string, body []byte) ([]byte, error) {
 	resp, err := client.Post(url, "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -260,11 +260,11 @@ func ask(client *http.Client, url string, body []byte) ([]byte, error) {
 	}
 }
 
-// uid finds the UID of a review.
+// uid matches the UID of a review.
 var uid = regexp.MustCompile(`"uid":"([-0-9a-f]{36})"`)
 
-// serveFloor has the API server ask, about pods of the namespace floor, a webhook that
-// gives the answer which Refract's gave to the same pod.
+// serveFloor registers a webhook for the pods of namespace floor. It returns Refract's answer to the same pod, which it
+// has stored.
 func (c *consumers) serveFloor(b *testing.B) {
 	b.Helper()
 	asked := c.body(b)
@@ -280,11 +280,11 @@ func (c *consumers) serveFloor(b *testing.B) {
 			return
 		}
 		answer := slices.Concat(before, found[1], after)
-		if bytes.Contains(body, []byte(refractv1beta1.InjectionAnnotation)) { // The API server asks again.
+		if bytes.Contains(body, []byte(refractv1beta1.InjectionAnnotation)) { // A repeated call, after another webhook.
 			answer = fmt.Appendf(nil, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, found[1])
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer) // Who has gone does not hear the answer.
+		_, _ = w.Write(answer) // An error means that the client has disconnected.
 	}))
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -314,7 +314,7 @@ func (c *consumers) serveFloor(b *testing.B) {
 	})
 }
 
-// create creates pods in the three namespaces in turn, and reports what webhooks add.
+// create creates pods in the three namespaces in turn, and reports the time that the webhooks add.
 func (c *consumers) create(b *testing.B) {
 	b.Helper()
 	c.serveFloor(b)
@@ -345,7 +345,7 @@ func (c *consumers) create(b *testing.B) {
 	b.ReportMetric(milliseconds(without), "create-without-p50-ms")
 }
 
-// quantile returns the value that this percentage does not exceed.
+// quantile returns the value that this percentage of the values does not exceed.
 func quantile(values []time.Duration, percent float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[min(len(sorted)-1, int(percent/100*float64(len(sorted))))]
@@ -353,7 +353,7 @@ func quantile(values []time.Duration, percent float64) time.Duration {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// histogram renders how many took how long, and the quantiles.
+// histogram formats the numbers of values per interval, and the quantiles.
 func histogram(values []time.Duration) string {
 	var out strings.Builder
 	sorted := slices.Sorted(slices.Values(values))

@@ -18,12 +18,14 @@ import (
 )
 
 const (
-	// largeObjects is how many a tenant has that are too large for the member.
+	// largeObjects is the number of a tenant's objects that are too large for the member.
 	largeObjects = 100
-	// largeRounds of others' writes without and with copies of these, in turn, and how many writes each has.
+	// largeRounds is the number of rounds. In each round, other tenants write largeWrites objects without placed large
+	// objects, and as many with them.
 	largeRounds = 3
 	largeWrites = 350
-	// largeTypes are the type and the policies, which no ConfigMap would do for: it has 1 MiB at most.
+	// largeTypes has a type for the large objects, since a ConfigMap is limited to 1 MiB, and largePolicies has the
+	// policies.
 	largeTypes = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -60,16 +62,18 @@ var (
 // tenant has large objects on the hub.
 type tenant struct {
 	hub, member dynamic.Interface
-	written     int // How many objects others have written.
+	written     int // Number of objects that other tenants have written.
 }
 
-// BenchmarkLargeObjects measures the writes of others beside 100 objects of a tenant that the member does not store: from their creation on the hub until they are on the
-// member. The hub has the same objects, and the same edits of them, in either case; only their label says whether they are placed.
+// BenchmarkLargeObjects measures the writes of other tenants while a tenant has 100 objects that the member does not
+// store: the time from the creation of an object on the hub until it is on the member. In both cases of each
+// comparison, the hub has the same large objects with the same edits; they differ only in the policy label, which
+// places the objects on the member.
 //
-//	NotSent  1.9 MiB, which Refract does not send
-//	Refused  1.6 MiB in escape sequences, which Refract sends, and the API server of the member fails to store
+//	NotSent  objects of 1.9 MiB, which Refract does not send
+//	Refused  objects of 1.6 MiB in escape sequences, which Refract sends, and the API server of the member cannot store
 //
-// With Edited, their owner edits one of them after the other, as fast as the hub takes that.
+// With Edited, the tenant edits one of them after the other, as fast as the hub accepts it.
 func BenchmarkLargeObjects(b *testing.B) {
 	e := harness.New(b, harness.Topology{Members: 1, Own: true, LargeHub: true, CRDs: true, Unaudited: true, Alike: true})
 	if _, err := e.Refract("join", e.Members[0], "--kubeconfig", e.Kubeconfig("hub"), "--member-kubeconfig", e.Kubeconfig(e.Members[0]), "--existing-credentials", "--timeout", "0"); err != nil {
@@ -98,7 +102,7 @@ func BenchmarkLargeObjects(b *testing.B) {
 	}
 }
 
-// compare reports how long writes of others take without and with the copies.
+// compare reports the times of other tenants' writes without and with the placed large objects.
 func (t *tenant) compare(b *testing.B, text string, edits bool) {
 	b.Helper()
 	t.each(b, func(ctx context.Context, name string) error {
@@ -149,7 +153,7 @@ func (t *tenant) compare(b *testing.B, text string, edits bool) {
 	b.Logf("%d writes each; p99 in rounds: %.2f", len(alone), ratios)
 }
 
-// each does something with each of the large objects.
+// each calls do for each of the large objects.
 func (t *tenant) each(b *testing.B, do func(ctx context.Context, name string) error) {
 	b.Helper()
 	for i := range largeObjects {
@@ -165,7 +169,8 @@ func (t *tenant) patch(ctx context.Context, name, text string) error {
 	return err
 }
 
-// place has the large objects placed on the member, or not, and waits until all of them are found too large, or none is known.
+// place places the large objects on the member, or removes them. It waits until all of them, or none, are reported as
+// rejected.
 func (t *tenant) place(b *testing.B, placed bool) {
 	b.Helper()
 	label, want := "null", 0
@@ -194,7 +199,7 @@ func (t *tenant) place(b *testing.B, placed bool) {
 	})
 }
 
-// edit has one large object edited after the other until stop is called, which returns how many were.
+// edit edits one large object after the other until stop is called. stop returns the number of edits.
 func (t *tenant) edit(b *testing.B) (stop func() int) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -216,7 +221,7 @@ func (t *tenant) edit(b *testing.B) (stop func() int) {
 	}
 }
 
-// others returns how long each of n writes of others takes to be on the member.
+// others writes n objects of other tenants, and returns the time until each is on the member.
 func (t *tenant) others(b *testing.B, n int) (times []time.Duration) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)

@@ -29,18 +29,17 @@ import (
 )
 
 const (
-	// listed is how many pizzas there are, of listedSize bytes each.
+	// listed is the number of pizzas, of listedSize bytes each.
 	listed, listedSize = 10_000, 10_000
-	// inTurn is how often each of the webhooks is listed with.
+	// inTurn is the number of lists with each of the webhooks.
 	inTurn = 3
-	// creators are those who create them.
+	// creators is the number of concurrent writers that create the pizzas.
 	creators = 16
 )
 
-// BenchmarkConversionList lists 10,000 pizzas of 10 KB through a real API server in
-// the version in which they are not stored, from etcd and not from the API server's
-// cache, which converts each of them: in turn with the restaurant's conversion,
-// with the pizzas' ConversionPolicy, and with a webhook that copies what it gets and changes nothing but the apiVersion.
+// BenchmarkConversionList lists 10,000 pizzas of 10 KB through a real API server in a version other than the stored
+// one. The API server reads them from etcd, not from its cache, and converts each: in turn with the restaurant's
+// conversion, with the ConversionPolicy, and with a webhook that only changes the apiVersion.
 func BenchmarkConversionList(b *testing.B) {
 	l := newListing(b, up(b, 1))
 	l.create(b)
@@ -52,7 +51,7 @@ func BenchmarkConversionList(b *testing.B) {
 			}
 		}
 	}
-	b.ReportMetric(0, "ns/op") // It would hold both.
+	b.ReportMetric(0, "ns/op") // It would cover all webhooks.
 	floor, ours, policy := halfway(took["/copy"]), halfway(took["/pizza"]), halfway(took["/policy"])
 	b.ReportMetric(floor.Seconds(), "s-copy")
 	b.ReportMetric(ours.Seconds(), "s-pizza")
@@ -72,7 +71,7 @@ type listing struct {
 	http   *http.Client
 	client client.Client
 	server *httptest.Server
-	asked  atomic.Int64 // How many reviews there were.
+	asked  atomic.Int64 // Number of reviews.
 }
 
 func newListing(b *testing.B, e *harness.Env) *listing {
@@ -109,7 +108,7 @@ func newListing(b *testing.B, e *harness.Env) *listing {
 	return l
 }
 
-// counted counts the reviews.
+// counted counts the reviews that h answers.
 func (l *listing) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.asked.Add(1)
@@ -117,8 +116,8 @@ func (l *listing) counted(h http.Handler) http.Handler {
 	})
 }
 
-// copied answers a review with its objects in the other version, whatever is in them.
-// It looks at nothing but where the objects begin and end.
+// copied answers a review with its objects in the other version. It only searches for the begin and the end of the
+// objects.
 func copied(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -138,8 +137,8 @@ func copied(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"%s","convertedObjects":[%s],"result":{"status":"Success"}}}`, uid, objects)
 }
 
-// between returns what is between two texts in data: the last text if what is between
-// are objects, so that they may hold it too.
+// between returns the data between two texts: up to the last occurrence of to if the data are objects, since these may
+// contain to.
 func between(data []byte, from, to string) []byte {
 	_, rest, found := bytes.Cut(data, []byte(from))
 	if !found {
@@ -155,8 +154,8 @@ func between(data []byte, from, to string) []byte {
 	return rest[:end]
 }
 
-// definition is the pizzas' with the webhook at a path. Toppings are a list of
-// whatever, as one of the webhooks leaves them as they are.
+// definition returns the definition of the pizzas with the webhook at a path. Toppings may have any type, since one of
+// the webhooks does not convert them.
 func (l *listing) definition(path string) *apiextensionsv1.CustomResourceDefinition {
 	url := l.server.URL + path
 	version := func(name string, storage bool) apiextensionsv1.CustomResourceDefinitionVersion {
@@ -245,7 +244,7 @@ func (l *listing) post(ctx context.Context, pizza []byte) error {
 	return err
 }
 
-// get reads pizzas into something, and returns how many bytes they are.
+// get copies a list of pizzas to into, and returns its size in bytes.
 func (l *listing) get(ctx context.Context, version, query string, into io.Writer) (int64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url(version)+"?"+query, nil)
 	if err != nil {
@@ -267,10 +266,10 @@ func (l *listing) get(ctx context.Context, version, query string, into io.Writer
 	}
 }
 
-// errBusy is what an API server says that fills its cache.
+// errBusy is the answer of an API server that is filling its cache.
 var errBusy = errors.New("listing pizzas: too many requests")
 
-// version returns the resource version of the pizzas.
+// version returns the current resource version of the list.
 func (l *listing) version(b *testing.B) string {
 	b.Helper()
 	var text bytes.Buffer
@@ -284,11 +283,11 @@ func (l *listing) version(b *testing.B) string {
 	return list.ResourceVersion
 }
 
-// list has the API server convert with the webhook at a path, and returns how long a
-// list takes that it answers from etcd.
+// list makes the API server convert with the webhook at a path, and returns the time of a list that is answered from
+// etcd.
 //
-// It has what is read with an older resource version than its caches go back to from
-// etcd. The caches are new whenever the definition is.
+// The API server answers from etcd if the requested resource version is older than its caches, and the caches are new
+// after each change of the definition.
 func (l *listing) list(b *testing.B, path string) time.Duration {
 	b.Helper()
 	ctx := b.Context()

@@ -19,14 +19,14 @@ import (
 	"refract.dev/test/generate"
 )
 
-// large is a fleet of a million copies, larger one of ten millions.
+// large is a fleet with a million copies, and larger is one with ten million.
 var (
 	large  = generate.Size{Objects: 1000, Clusters: 1000, Policies: 50}
 	larger = generate.Size{Objects: 5000, Clusters: 2000, Policies: 250}
 )
 
-// BenchmarkOffline reports how long the commands take that ask no API server, as
-// whole processes, and the most memory that they use: medians of several runs.
+// BenchmarkOffline reports the time and the maximum memory of the offline commands, as whole processes: medians of
+// several runs.
 func BenchmarkOffline(b *testing.B) {
 	o := &offline{dir: b.TempDir(), fleet: generate.Large(large)}
 	o.refract = build(b, "-trimpath", "-buildvcs=false", "-ldflags", "-X refract.dev/internal/cli.version=bench", "refract.dev/cmd/refract")
@@ -48,14 +48,14 @@ func BenchmarkOffline(b *testing.B) {
 	b.Run("Kustomize", o.kustomize)
 }
 
-// offline is the program and a large fleet, which is written to dir.
+// offline has the program, and a large fleet that is written to dir.
 type offline struct {
 	refract string
 	dir     string
 	fleet   generate.Fleet
 }
 
-// variants renders all objects for all clusters and prints what is different.
+// variants renders all objects for all clusters, and prints the variants.
 func (o *offline) variants(b *testing.B, fleet generate.Size) {
 	b.Helper()
 	want := fmt.Sprintf("%s: %s across %s", output.Count(fleet.Objects, "object", "objects"), output.Count(3*fleet.Objects, "variant", "variants"),
@@ -71,7 +71,7 @@ func (o *offline) variants(b *testing.B, fleet generate.Size) {
 	}
 }
 
-// cluster renders all objects for one cluster and prints them.
+// cluster renders all objects for one cluster, and prints them.
 func (o *offline) cluster(b *testing.B) {
 	for b.Loop() {
 		runs := repeat(rounds, func() *process { return run(b, o.refract, "render", "-f", o.dir, "--member", "cluster-0000") })
@@ -84,7 +84,7 @@ func (o *offline) cluster(b *testing.B) {
 	}
 }
 
-// diff says what the change of one policy changes.
+// diff compares the fleet before and after the change of one policy.
 func (o *offline) diff(b *testing.B) {
 	file := generate.LargePolicy(0)
 	text, err := fs.ReadFile(o.fleet.FS(), file)
@@ -111,10 +111,10 @@ func (o *offline) diff(b *testing.B) {
 	}
 }
 
-// starts is how often a command is run that is over at once.
+// starts is the number of runs of very short commands.
 const starts = 20
 
-// version shows what it takes to start the program.
+// version measures the start of the program.
 func (o *offline) version(b *testing.B) {
 	for b.Loop() {
 		runs := repeat(starts, func() *process { return run(b, o.refract, "version") })
@@ -144,8 +144,8 @@ func (o *offline) object(b *testing.B) {
 	}
 }
 
-// kustomize prints 1,000 Deployments with other replicas, another image and a
-// label more, in turn with refract, and compares the two.
+// kustomize compares kustomize with refract: in turn, both print 1,000 Deployments with other replicas, another image
+// and one more label. The outputs must be equal.
 func (o *offline) kustomize(b *testing.B) {
 	program := build(b, "-modfile=../../go.tools.mod", "sigs.k8s.io/kustomize/kustomize/v5")
 	dir := overlay(b)
@@ -167,9 +167,8 @@ func (o *offline) kustomize(b *testing.B) {
 	}
 }
 
-// overlay writes 1,000 Deployments, and what kustomize and refract need to change
-// them, and returns the folder. The Deployments are as kustomize likes them: in one
-// namespace instead of ten it takes twice the time.
+// overlay writes 1,000 Deployments and the files with which kustomize and refract change them, and returns the folder.
+// The Deployments are in ten namespaces: with a single one, kustomize takes twice the time.
 func overlay(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
@@ -208,8 +207,7 @@ func overlay(b *testing.B) string {
 	return dir
 }
 
-// objectsOf returns the objects that a process printed as YAML, by namespace and
-// name, without the labels that are for the hub.
+// objectsOf returns the objects in the YAML output of a process, by namespace and name, without the labels for the hub.
 func objectsOf(b *testing.B, p *process) map[string]any {
 	b.Helper()
 	if p.code != 0 {

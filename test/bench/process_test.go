@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// process is what a program did that has ended.
+// process is the result of a process that has ended.
 type process struct {
 	code           int
 	stdout, stderr []byte
 	took           time.Duration
-	memory         float64 // The most that was resident, in MB; 0 where that is not known.
+	memory         float64 // The maximum resident memory, in MB; 0 if the system does not report it.
 }
 
-// build builds a program of this module, or of the one that a flag names, and
-// returns its path.
+// build builds a program of this module, or of the module in a flag, and returns its path.
 func build(b *testing.B, args ...string) string {
 	b.Helper()
 	program := filepath.Join(b.TempDir(), "program")
@@ -33,8 +32,7 @@ func build(b *testing.B, args ...string) string {
 	return program
 }
 
-// run runs a program, with a file as its stdout, as reading from a pipe would take
-// part of the time of the processors.
+// run runs a program. Its stdout is a file, because reading from a pipe would need processor time, too.
 func run(b *testing.B, program string, args ...string) *process {
 	b.Helper()
 	stdout := filepath.Join(b.TempDir(), "stdout")
@@ -64,9 +62,8 @@ func run(b *testing.B, program string, args ...string) *process {
 	return p
 }
 
-// watchMemory watches the memory of a process until the function that it returns
-// is called, which returns the most that was resident, in MB. On Linux the usage
-// that the process leaves behind does not say: it begins with that of its parent.
+// watchMemory observes the memory of a process until peak is called, which returns the maximum resident memory, in MB.
+// The resource usage that Linux reports for an ended process would include its parent's memory.
 func watchMemory(pid int) (peak func() float64) {
 	stop, result := make(chan struct{}), make(chan float64)
 	go func() {
@@ -90,7 +87,7 @@ func watchMemory(pid int) (peak func() float64) {
 	return func() float64 { close(stop); return <-result }
 }
 
-// repeat runs a process so many times.
+// repeat runs a process n times.
 func repeat(n int, once func() *process) []*process {
 	var runs []*process
 	for range n {
@@ -102,7 +99,7 @@ func repeat(n int, once func() *process) []*process {
 // report reports the medians of the time and the memory.
 func report(b *testing.B, prefix string, runs []*process) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would hold several runs, and the checks.
+	b.ReportMetric(0, "ns/op") // It would cover several runs, and the checks.
 	b.ReportMetric(median(runs, seconds), prefix+"s")
 	b.ReportMetric(median(runs, megabytes), prefix+"MB")
 }

@@ -11,18 +11,21 @@ import (
 )
 
 const (
-	// replicasVariable says how many replicas BenchmarkReplicas compares, with commas.
+	// replicasVariable lists the numbers of replicas that BenchmarkReplicas compares, separated by commas.
 	replicasVariable = "REFRACT_BENCH_REPLICAS"
 	defaultReplicas  = "1,2"
-	// replicasLease is how long the work of a replica rests that is killed: long enough for replicas that share two processors with
-	// hub and members.
+	// replicasLease is the failover delay after a replica is killed. It is long enough for replicas that share two
+	// processors with hub and members.
 	replicasLease = 30 * time.Second
 )
 
-// BenchmarkReplicas reports what several replicas make of a simulated fleet: how fast all objects are created and changed, what that
-// costs them and the hub, and what becomes of a change in the middle of which the replica that leads is killed and another one
-// started: no copy may be written twice, none lost, and none be later than without that by more than the lease. It is for -benchtime 1x;
-// $REFRACT_BENCH_FLEETS says which fleet, and $REFRACT_BENCH_REPLICAS how many replicas.
+// BenchmarkReplicas reports the effect of several replicas on a simulated fleet: the times of the creation and the
+// change of all objects, and the costs for the replicas and the hub. Then the leading replica is killed in the middle
+// of a change, and another one is started: no copy may be written twice or lost, or be later than without the crash by
+// more than the lease duration.
+//
+// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS is the fleet, and $REFRACT_BENCH_REPLICAS lists the numbers of
+// replicas.
 func BenchmarkReplicas(b *testing.B) {
 	size, _, _ := strings.Cut(os.Getenv(sizesVariable), ",")
 	if size == "" {
@@ -49,7 +52,7 @@ func BenchmarkReplicas(b *testing.B) {
 
 func (s *simulated) scaleOut(b *testing.B, n int) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would hold all phases.
+	b.ReportMetric(0, "ns/op") // It would cover all phases.
 	s.start(b)
 	for b.Loop() {
 		var replicas [][]string
@@ -76,7 +79,7 @@ func (s *simulated) scaleOut(b *testing.B, n int) {
 	}
 }
 
-// replicaArguments are those of the i-th replica, which needs no port.
+// replicaArguments returns the arguments of the i-th replica, which opens no ports.
 func replicaArguments(i int) []string {
 	return []string{
 		fmt.Sprintf("--identity=replica-%d", i), "--metrics-bind-address=0", "--health-probe-bind-address=0",
@@ -84,14 +87,15 @@ func replicaArguments(i int) []string {
 	}
 }
 
-// interrupted changes the policy back; when a third of the copies are written it kills the replica that leads, and starts another.
+// interrupted reverts the change of the policy. When a third of the copies are written, it kills the leading replica,
+// and starts another one.
 func (s *simulated) interrupted(b *testing.B, n int) {
 	b.Helper()
 	before, began := s.requests(b), time.Now()
 	apply(b, s.client, "testdata/policies.yaml")
 	changed := func() int { return s.count(b, ours+",hello=world") }
 	s.until(b, func() bool { return changed() >= s.copies()/3 })
-	s.kill(0) // It was the first, and so it leads.
+	s.kill(0) // The first replica leads.
 	at, killed := changed(), time.Since(began)
 	s.replica(b, replicaArguments(n)...)
 	s.replicas[len(s.replicas)-1].yield(b)
@@ -108,11 +112,11 @@ func (s *simulated) interrupted(b *testing.B, n int) {
 	b.Logf("killed with %d of %d copies changed, after %.1f s; all after %.1f s, at rest after %.1f s; %d writes", at, s.copies(), killed.Seconds(), took.Seconds(),
 		settled.Seconds(), wrote)
 	if have != s.copies() || wrote != int64(s.copies()) {
-		b.Errorf("%d copies are there of %d, and were written %d times", have, s.copies(), wrote)
+		b.Errorf("%d of %d copies exist, and they were written %d times", have, s.copies(), wrote)
 	}
 }
 
-// load is what the hub's API server has done, and has.
+// load are metrics of the hub's API server.
 type load struct{ cpu, megabytes, watches, eventBytes, requests float64 }
 
 func (s *simulated) hubLoad(b *testing.B) load {
@@ -141,7 +145,7 @@ func (s *simulated) hubLoad(b *testing.B) load {
 	}
 }
 
-// loadSince reports what the hub's API server has done since then.
+// loadSince reports the work of the hub's API server since the metrics before.
 func (s *simulated) loadSince(b *testing.B, phase string, before load) load {
 	b.Helper()
 	now := s.hubLoad(b)

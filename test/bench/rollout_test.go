@@ -17,11 +17,12 @@ import (
 	"refract.dev/test/simulation"
 )
 
-// BenchmarkRollout has an OverridePolicy of all objects of a simulated fleet changed, of whose members one in twenty does not
-// become ready with it, though none of the canaries: without a rollout policy, and with one, whose waves are one in a hundred, ten in
-// a hundred, and the rest. It reports on how many members an object ever changed until the change was taken back, how long writing it
-// took, how long taking it back, and the writes to the hub for each object. It is for -benchtime 1x; $REFRACT_BENCH_FLEETS says
-// which fleets (members, objects).
+// BenchmarkRollout changes an OverridePolicy of all objects of a simulated fleet. With the change, one in twenty
+// members does not become ready, but all canaries do. It runs without a rollout policy, and with one whose waves are 1
+// %, 10 % and the rest of the members. It reports the number of members that an object reached before the change was
+// reverted, the times of the change and of the revert, and the writes to the hub per object.
+//
+// Run it with -benchtime 1x. $REFRACT_BENCH_FLEETS lists the fleets (members, objects).
 func BenchmarkRollout(b *testing.B) {
 	sizes := os.Getenv(sizesVariable)
 	if sizes == "" {
@@ -34,7 +35,7 @@ func BenchmarkRollout(b *testing.B) {
 				b.Fatalf("%s: want MEMBERSxOBJECTS, got %q", sizesVariable, size)
 			}
 			if s.members < 60 {
-				b.Skipf("of %d members too few fail for the rollout to be taken back", s.members)
+				b.Skipf("of %d members, too few fail for a revert of the rollout", s.members)
 			}
 			s.release(b)
 		})
@@ -43,7 +44,7 @@ func BenchmarkRollout(b *testing.B) {
 
 func (s *simulated) release(b *testing.B) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // It would hold all phases.
+	b.ReportMetric(0, "ns/op") // It would cover all phases.
 	s.start(b)
 	for b.Loop() {
 		s.join(b, []string{samePod, patientLease})
@@ -66,7 +67,7 @@ func (s *simulated) release(b *testing.B) {
 	}
 }
 
-// changeAndRevert changes the policy, and waits until that is taken back everywhere.
+// changeAndRevert changes the policy, and waits until the rollout has reverted the change everywhere.
 func (s *simulated) changeAndRevert(b *testing.B) {
 	b.Helper()
 	before, reports, cpu := s.requests(b), s.reports(b), s.cpu()
@@ -99,11 +100,11 @@ func (s *simulated) changeAndRevert(b *testing.B) {
 	b.ReportMetric((s.reports(b)-reports)/objects, "rollout-hub-writes/object")
 	b.ReportMetric(float64(after.writes()-before.writes())/float64(2*most), "rollout-writes/change")
 	b.ReportMetric(s.cpu()-cpu, "rollout-cpu-s")
-	b.Logf("rollout: %d copies of %d had the change; written after %.1f s, taken back %.1f s after that began, at rest after %.1f s",
+	b.Logf("rollout: %d copies of %d got the change; written after %.1f s, reverted %.1f s after the revert began, idle after %.1f s",
 		most, s.copies(), written.Sub(began).Seconds(), back.Sub(reverting).Seconds(), settled.Sub(began).Seconds())
 }
 
-// waves labels one in a hundred members as canaries, and ten in a hundred for the second wave.
+// waves labels 1 % of the members as canaries, and 10 % for the second wave.
 func (s *simulated) waves(b *testing.B) {
 	b.Helper()
 	first, last := max(1, s.members/100), max(1, s.members/100)+s.members/10
@@ -120,7 +121,7 @@ func (s *simulated) waves(b *testing.B) {
 	}
 }
 
-// workloads says what becomes of Deployments on a member, or on all.
+// workloads sets the readiness of Deployments on a member, or on all members if the name is empty.
 func (s *simulated) workloads(b *testing.B, member string, are simulation.Workloads) {
 	b.Helper()
 	query := url.Values{"member": {member}, "are": {string(are)}}
@@ -135,7 +136,7 @@ func (s *simulated) workloads(b *testing.B, member string, are simulation.Worklo
 	resp.Body.Close()
 }
 
-// put creates all objects with the labels, or gives them these.
+// put applies all objects with these labels.
 func (s *simulated) put(b *testing.B, labels map[string]string) {
 	b.Helper()
 	if err := s.system.each(s.objects, func(i int) error {
@@ -148,7 +149,7 @@ func (s *simulated) put(b *testing.B, labels map[string]string) {
 	}
 }
 
-// phases counts the rollouts by how they stand.
+// phases counts the rollouts by phase.
 func (s *simulated) phases(b *testing.B) map[refractv1alpha1.RolloutPhase]int {
 	b.Helper()
 	var list refractv1alpha1.PropagationList

@@ -32,11 +32,11 @@ import (
 	"refract.dev/test/simulation"
 )
 
-// patientLease lets the controllers go on where hub and members, which are on the same machine, leave them no processor for seconds.
+// patientLease keeps the controllers leading if hub and members, on the same machine, leave them no processor for
+// seconds.
 const patientLease = "--lease-duration=2m"
 
-// TestMain runs the benchmarks or, in the process that they start for that, the
-// members of a simulated fleet.
+// TestMain runs the benchmarks or, in a process that they start, the members of a simulated fleet.
 func TestMain(m *testing.M) {
 	if n := os.Getenv(simulateVariable); n != "" {
 		if err := simulate(n); err != nil {
@@ -45,11 +45,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	ctrllog.SetLogger(logr.Discard()) // The clients have nothing to say.
+	ctrllog.SetLogger(logr.Discard()) // The logs of the clients are not needed.
 	os.Exit(m.Run())
 }
 
-// simulate serves n members, and prints where they are controlled, until its standard input ends.
+// simulate serves n members, and prints the URL of their control interface. It ends with its standard input.
 func simulate(n string) error {
 	var members int
 	if _, err := fmt.Sscan(n, &members); err != nil {
@@ -69,7 +69,7 @@ func simulate(n string) error {
 	return f.Close()
 }
 
-// simulated is a hub with simulated members, and one more that may join it later.
+// simulated is a hub with simulated members, and one more member that may join later.
 type simulated struct {
 	members, objects int
 
@@ -81,8 +81,8 @@ type simulated struct {
 	system   *system
 	meter    meter
 	replicas []*controllers
-	spent    float64            // Seconds of processor time of replicas that are gone.
-	figures  map[string]float64 // What was reported.
+	spent    float64            // Processor time of ended replicas, in seconds.
+	figures  map[string]float64 // The reported figures.
 }
 
 // report reports a figure.
@@ -95,7 +95,7 @@ func (s *simulated) report(b *testing.B, value float64, unit string) {
 	b.ReportMetric(value, unit)
 }
 
-// cpu returns how long the processors have worked for the controllers, in seconds.
+// cpu returns the processor time of all controllers, in seconds.
 func (s *simulated) cpu() float64 {
 	sum := s.spent
 	for _, r := range s.replicas {
@@ -104,7 +104,7 @@ func (s *simulated) cpu() float64 {
 	return sum
 }
 
-// replica starts controllers, and returns how long it took until they were at work.
+// replica starts controllers, and returns the time until they were ready.
 func (s *simulated) replica(b *testing.B, args ...string) time.Duration {
 	b.Helper()
 	r, took := startControllers(b, s.program, s.hub, args...)
@@ -112,7 +112,7 @@ func (s *simulated) replica(b *testing.B, args ...string) time.Duration {
 	return took
 }
 
-// kill ends a replica as a crash does.
+// kill ends a replica like a crash.
 func (s *simulated) kill(i int) {
 	s.spent += s.replicas[i].cpu()
 	s.replicas[i].kill()
@@ -127,7 +127,7 @@ func (s *simulated) killAll() {
 
 func (s *simulated) copies() int { return s.members * s.objects }
 
-// ours selects the copies.
+// ours selects all copies.
 const ours = corev1alpha1.ManagedLabel + "=true"
 
 func (s *simulated) start(b *testing.B) {
@@ -193,8 +193,8 @@ func apply(b *testing.B, to client.Client, files ...string) {
 	}
 }
 
-// join has the simulated members join the hub, starts the controllers, each with such arguments, and waits until
-// all members are ready.
+// join joins the simulated members to the hub, starts one replica for each list of arguments, and waits until all
+// members are ready.
 func (s *simulated) join(b *testing.B, replicas ...[]string) {
 	b.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
@@ -228,7 +228,7 @@ func (s *simulated) join(b *testing.B, replicas ...[]string) {
 	s.report(b, s.cpu(), "join-cpu-s")
 }
 
-// register makes a member known to the hub.
+// register creates the Secret and the FederatedCluster of a member.
 func (s *simulated) register(b *testing.B, m simulation.Access) error {
 	b.Helper()
 	secret := &corev1.Secret{
@@ -251,29 +251,29 @@ func (s *simulated) register(b *testing.B, m simulation.Access) error {
 	})
 }
 
-// atRest is how long next to nothing must have been asked of members for the controllers to be at rest, and saidByCluster how much longer, for each
-// cluster, nothing must have been written for everything to be reported: longer than a report waits for more to say.
+// The controllers are idle if there were (almost) no requests to members for the time atRest. For complete reports, the
+// time is longer by saidByCluster for each cluster: longer than a report is delayed to collect further changes.
 const (
 	atRest        = 3 * time.Second
 	saidByCluster = 25 * time.Millisecond
-	// betweenLooks is how long to wait before it is looked again: to say what was asked of it takes the hub some 40 ms of a processor.
+	// betweenLooks is the interval of the checks: each costs the hub some 40 ms of processor time.
 	betweenLooks = time.Second
 )
 
-// settle returns when nothing is written any more, to hub or members, and since when.
+// settle waits until there are no more writes to hub or members, and returns the time of the last one.
 func (s *simulated) settle(b *testing.B) time.Time {
 	b.Helper()
 	return s.quiet(b, requests.writes, 0, atRest+time.Duration(s.members)*saidByCluster)
 }
 
-// rest returns when the controllers have come to rest after they began, and since when they are. Each member is looked through about once a
-// minute, which of a thousand makes fifteen lists a second.
+// rest waits until the controllers are idle after a start, and returns the time since when they are. Each member is
+// searched about once a minute; with a thousand members, that is some fifteen lists a second.
 func (s *simulated) rest(b *testing.B) time.Time {
 	b.Helper()
 	return s.quiet(b, requests.busy, float64(s.members/10), atRest)
 }
 
-// quiet waits until few requests are made for a time, of those to hub and members, and returns since when.
+// quiet waits until few requests to hub and members are made for some time, and returns its begin.
 func (s *simulated) quiet(b *testing.B, of func(requests) int64, few float64, during time.Duration) time.Time {
 	b.Helper()
 	var was float64
@@ -292,7 +292,7 @@ func (s *simulated) quiet(b *testing.B, of func(requests) int64, few float64, du
 	return since
 }
 
-// requests are those that the members have answered.
+// requests counts the requests to the members, by verb.
 type requests map[string]int64
 
 func (r requests) writes() int64 { return r["apply"] + r["patch"] + r["create"] + r["delete"] }
@@ -313,7 +313,7 @@ func (s *simulated) requests(b *testing.B) requests {
 	return r
 }
 
-// reports returns how often the controllers have written to the hub.
+// reports returns the number of reports and events that the controllers have written to the hub.
 func (s *simulated) reports(b *testing.B) float64 {
 	b.Helper()
 	return s.meter.requests(b, func(l map[string]string) bool {
@@ -333,7 +333,7 @@ func (s *simulated) get(b *testing.B, path string, into any) {
 	}
 }
 
-// until returns when the condition holds, which is costly to look at.
+// until waits until the condition holds. It polls rarely, because the check is expensive.
 func (s *simulated) until(b *testing.B, holds func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), fleetLimit)

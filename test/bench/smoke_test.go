@@ -9,15 +9,15 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// recordedFile has the ratios that were measured last, by what they are of.
+// recordedFile has the recorded ratios, by benchmark.
 const recordedFile = "testdata/recorded.json"
 
-// tolerance is how many times worse than recorded a ratio may be.
+// tolerance is the factor by which a ratio may be worse than recorded.
 const tolerance = 1.5
 
-// BenchmarkSmoke fails if one of the ratios that docs/performance.md promises is half as bad again as
-// recorded, or if a restart writes copies. It is small, so that it can be run for every change; what is too much is
-// measured once more, since other programs may have been at work.
+// BenchmarkSmoke fails if a ratio that docs/performance.md promises is more than 1.5 times the recorded one, or if a
+// restart writes copies. It is small enough to run for every change. A ratio that is too high is measured once more,
+// since other programs may have disturbed it.
 func BenchmarkSmoke(b *testing.B) {
 	text, err := os.ReadFile(recordedFile)
 	if err != nil {
@@ -49,13 +49,13 @@ func BenchmarkSmoke(b *testing.B) {
 	}
 }
 
-// within fails the benchmark if a ratio of two times, in seconds, is worse than it may be.
+// within fails the benchmark if the ratio of the two measured times is too high.
 func (s *system) within(b *testing.B, what string, recorded map[string]float64, measure func() (floor, system float64)) {
 	b.Helper()
 	began := time.Now()
 	most := recorded[what] * tolerance
 	if most == 0 {
-		b.Fatalf("%s records nothing of %s", recordedFile, what)
+		b.Fatalf("%s has no record of %s", recordedFile, what)
 	}
 	floor, system := measure()
 	if system/floor > most {
@@ -63,6 +63,6 @@ func (s *system) within(b *testing.B, what string, recorded map[string]float64, 
 	}
 	b.Logf("%s: %.2f of the floor, recorded %.2f, at most %.2f (%s)", what, system/floor, recorded[what], most, time.Since(began).Round(time.Second))
 	if system/floor > most {
-		b.Errorf("%s takes %.2f times as long as the floor, and %.2f were recorded in %s", what, system/floor, recorded[what], recordedFile)
+		b.Errorf("%s takes %.2f times as long as the floor: %.2f are recorded in %s", what, system/floor, recorded[what], recordedFile)
 	}
 }

@@ -5,15 +5,16 @@ import (
 	"testing"
 )
 
-// beforeVariable has the path of the refract that BenchmarkUpgrade begins with.
+// beforeVariable is the path of the refract program with which BenchmarkUpgrade begins.
 const beforeVariable = "REFRACT_BENCH_BEFORE"
 
-// BenchmarkUpgrade has another version of refract, which $REFRACT_BENCH_BEFORE names, put 3,600 copies on three bare members,
-// kills it, and starts this one: it reports what that writes to members, which is to be nothing, and how long it takes.
+// BenchmarkUpgrade starts an older refract, whose path is in $REFRACT_BENCH_BEFORE, which writes 3,600 copies to three
+// members without controllers. Then it kills this program and starts the current one, and reports the time and the
+// writes to members, of which there must be none.
 func BenchmarkUpgrade(b *testing.B) {
 	before := os.Getenv(beforeVariable)
 	if before == "" {
-		b.Skipf("%s names no other refract", beforeVariable)
+		b.Skipf("%s is empty", beforeVariable)
 	}
 	e := up(b, members)
 	var kubeconfigs []string

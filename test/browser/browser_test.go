@@ -21,7 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long anything may take before the test gives up.
+// patience is the time limit of every step.
 const patience = 60 * time.Second
 
 // chromium returns the browser.
@@ -32,7 +32,7 @@ func chromium(t *testing.T) string {
 			return path
 		}
 	}
-	t.Fatal("there is no chromium: make test-browser installs it, or says how")
+	t.Fatal("there is no chromium: make test-browser installs it, or prints instructions")
 	return ""
 }
 
@@ -46,12 +46,12 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// page is a tab of the browser, and what went wrong in it.
+// page is a tab of the browser, with its recorded problems.
 type page struct {
 	*testing.T
 
 	ctx  context.Context //nolint:containedctx // It is the tab.
-	base string          // What all requests have to begin with; empty for a file.
+	base string          // The required beginning of all request URLs; empty for a file.
 
 	mu       sync.Mutex
 	problems []string
@@ -82,7 +82,7 @@ func newPage(t *testing.T, base string, width, height int) *page {
 	return p
 }
 
-// listen notes what should not happen.
+// listen records errors, and requests to other servers.
 func (p *page) listen(event any) {
 	problem := ""
 	switch e := event.(type) {
@@ -110,7 +110,7 @@ func (p *page) listen(event any) {
 	}
 }
 
-// run does something in a page, and returns what that gives.
+// run runs an action in a page, and returns its result.
 func run[R any](p *page, action chromedp.Action[R]) R {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -135,13 +135,13 @@ func (p *page) text(selector string) string {
 	return run(p, chromedp.Text(selector))
 }
 
-// evaluate returns what a script gives, which may be a promise.
+// evaluate returns the result of a script, which may be a promise.
 func evaluate[R any](p *page, script string) R {
 	p.Helper()
 	return run(p, chromedp.Evaluate[R](script, chromedp.EvalAwaitPromise))
 }
 
-// until waits until a script gives true.
+// until waits until the result of a script is true.
 func (p *page) until(script string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -152,13 +152,13 @@ func (p *page) until(script string) {
 		case err == nil && is:
 			return
 		case ctx.Err() != nil:
-			p.Fatalf("not within %s: %s: %v", patience, script, err) // An error may be that of a page that is just left.
+			p.Fatalf("not within %s: %s: %v", patience, script, err) // The error may come from the previous page.
 		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // There is nothing else to wait on.
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // The page sends no event for this.
 	}
 }
 
-// dark has the page look as people see it who want that.
+// dark sets the preference of the browser for dark pages.
 func (p *page) dark(is bool) {
 	p.Helper()
 	scheme := "light"
@@ -171,7 +171,7 @@ func (p *page) dark(is bool) {
 	}
 }
 
-// clean fails the test if something happened that should not.
+// clean fails the test if the page has a recorded problem.
 func (p *page) clean() {
 	p.Helper()
 	p.mu.Lock()
@@ -182,7 +182,7 @@ func (p *page) clean() {
 	p.problems = nil
 }
 
-// picture writes what the tab shows to a file.
+// picture writes a screenshot of the tab to a file.
 func (p *page) picture(name string) {
 	p.Helper()
 	if err := os.WriteFile(name, run(p, chromedp.CaptureScreenshot()), 0o644); err != nil {
@@ -212,7 +212,7 @@ func serve(t *testing.T, args ...string) (entrance, base string) {
 	}
 	t.Cleanup(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err == nil {
-			_ = cmd.Wait() // It was told to end.
+			_ = cmd.Wait() // The interrupt ends it.
 		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -14,10 +14,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestMain makes control planes for those tests that need some.
+// TestMain makes control planes for the tests that need them.
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
-// web is a Deployment that goes everywhere and is ready when its pods are, and another that changes by waves.
+// web is a Deployment on all clusters that is ready when its pods are. Another Deployment changes in waves.
 const web = `
 apiVersion: v1
 kind: Namespace
@@ -50,7 +50,7 @@ spec:
   template: {metadata: {labels: {app: slow}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: slow, image: "slow:1"}]}}
 `
 
-// TestLive: a page follows the hub: what changes on a member, what waits in a rollout, and what is new.
+// TestLive: a page shows changes on a member, a waiting rollout, and new objects without a reload.
 func TestLive(t *testing.T) {
 	env := harness.New(t, harness.Topology{Members: 2, Nodes: true, CRDs: true})
 	if err := env.JoinAll(t.Context()); err != nil {
@@ -79,7 +79,7 @@ func TestLive(t *testing.T) {
 		}
 	}
 
-	// Its pod goes, and cannot come back.
+	// The pod is deleted, and no node accepts a new one.
 	p.open("/?each=1&q=web")
 	member, err := env.Client("member-1")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { kubectl("member-1", "", append([]string{"uncordon"}, strings.Fields(nodes)...)...) }) // Others get the cluster next.
+	t.Cleanup(func() { kubectl("member-1", "", append([]string{"uncordon"}, strings.Fields(nodes)...)...) }) // Later tests use the same cluster.
 	kubectl("member-1", "", append([]string{"cordon"}, strings.Fields(nodes)...)...)
 	kubectl("member-1", "", "delete", "pods", "--namespace=shop", "--selector=app=web", "--wait=false")
 	harness.Eventually(t, "the copy is not ready on the member", func(ctx context.Context) error {
@@ -105,28 +105,28 @@ func TestLive(t *testing.T) {
 	changed := time.Now()
 	p.until(cell("web", "member-1", "waits"))
 	took := time.Since(changed)
-	t.Logf("a member's change is on the page after %s", took.Round(10*time.Millisecond))
+	t.Logf("the page shows a member's change after %s", took.Round(10*time.Millisecond))
 	if took > 10*time.Second {
-		t.Errorf("the goal is 1 s, and it is %s", took)
+		t.Errorf("want a member's change on the page within 1 s, got %s", took)
 	}
 
-	// A change goes out wave by wave.
+	// A rollout sends a change wave by wave.
 	kubectl("hub", "", "set", "image", "--namespace=shop", "deployment/slow", "slow=slow:2")
 	p.open("/?each=1&q=slow")
-	p.until(cell("slow", "member-1", "held")) // Somebody has to approve it: nothing of it is as it should be.
+	p.until(cell("slow", "member-1", "held")) // The wave waits for an approval, so no cluster has the change.
 	p.until(cell("slow", "member-2", "held"))
 	p.until(`document.querySelector("main .summary").textContent.includes("2 the change waits")`)
 	p.open("/rollouts")
 	p.until(`document.body.textContent.includes("refract rollout approve deployment/shop/slow")`)
 
-	// Something is new, and something goes.
+	// One object is created, and one is deleted.
 	p.open("/?q=newcomer")
 	kubectl("hub", strings.NewReplacer("name: web,", "name: newcomer,").Replace(web), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	p.until(`document.querySelectorAll(".fleet tbody tr").length === 1`)
 	kubectl("hub", "", "delete", "deployment", "--namespace=shop", "newcomer", "--wait=false")
 	p.until(`document.querySelectorAll(".fleet tbody tr").length === 0`)
 	p.open("/clusters")
-	p.until(`document.querySelector("main .summary")?.textContent.trim().startsWith("2 clusters") ?? false`) // What is read may just be replaced.
+	p.until(`document.querySelector("main .summary")?.textContent.trim().startsWith("2 clusters") ?? false`) // The page may be replacing the element.
 	p.accessible("clusters of a hub")
 	p.clean()
 }

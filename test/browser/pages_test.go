@@ -15,12 +15,12 @@ import (
 	"refract.dev/test/generate"
 )
 
-// examples are the arguments for the fleet that the demo shows, and a definition that is converted.
+// examples are the arguments for the fleet of the demo, and for a definition with a conversion.
 var examples = []string{
 	"-f", "examples/override/clusters.yaml", "-f", "examples/override/shop", "-f", "examples/release/front.yaml", "-f", "examples/injection/shop", "-f", "examples/conversion/move",
 }
 
-// addresses are the pages, each with what its heading says.
+// addresses are the pages, with their headings.
 var addresses = map[string]string{
 	"/": "Fleet",
 	"/?each=1&q=my-nginx&l=region%3Deu&state=right":                  "Fleet",
@@ -37,7 +37,7 @@ var addresses = map[string]string{
 	"/object/Deployment.apps/shop/there-is-none-of-it":               "Not found",
 }
 
-// accessible fails the test if axe finds something that keeps somebody from using the page.
+// accessible fails the test if axe finds an obstacle for users with disabilities.
 func (p *page) accessible(where string) {
 	p.Helper()
 	axe, err := os.ReadFile(filepath.Join(root(p.T), "bin", "browser", "axe.min.js"))
@@ -55,7 +55,8 @@ func (p *page) accessible(where string) {
 	}
 }
 
-// TestPages: every page, in light and dark: it is there, everybody can use it, and nothing goes wrong and nothing is asked of others.
+// TestPages: every page, in light and dark, has its heading, is accessible, has no errors, and sends no requests to
+// other servers.
 func TestPages(t *testing.T) {
 	p := visit(t, 1300, 900, examples...)
 	for address, heading := range addresses {
@@ -69,10 +70,10 @@ func TestPages(t *testing.T) {
 		}
 	}
 	p.clean()
-	t.Logf("%d pages, in light and dark: axe violations: 0; requests to elsewhere: 0; console errors: 0", len(addresses))
+	t.Logf("%d pages, in light and dark: axe violations: 0; requests to other servers: 0; console errors: 0", len(addresses))
 }
 
-// TestKeyboard: who has no mouse gets from the fleet to who made a line of a copy.
+// TestKeyboard: with the keyboard alone, a user can get from the fleet to the author of a line of a copy.
 func TestKeyboard(t *testing.T) {
 	p := visit(t, 1300, 900, examples...)
 	focused := func() string {
@@ -89,9 +90,9 @@ func TestKeyboard(t *testing.T) {
 			}
 			seen = append(seen, is)
 		}
-		t.Fatalf("the focus never comes to %s, but to %q", until, seen)
+		t.Fatalf("the focus must come to %s, got %q", until, seen)
 	}
-	tab("#main") // The first is the way past the navigation.
+	tab("#main") // The first link skips the navigation.
 	tab("q")
 	run(p, chromedp.KeyEvent("checkout"))
 	p.until(`document.querySelectorAll(".fleet tbody tr").length === 1`)
@@ -105,7 +106,8 @@ func TestKeyboard(t *testing.T) {
 	p.clean()
 }
 
-// TestWhatIf: what would become different is there a moment after it was typed, and is what refract diff says.
+// TestWhatIf: a moment after an edit, the page shows the differences that the edit would cause. They are those of
+// refract diff.
 func TestWhatIf(t *testing.T) {
 	p := visit(t, 1300, 900, examples...)
 	p.open("/policy/OverridePolicy/shop/my-nginx-replicas")
@@ -123,7 +125,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(root(t), "bin", "refract"), append(append([]string{"diff"}, examples...), "--to", policy)...)
 	cmd.Dir = root(t)
-	said, _ := cmd.Output() // It ends with 1, as something becomes different.
+	said, _ := cmd.Output() // The exit code is 1, because there are differences.
 	for line := range strings.Lines(shown) {
 		if !strings.Contains(string(said), strings.TrimSpace(line)) {
 			t.Errorf("the page says %q, and refract diff\n%s", line, said)
@@ -133,7 +135,7 @@ func TestWhatIf(t *testing.T) {
 	p.clean()
 }
 
-// TestThousand: 1,000 objects on 1,000 clusters are looked at as fast as a few.
+// TestThousand: the pages of 1,000 objects on 1,000 clusters are fast.
 func TestThousand(t *testing.T) {
 	dir := t.TempDir()
 	if err := generate.Large(generate.Size{Objects: 1000, Clusters: 1000, Policies: 100}).WriteDir(dir); err != nil {
@@ -163,10 +165,10 @@ func TestThousand(t *testing.T) {
 		for what, is := range map[string]struct{ got, goal float64 }{
 			"first paint, ms": {paint, 1000}, "a filter, ms": {filter, 100}, "the longest task, ms": {longest, 200}, "memory, MB": {heap, 200},
 		} {
-			// A machine that has other things to do is no mistake of the page; to be slower by that much is.
+			// A busy machine is slow without a fault of the page, but not by this factor.
 			const slow = 5
 			if is.got >= slow*is.goal {
-				t.Errorf("%s: %s: the goal is %.0f, and it is %.0f", address, what, is.goal, is.got)
+				t.Errorf("%s: %s: want at most %.0f, got %.0f", address, what, is.goal, is.got)
 			}
 		}
 	}
@@ -174,7 +176,7 @@ func TestThousand(t *testing.T) {
 	p.clean()
 }
 
-// TestFiles: what belongs to one change is a file that a browser shows from disk, without a network.
+// TestFiles: a browser shows a report file from disk, without a network.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	base := []string{"-f", "examples/override/clusters.yaml", "-f", "examples/override/shop"}
@@ -185,7 +187,7 @@ func TestFiles(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root(t), "bin", "refract"), args...)
 		cmd.Dir = root(t)
-		text, _ := cmd.Output() // diff ends with 1, as something becomes different.
+		text, _ := cmd.Output() // The exit code of diff is 1, because there are differences.
 		file := filepath.Join(dir, name+".html")
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -196,7 +198,7 @@ func TestFiles(t *testing.T) {
 			run(p, chromedp.Navigate("file://"+file))
 			run(p, chromedp.WaitReady("main h1"))
 			if got := evaluate[string](p, `getComputedStyle(document.querySelector("h1")).fontSize`); got == "32px" {
-				t.Errorf("%s: the style is not there", name)
+				t.Errorf("%s: the file has no style", name)
 			}
 			evaluate[bool](p, `(() => { document.querySelectorAll("details").forEach(d => d.open = true); return true; })()`)
 			p.accessible(name)
@@ -206,11 +208,11 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestScreenshots makes the pictures of README.md and the guide, when it is told where to put them.
+// TestScreenshots makes the pictures of README.md and the guide in the folder $REFRACT_SCREENSHOTS.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("REFRACT_SCREENSHOTS")
 	if dir == "" {
-		dir = t.TempDir() // That they can be made is tested all the same.
+		dir = t.TempDir() // The test still checks that the pictures can be made.
 	}
 	p := visit(t, 1180, 620, examples...)
 	for name, address := range map[string]string{

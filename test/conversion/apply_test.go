@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// apply applies a spec on the server's side.
+// apply applies a spec with server-side apply.
 func (s *scene) apply(manager, version, name, spec string, force bool) error {
 	u := s.object(version, name, spec)
 	u.SetNamespace("")
@@ -29,9 +29,9 @@ func (s *scene) apply(manager, version, name, spec string, force bool) error {
 	return s.api.Patch(s.Context(), s.empty(version, name), client.RawPatch(types.ApplyPatchType, text), how...)
 }
 
-// TestApply has two managers apply their parts of one widget, each in its version, with
-// lists in lists. What the API server has converted for that are partial objects. It is
-// told twice: stored as the version of one, and of the other.
+// TestApply: two managers apply their parts of one widget, each in its version, with lists in lists. For this, the API
+// server converts partial objects. The test runs twice, each time with another manager's version as the storage
+// version.
 func TestApply(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -43,7 +43,7 @@ func TestApply(t *testing.T) {
 		t.Run(stored, func(t *testing.T) {
 			sub := *s
 			sub.T = t
-			// Who applies a list last has its elements in his order.
+			// The last manager that applies a list decides the order of its elements.
 			sub.order = cmp.Options{cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })}
 			sub.applied("applied-"+stored, stored)
 		})
@@ -55,10 +55,10 @@ func (s *scene) applied(name, stored string) {
 		{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 1}, {zone: b, weight: 2}]}]}`, false))
 	s.must(s.apply("old", alpha, name, `{legacy: L, timeoutSeconds: 3, ports: [
 		{name: dns, number: 53, color: red, targets: [{zone: c}]}, {name: http, color: blue, targets: [{zone: d}]}]}`, false))
-	s.wantSpec("Both have applied.", v1, name, `{size: Large, retries: 5, steps: [a, b], note: some, timeoutMillis: 3000, ports: [
+	s.wantSpec("v1 has the fields of both managers.", v1, name, `{size: Large, retries: 5, steps: [a, b], note: some, timeoutMillis: 3000, ports: [
 		{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 1}, {zone: b, weight: 2}, {zone: d}]},
 		{name: dns, number: 53, targets: [{zone: c}]}]}`)
-	s.wantSpec("Both have applied.", alpha, name, `{size: large, script: "a,b", legacy: L, timeoutSeconds: 3, ports: [
+	s.wantSpec("v1alpha1 has the fields of both managers.", alpha, name, `{size: large, script: "a,b", legacy: L, timeoutSeconds: 3, ports: [
 		{name: http, number: 80, color: blue, targets: [{zone: a}, {zone: b}, {zone: d}]},
 		{name: dns, number: 53, color: red, targets: [{zone: c}]}]}`)
 	if diff := cmp.Diff(map[string]string{"new": v1, "old": alpha}, s.owners(name)); diff != "" {
@@ -67,7 +67,7 @@ func (s *scene) applied(name, stored string) {
 
 	err := s.apply("old", alpha, name, `{legacy: L, size: small, ports: [{name: http, number: 81, targets: [{zone: d}]}]}`, false)
 	if !apierrors.IsConflict(err) {
-		s.Errorf("Who applies what is another's has a conflict, in another version, too: %v", err)
+		s.Errorf("A field of another manager is a conflict, in another version, too: %v", err)
 	} else {
 		for _, text := range []string{`conflicts with "new"`, ".spec.size", `.spec.ports[name="http"].number`} {
 			if !strings.Contains(err.Error(), text) {
@@ -76,40 +76,40 @@ func (s *scene) applied(name, stored string) {
 		}
 	}
 
-	// What only v1 has lies in the annotation for v1alpha1, in which the other manager has
-	// applied. The API server takes what nobody applies any more away from there by its place,
-	// and the annotation is one: what it holds stays until somebody takes it away himself.
+	// In v1alpha1, the version of the other manager, the fields that only v1 has are in the annotation. The API server
+	// removes a field that no manager applies any more by its path. The annotation is a single field, so its values
+	// stay until a client removes them.
 	s.must(s.apply("new", v1, name, `{size: Large, retries: 5, steps: [c], ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, protocol: TCP, targets: [{zone: b, weight: 3}]}]}`, false))
-	s.wantSpec("What one applies no more goes, the other's stays.", alpha, name, `{size: large, script: c, legacy: L, timeoutSeconds: 3, ports: [
+	s.wantSpec("Fields without a manager are removed.", alpha, name, `{size: large, script: c, legacy: L, timeoutSeconds: 3, ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, color: blue, targets: [{zone: b}, {zone: d}]},
 		{name: dns, number: 53, color: red, targets: [{zone: c}]}]}`)
-	s.wantSpec("What one applies no more goes, the other's stays.", v1, name, `{size: Large, retries: 5, steps: [c], note: some, timeoutMillis: 3000, ports: [
+	s.wantSpec("Fields without a manager are removed.", v1, name, `{size: Large, retries: 5, steps: [c], note: some, timeoutMillis: 3000, ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, protocol: TCP, targets: [{zone: b, weight: 3}, {zone: d}]},
 		{name: dns, number: 53, targets: [{zone: c}]}]}`)
 
 	s.must(s.apply("old", alpha, name, `{size: small, ports: [{name: http, color: green}]}`, true))
-	s.wantSpec("One has taken the size over, and let a port go.", v1, name, `{size: Small, retries: 5, steps: [c], note: some, ports: [
+	s.wantSpec("The manager old has taken over the size, and given up a port.", v1, name, `{size: Small, retries: 5, steps: [c], note: some, ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, protocol: TCP, targets: [{zone: b, weight: 3}]}]}`)
-	s.wantSpec("One has taken the size over, and let a port go.", alpha, name, `{size: small, script: c, legacy: L, ports: [
+	s.wantSpec("The manager old has taken over the size, and given up a port.", alpha, name, `{size: small, script: c, legacy: L, ports: [
 		{name: ssh, number: 22}, {name: http, number: 80, color: green, targets: [{zone: b}]}]}`)
 
 	s.must(s.apply("new", v1, name, `{ports: [{name: http}]}`, false))
-	s.wantSpec("The one has only what the other applies.", alpha, name, `{size: small, legacy: L, ports: [{name: http, color: green}]}`)
+	s.wantSpec("The manager new applies only a port that the other applies, too.", alpha, name, `{size: small, legacy: L, ports: [{name: http, color: green}]}`)
 	s.must(s.apply("old", alpha, name, `{}`, false))
-	s.wantSpec("And then not even that.", v1, name, `{note: some, retries: 5, ports: [{name: http}]}`)
+	s.wantSpec("The manager old applies nothing any more.", v1, name, `{note: some, retries: 5, ports: [{name: http}]}`)
 	s.must(s.patch(v1, name, `{"spec":{"note":null,"retries":null}}`))
 	s.must(s.patch(alpha, name, `{"spec":{"legacy":null}}`))
-	s.wantSpec("Who takes it away takes it away.", v1, name, `{retries: 3, ports: [{name: http}]}`)
+	s.wantSpec("Fields without a manager can be removed.", v1, name, `{retries: 3, ports: [{name: http}]}`)
 	if got := s.stored(name)["apiVersion"]; got != s.group+"/"+stored {
 		s.Errorf("it is stored as %v", got)
 	}
 	if kept := s.get(alpha, name).GetAnnotations()[complement]; kept != "" {
-		s.Errorf("Nothing is left that would have to be kept: %s", kept)
+		s.Errorf("No value is left for the annotation: %s", kept)
 	}
 }
 
-// owners returns the version in which each manager of an object has applied it.
+// owners returns the version in which each manager has applied an object.
 func (s *scene) owners(name string) map[string]string {
 	s.Helper()
 	out := map[string]string{}
@@ -122,8 +122,8 @@ func (s *scene) owners(name string) map[string]string {
 	return out
 }
 
-// TestApplyAtomic has two managers apply a list that is one value: who comes last and
-// insists has all of it, in either version.
+// TestApplyAtomic: two managers apply an atomic list. The last one to force its apply owns the whole list, in either
+// version.
 func TestApplyAtomic(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate")
@@ -132,18 +132,18 @@ func TestApplyAtomic(t *testing.T) {
 	s.wantSpec("applied in v1", alpha, "c", `{bottles: [beer, beer, wine]}`)
 	err := s.apply("old", alpha, "c", `{bottles: [rum]}`, false)
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "new": .spec.bottles`) {
-		s.Errorf("The list is another's: %v", err)
+		s.Errorf("The other manager owns the list: %v", err)
 	}
 	s.must(s.apply("old", alpha, "c", `{bottles: [rum, gin, rum]}`, true))
 	s.wantSpec("taken over in v1alpha1", v1, "c", `{bottles: [{name: rum, quantity: 2}, {name: gin, quantity: 1}]}`)
 	s.must(s.apply("new", v1, "c", `{}`, false))
 	s.wantSpec("given up in v1", v1, "c", `{bottles: [{name: rum, quantity: 2}, {name: gin, quantity: 1}]}`)
 	if names := bottles(s.get(alpha, "c")); !slices.Equal(names, []string{"rum", "rum", "gin"}) {
-		s.Errorf("they are %v", names)
+		s.Errorf("the bottles are %v", names)
 	}
 }
 
-// bottles returns those of a crate in v1alpha1.
+// bottles returns the bottles of a crate in v1alpha1.
 func bottles(u *unstructured.Unstructured) []string {
 	list, _, _ := unstructured.NestedSlice(u.Object, "spec", "bottles")
 	var out []string

@@ -19,7 +19,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// send posts or gets JSON byte for byte, and returns the code and the answer.
+// send posts or gets JSON without any change of its bytes, and returns the code and the answer.
 func (s *scene) send(method, version, name, query, body string) (int, string) {
 	s.Helper()
 	c, err := rest.HTTPClientFor(s.cfg)
@@ -36,20 +36,20 @@ func (s *scene) send(method, version, name, query, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// TestValues sends values at the edges through all versions: what etcd holds is what was
-// sent, and so is what is read anywhere.
+// TestValues sends edge cases of values through all versions. etcd stores each value as it was sent, and every version
+// returns it unchanged.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
 	s.serve(s.policy("widget"))
 	cases := map[string]struct {
-		alpha, v1 string // JSON, but for retries.
+		alpha, v1 string // JSON, without retries.
 	}{
 		"empty":         {`{}`, `{}`},
 		"empty-values":  {`{"title":"","ports":[],"settings":{},"legacy":""}`, `{"caption":"","ports":[],"settings":{}}`},
 		"null":          {`{"title":null}`, `{"caption":null}`},
 		"null-within":   {`{"settings":{"a":null,"b":[null],"c":{"d":null}}}`, `{"settings":{"a":null,"b":[null],"c":{"d":null}}}`},
-		"null-refused":  {`{"size":null,"ports":null}`, `{}`}, // The API server takes them away: no schema allows them.
+		"null-refused":  {`{"size":null,"ports":null}`, `{}`}, // The API server removes these nulls: no schema allows them.
 		"beyond-double": {`{"serial":9007199254740993}`, `{"serial":9007199254740993}`},
 		"most":          {`{"serial":9223372036854775807}`, `{"serial":9223372036854775807}`},
 		"least":         {`{"serial":-9223372036854775808}`, `{"serial":-9223372036854775808}`},
@@ -91,7 +91,7 @@ func TestValues(t *testing.T) {
 		if diff := cmp.Diff(any(want), s.get(v1, name).Object["spec"]); diff != "" {
 			t.Errorf("%s in v1: -want, +got:\n%s", name, diff)
 		}
-		for _, through := range []string{beta, v1} { // What etcd holds is written anew, from what another version says.
+		for _, through := range []string{beta, v1} { // Each update writes the stored object anew, converted from another version.
 			u := s.get(through, name)
 			u.SetLabels(map[string]string{"through": through})
 			s.must(s.api.Update(t.Context(), u))
@@ -102,8 +102,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestDuplicates sends a key or an element twice: no API server has two, and nobody
-// guesses which of them counts.
+// TestDuplicates sends a key or an element twice. API servers remove or reject duplicates before a conversion, and the
+// webhook rejects them rather than choose one.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -111,13 +111,13 @@ func TestDuplicates(t *testing.T) {
 	twice := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"twice"},"spec":{"caption":"one","caption":"two"}}`, s.group)
 	code, answer := s.send(http.MethodPost, v1, "", "?fieldValidation=Strict", twice)
 	if code != http.StatusBadRequest || !strings.Contains(answer, `duplicate field \"spec.caption\"`) {
-		t.Errorf("A strict API server says so: %d %s", code, answer)
+		t.Errorf("Strict field validation rejects it: %d %s", code, answer)
 	}
 	if code, answer = s.send(http.MethodPost, v1, "", "?fieldValidation=Ignore", twice); code != http.StatusCreated {
-		t.Errorf("Another one takes the last: %d %s", code, answer)
+		t.Errorf("Without field validation, the last value counts: %d %s", code, answer)
 	}
-	s.wantSpec("The last counts for the API server, and only then it is converted.", alpha, "twice", `{title: two}`)
-	harness.WantStatus(s.T, "An element is there twice.", s.api.Create(t.Context(), s.object(v1, "elements", `{ports: [{name: a}, {name: a}]}`)), 422,
+	s.wantSpec("The API server takes the last value before the conversion.", alpha, "twice", `{title: two}`)
+	harness.WantStatus(s.T, "A list has two equal elements.", s.api.Create(t.Context(), s.object(v1, "elements", `{ports: [{name: a}, {name: a}]}`)), 422,
 		`spec.ports[1]: Duplicate value: {"name":"a"}`)
 
 	review := func(object string) (string, []map[string]any) {
@@ -139,12 +139,12 @@ func TestDuplicates(t *testing.T) {
 		}
 	}
 	if message, objects := review(`"metadata":{"name":"n"},"spec":{"settings":{"a":1,"a":2}}`); message != "" || len(objects) != 1 {
-		t.Errorf("What nobody looks at passes: %q, %v", message, objects)
+		t.Errorf("Values that no conversion reads pass: %q, %v", message, objects)
 	}
 }
 
-// TestAnnotations fills the annotations up: what is kept must find room there, or the
-// object is not converted. It stays where it is, and can be made smaller there.
+// TestAnnotations fills the annotations of objects. If the values that a version cannot hold do not fit into the
+// annotation, the conversion fails. The object stays as it is, and can be made smaller in its stored version.
 func TestAnnotations(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -158,38 +158,38 @@ func TestAnnotations(t *testing.T) {
 	near := sized("near", limit-60_000, 59_000)
 	s.must(s.api.Create(t.Context(), near))
 	if diff := cmp.Diff(near.Object["spec"], s.get(v1, "near").Object["spec"]); diff != "" {
-		t.Errorf("There is room for what v1alpha1 cannot hold: -want, +got:\n%s", diff)
+		t.Errorf("The annotation has room for the values that v1alpha1 cannot hold: -want, +got:\n%s", diff)
 	}
 	const failure = "cannot hold this value: to keep it in the annotation refract.dev/complement takes"
-	harness.WantStatus(s.T, "There is no room.", s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)), 500,
+	harness.WantStatus(s.T, "The annotation has no room.", s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)), 500,
 		"conversion webhook for "+s.group+"/v1, Kind=Widget failed:", "default/over", "spec.note", failure)
 	if stored := s.bytes("over"); stored != nil {
-		t.Errorf("It was stored all the same: %d bytes", len(stored))
+		t.Errorf("It was stored nevertheless: %d bytes", len(stored))
 	}
-	harness.WantStatus(s.T, "There is no room left.", s.patch(v1, "near", `{"metadata":{"annotations":{"b":"`+strings.Repeat("b", 2000)+`"}}}`), 500, "spec.note", failure)
+	harness.WantStatus(s.T, "After the change, the annotation would have no room.", s.patch(v1, "near", `{"metadata":{"annotations":{"b":"`+strings.Repeat("b", 2000)+`"}}}`), 500, "spec.note", failure)
 	if diff := cmp.Diff(near.Object["spec"], s.get(v1, "near").Object["spec"]); diff != "" {
-		t.Errorf("Nothing has changed: -want, +got:\n%s", diff)
+		t.Errorf("The object is unchanged: -want, +got:\n%s", diff)
 	}
 
 	s.storeAs(v1)
 	s.must(s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)))
 	before := s.bytes("over")
 	_, err := s.tryGet(t.Context(), alpha, "over")
-	harness.WantStatus(s.T, "It is stored in v1, and v1alpha1 cannot say it.", err, 500, "default/over", "spec.note", failure)
-	harness.WantStatus(s.T, "So v1alpha1 cannot be listed.", s.list(alpha), 500, "default/over", failure)
+	harness.WantStatus(s.T, "It is stored in v1, and cannot be converted to v1alpha1.", err, 500, "default/over", "spec.note", failure)
+	harness.WantStatus(s.T, "So a list in v1alpha1 fails.", s.list(alpha), 500, "default/over", failure)
 	s.must(s.list(v1))
-	s.must(s.list(beta)) // Which has the note.
-	harness.WantStatus(s.T, "Nor written.", s.patch(alpha, "over", `{"spec":{"title":"T"}}`), 500, failure)
+	s.must(s.list(beta)) // v1beta1 has the field note.
+	harness.WantStatus(s.T, "And a write in v1alpha1 fails.", s.patch(alpha, "over", `{"spec":{"title":"T"}}`), 500, failure)
 	if diff := cmp.Diff(string(before), string(s.bytes("over"))); diff != "" {
-		t.Error("It was changed all the same.")
+		t.Error("It was changed nevertheless.")
 	}
 	s.must(s.patch(v1, "over", `{"spec":{"note":"short"}}`))
-	s.wantSpec("Made smaller.", alpha, "over", `{}`)
-	s.wantSpec("Made smaller.", v1, "over", `{note: short, retries: 3}`)
+	s.wantSpec("After it was made smaller.", alpha, "over", `{}`)
+	s.wantSpec("After it was made smaller.", v1, "over", `{note: short, retries: 3}`)
 	s.must(s.list(alpha))
 }
 
-// list reads all objects in a version.
+// list lists all objects in a version.
 func (s *scene) list(version string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion(s.group + "/" + version)
@@ -197,14 +197,13 @@ func (s *scene) list(version string) error {
 	return s.api.List(s.Context(), list, client.InNamespace(ns))
 }
 
-// TestLimits has objects that would take too much: too many items, and too much to
-// compute. Neither hangs, which the API server would say after 30 s, or takes anything
-// away.
+// TestLimits has objects whose conversion would have too many items, or cost too much. The conversion fails quickly,
+// before the API server's timeout of 30 s, and without a change of the object.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate")
 	p := s.policy("crate", func(spec *refractv1alpha1.ConversionPolicySpec) {
-		// Which looks at all bottles for each of them.
+		// For each bottle, the expression reads all bottles.
 		f := field(spec, "spec.bottles")
 		f.ToHub = `value.distinct().map(n, {"name": n, "quantity": value.filter(t, t == n).size()})`
 	})
@@ -221,10 +220,10 @@ func TestLimits(t *testing.T) {
 		name := "bomb-" + quantity
 		s.untilCreated(s.object(v1, name, `{bottles: [{name: a}, {name: b, quantity: `+quantity+`}]}`))
 		_, err := s.tryGet(t.Context(), alpha, name)
-		harness.WantStatus(s.T, "Nothing is expanded.", err, 500, "conversion webhook for "+s.group+"/v1, Kind=Crate failed:", "default/"+name, "spec.bottles", "200")
-		s.wantSpec("It is there.", v1, name, `{bottles: [{name: a, quantity: 1}, {name: b, quantity: `+quantity+`}]}`)
+		harness.WantStatus(s.T, "It is not expanded.", err, 500, "conversion webhook for "+s.group+"/v1, Kind=Crate failed:", "default/"+name, "spec.bottles", "200")
+		s.wantSpec("The object is unchanged.", v1, name, `{bottles: [{name: a, quantity: 1}, {name: b, quantity: `+quantity+`}]}`)
 		s.must(s.patch(v1, name, `{"spec":{"bottles":[{"name":"b","quantity":2}]}}`))
-		s.wantSpec("It was made smaller.", alpha, name, `{bottles: [b, b]}`)
+		s.wantSpec("After it was made smaller.", alpha, name, `{bottles: [b, b]}`)
 	}
 
 	var many []string
@@ -233,17 +232,16 @@ func TestLimits(t *testing.T) {
 	}
 	list, err := json.Marshal(many)
 	s.must(err)
-	harness.WantStatus(s.T, "It is too much to compute.", s.api.Create(t.Context(), s.object(alpha, "many", `{"bottles":`+string(list)+`}`)), 500,
+	harness.WantStatus(s.T, "The conversion costs too much.", s.api.Create(t.Context(), s.object(alpha, "many", `{"bottles":`+string(list)+`}`)), 500,
 		"conversion webhook for "+s.group+"/v1alpha1, Kind=Crate failed:", "default/many", "spec.bottles", "cost")
 	if stored := s.bytes("many"); stored != nil {
-		t.Errorf("It was stored all the same: %d bytes", len(stored))
+		t.Errorf("It was stored nevertheless: %d bytes", len(stored))
 	}
 	s.create(alpha, "few", `{bottles: [b, a, b]}`)
-	s.wantSpec("Others are converted.", v1, "few", `{bottles: [{name: b, quantity: 2}, {name: a, quantity: 1}]}`)
+	s.wantSpec("Other objects are converted.", v1, "few", `{bottles: [{name: b, quantity: 2}, {name: a, quantity: 1}]}`)
 }
 
-// untilCreated creates an object as soon as the API server has taken up a schema that
-// allows it.
+// untilCreated creates an object, and retries until the API server uses a schema that allows it.
 func (s *scene) untilCreated(u *unstructured.Unstructured) {
 	s.Helper()
 	s.until(u.GetName()+" is allowed", func(ctx context.Context) error { return s.api.Create(ctx, u.DeepCopy()) })

@@ -1,6 +1,6 @@
-// Package conversion tests ConversionPolicies as their users see them: two replicas of
-// `refract run --conversion`, as processes with no more rights than they are given,
-// beside a real API server. What counts is what clients see, and what etcd holds.
+// Package conversion tests ConversionPolicies from the view of users: two replicas of `refract run --conversion` run as
+// processes with only the documented rights, beside a real API server. The tests check what clients receive, and what
+// etcd stores.
 package conversion
 
 import (
@@ -37,7 +37,7 @@ import (
 
 const (
 	root = "../.."
-	// ns is the namespace of all objects: they have a definition for each test.
+	// ns is the namespace of all objects. Each test has its own definition, so they do not collide.
 	ns = "default"
 )
 
@@ -48,12 +48,12 @@ const (
 	v1    = "v1"
 )
 
-// shared is the world of all tests.
+// shared is the world that most tests share.
 var shared *world
 
 func TestMain(m *testing.M) {
-	// All at once, unless somebody says otherwise: the longest waits for most of its time, and
-	// must not begin when others have ended.
+	// By default, all tests run at once: the longest test mostly waits, and should not start only after others have
+	// ended.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
@@ -67,20 +67,20 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is an API server and the replicas that convert for it.
+// world is an API server and the conversion webhook's replicas.
 type world struct {
 	env      *harness.Env
 	cfg      *rest.Config
 	api      client.WithWatch
 	front    *front
 	replicas *replicas
-	// certificates names the Secret with those of the replicas.
+	// certificates is the name of the Secret with the replicas' certificates.
 	certificates string
-	// calm is held by each test that needs the replicas, and by one that disturbs them alone.
+	// calm is read-locked by each test that needs the replicas, and locked by a test that disturbs them.
 	calm sync.RWMutex
 }
 
-// reach makes the clients of the tests.
+// reach creates the clients of the tests.
 func (w *world) reach(e *harness.Env) (err error) {
 	w.env = e
 	if w.cfg, err = e.Config("hub"); err != nil {
@@ -98,20 +98,20 @@ func (w *world) close() error {
 	return nil
 }
 
-// scene is one test, with a definition of its own that nobody else's group has.
+// scene is one test, with a definition in an API group of its own.
 type scene struct {
 	*testing.T
 	*world
 
 	group string
-	// order compares lists without it, if it is set.
+	// order, if it is set, makes comparisons ignore the order of lists.
 	order cmp.Options
-	// kind and plural are those of the definition; crd is its name.
+	// kind and plural are the names of the definition's kind; crd is the name of the definition.
 	kind, plural, crd string
 }
 
-// begin creates the definition in testdata, for a group of the test's own, and waits
-// until it is served. Its objects are not converted yet.
+// begin creates a definition of testdata in the test's own API group, and waits until it is served. Its objects are not
+// converted yet.
 func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
 	t.Helper()
 	shared.calm.RLock()
@@ -119,8 +119,7 @@ func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.Custo
 	return shared.begin(t, definition, edits...)
 }
 
-// beginAlone is [begin] for who disturbs the replicas: there is no other test of them
-// meanwhile. Those in a world of their own go on.
+// beginAlone is [begin] for a test that disturbs the replicas: no other test of the shared world runs at the same time.
 func beginAlone(t *testing.T, definition string) *scene {
 	t.Helper()
 	shared.calm.Lock()
@@ -128,7 +127,7 @@ func beginAlone(t *testing.T, definition string) *scene {
 	return shared.begin(t, definition)
 }
 
-// begin is [begin] in a world.
+// begin is [begin] in this world.
 func (w *world) begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", ".", "_", "-").Replace(t.Name()))
@@ -146,11 +145,11 @@ func (w *world) begin(t *testing.T, definition string, edits ...func(*apiextensi
 	return s
 }
 
-// end explains what has failed, and takes the definition away, and then the policies.
+// end logs details of a failure, and deletes the definition and then its policies.
 func (s *scene) end() {
 	ctx := context.WithoutCancel(s.Context())
 	if s.Failed() {
-		s.Logf("the replicas say:\n%s", s.replicas.logs(s.group))
+		s.Logf("the logs of the replicas:\n%s", s.replicas.logs(s.group))
 		all := &refractv1alpha1.ConversionPolicyList{}
 		s.must(s.api.List(ctx, all))
 		for i := range all.Items {
@@ -169,21 +168,21 @@ func (s *scene) end() {
 		if p.Spec.CRD != s.crd {
 			continue
 		}
-		s.until("its policy can go", func(ctx context.Context) error { return client.IgnoreNotFound(s.api.Delete(ctx, p)) })
+		s.until("its policy can be deleted", func(ctx context.Context) error { return client.IgnoreNotFound(s.api.Delete(ctx, p)) })
 		s.until("its policy is gone", func(ctx context.Context) error { return s.gone(ctx, p) })
 	}
 }
 
-// gone returns an error while an object is there.
+// gone returns an error while an object exists.
 func (s *scene) gone(ctx context.Context, o client.Object) error {
 	err := s.api.Get(ctx, client.ObjectKeyFromObject(o), o)
 	if err == nil {
-		err = fmt.Errorf("%s is there, with finalizers %v", o.GetName(), o.GetFinalizers())
+		err = fmt.Errorf("%s still exists, with finalizers %v", o.GetName(), o.GetFinalizers())
 	}
 	return client.IgnoreNotFound(err)
 }
 
-// file returns a file of testdata, for the test's group.
+// file returns a file of testdata, with the test's API group.
 func (s *scene) file(name string) []byte {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -191,7 +190,7 @@ func (s *scene) file(name string) []byte {
 	return bytes.ReplaceAll(text, []byte("example.org"), []byte(s.group))
 }
 
-// policy returns a policy in testdata, for the test's definition.
+// policy returns a policy of testdata for the test's definition.
 func (s *scene) policy(name string, edits ...func(*refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
 	s.Helper()
 	p := &refractv1alpha1.ConversionPolicy{}
@@ -203,7 +202,7 @@ func (s *scene) policy(name string, edits ...func(*refractv1alpha1.ConversionPol
 	return p
 }
 
-// serve creates a policy, and waits until the API server converts by it.
+// serve creates a policy, and waits until the API server uses it for conversions.
 func (s *scene) serve(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
 	s.must(s.api.Create(s.Context(), p))
@@ -211,7 +210,7 @@ func (s *scene) serve(p *refractv1alpha1.ConversionPolicy) {
 	s.untilConverted()
 }
 
-// untilReady waits until the latest generation of a policy is served, or compared.
+// untilReady waits until the latest generation of a policy is in service, or is compared (mode Shadow).
 func (s *scene) untilReady(name string) {
 	s.Helper()
 	s.until("the policy is ready", func(ctx context.Context) error {
@@ -227,8 +226,8 @@ func (s *scene) untilReady(name string) {
 	})
 }
 
-// untilCondition waits until a condition of the latest generation is as wanted, with all
-// of the texts in its message.
+// untilCondition waits until a condition of the latest generation has the wanted status, and its message contains all
+// of the texts.
 func (s *scene) untilCondition(name, condition string, want metav1.ConditionStatus, texts ...string) {
 	s.Helper()
 	s.until(condition+" is "+string(want), func(ctx context.Context) error {
@@ -249,10 +248,10 @@ func (s *scene) untilCondition(name, condition string, want metav1.ConditionStat
 	})
 }
 
-// untilConverted waits until the API server has taken up that objects are converted.
+// untilConverted waits until the API server sends conversions to the webhook.
 func (s *scene) untilConverted() {
 	s.Helper()
-	s.until("the API server asks", func(ctx context.Context) error {
+	s.until("the API server sends conversions to the webhook", func(ctx context.Context) error {
 		crd, err := s.definition(ctx)
 		if err != nil {
 			return err
@@ -269,14 +268,14 @@ func (s *scene) untilConverted() {
 				return err
 			}
 			if s.front.asked(s.crd) == asked {
-				return errors.New("it does not ask yet")
+				return errors.New("the webhook got no conversion")
 			}
 		}
 		return nil
 	})
 }
 
-// untilServed waits until the API server serves all versions that it is to serve.
+// untilServed waits until the API server serves exactly the versions that the definition serves.
 func (s *scene) untilServed() {
 	s.Helper()
 	s.until("all versions are served", func(ctx context.Context) error {
@@ -290,7 +289,7 @@ func (s *scene) untilServed() {
 				return fmt.Errorf("%s: %w", v.Name, err)
 			}
 			if v.Storage && v.Served {
-				// An API server lets nobody create anything for a moment.
+				// For a moment after a change of the definition, the API server accepts no creations.
 				if err := s.api.Create(ctx, s.object(v.Name, "probe", `{}`), client.DryRunAll); err != nil {
 					return err
 				}
@@ -300,19 +299,19 @@ func (s *scene) untilServed() {
 	})
 }
 
-// named reports whether the API server knows the kind, and has no object of that name.
+// named reports whether the API server knows the type, and has no object with this name.
 func named(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsNotFound(err) && strings.HasSuffix(status.Status().Message, strconv.Quote(name)+" not found")
 }
 
-// definition returns the definition as it is.
+// definition reads the current definition.
 func (s *scene) definition(ctx context.Context) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	return crd, s.api.Get(ctx, client.ObjectKey{Name: s.crd}, crd)
 }
 
-// redefine changes the definition.
+// redefine changes the definition, and retries on conflicts.
 func (s *scene) redefine(edit func(*apiextensionsv1.CustomResourceDefinition)) {
 	s.Helper()
 	for {
@@ -330,7 +329,7 @@ func (s *scene) redefine(edit func(*apiextensionsv1.CustomResourceDefinition)) {
 // amend changes a policy.
 func (s *scene) amend(name string, edit func(*refractv1alpha1.ConversionPolicySpec)) error {
 	var err error
-	for range 10 { // The status is written meanwhile. A webhook that refuses says Conflict, too.
+	for range 10 { // The controllers write the status meanwhile. A refusal by the webhook is a Conflict, too.
 		p := &refractv1alpha1.ConversionPolicy{}
 		if err := s.api.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
 			return err
@@ -349,7 +348,7 @@ func version(crd *apiextensionsv1.CustomResourceDefinition, name string) *apiext
 	return &crd.Spec.Versions[i]
 }
 
-// property returns the schema of a field of a version.
+// property changes the schema of a field of a version. "*" stands for the items of a list.
 func property(crd *apiextensionsv1.CustomResourceDefinition, name string, change func(*apiextensionsv1.JSONSchemaProps), at ...string) {
 	within(version(crd, name).Schema.OpenAPIV3Schema, change, at...)
 }
@@ -368,7 +367,7 @@ func within(schema *apiextensionsv1.JSONSchemaProps, change func(*apiextensionsv
 	schema.Properties[at[0]] = child
 }
 
-// storeAs has objects be stored in a version, and waits until they are.
+// storeAs changes the storage version, and waits until the API server uses it.
 func (s *scene) storeAs(name string) {
 	s.Helper()
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -394,7 +393,7 @@ func (s *scene) storeAs(name string) {
 	})
 }
 
-// object returns one of the test's kind, with a spec as YAML or JSON.
+// object returns an object of the test's kind, with a spec in YAML or JSON.
 func (s *scene) object(version, name, spec string) *unstructured.Unstructured {
 	s.Helper()
 	u := s.empty(version, name)
@@ -413,7 +412,7 @@ func (s *scene) empty(version, name string) *unstructured.Unstructured {
 	return u
 }
 
-// decode reads YAML as an API server does: whole numbers are int64.
+// decode reads YAML like an API server: integers become int64.
 func decode(text string, into *map[string]any) error {
 	var raw runtime.RawExtension
 	if err := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096).Decode(&raw); err != nil {
@@ -443,12 +442,12 @@ func (s *scene) tryGet(ctx context.Context, version, name string) (*unstructured
 	return u, s.api.Get(ctx, client.ObjectKeyFromObject(u), u)
 }
 
-// patch merges a patch into an object, as a version says it.
+// patch merges a patch into an object in a version.
 func (s *scene) patch(version, name, patch string) error {
 	return s.api.Patch(s.Context(), s.empty(version, name), client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// wantSpec compares what an object is in a version with what it should be.
+// wantSpec compares the spec of an object in a version with the wanted one.
 func (s *scene) wantSpec(reason, version, name, want string) {
 	s.Helper()
 	var spec map[string]any
@@ -458,7 +457,7 @@ func (s *scene) wantSpec(reason, version, name, want string) {
 	}
 }
 
-// bytes returns what etcd holds of an object.
+// bytes returns the stored bytes of an object in etcd.
 func (s *scene) bytes(name string) []byte {
 	s.Helper()
 	key := "/registry/" + s.group + "/" + s.plural + "/" + ns + "/" + name
@@ -467,7 +466,7 @@ func (s *scene) bytes(name string) []byte {
 	return all[key]
 }
 
-// stored returns what etcd holds of an object; nil if it holds none.
+// stored returns the stored object in etcd; nil if there is none.
 func (s *scene) stored(name string) map[string]any {
 	s.Helper()
 	text := s.bytes(name)
@@ -486,13 +485,13 @@ func (s *scene) must(err error) {
 	}
 }
 
-// until waits until there is no error.
+// until waits until try returns no error.
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
 	harness.Eventually(s.T, what, try)
 }
 
-// statusOf returns the status of a policy without what is long.
+// statusOf returns the status of a policy without the long fields: the spec and definition that are in service.
 func statusOf(p *refractv1alpha1.ConversionPolicy) string {
 	is := p.Status.DeepCopy()
 	if is.Served != nil {

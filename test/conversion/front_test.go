@@ -22,12 +22,11 @@ import (
 	"refract.dev/test/harness"
 )
 
-// front is what the API server takes for the webhook. It passes what it is sent to the
-// replicas in turn, as a Service does: one that refuses is passed over, as a Service
-// leaves out what is not ready.
+// front is the server that the API server takes for the webhook. Like a Service, it forwards requests to the replicas
+// in turn, and skips replicas that are not ready.
 //
-// It has the replicas' certificate, and so can count what is asked, and do what nobody
-// should be able to: change what they answer.
+// front has the replicas' certificate. So it can count the requests, and change the answers like an attacker with that
+// certificate.
 type front struct {
 	server *http.Server
 	at     string
@@ -37,14 +36,15 @@ type front struct {
 	turn     int
 	requests map[string]int                         // By path.
 	alter    map[string]func(review map[string]any) // By path.
-	// ready tells by address whether a replica is ready, if whether it listens does not.
+	// ready returns an error while the replica at an address is not ready. Without an entry, a replica is ready if it
+	// accepts connections.
 	ready map[string]func(context.Context) error
-	// passing has connections be passed on as they are.
+	// passing means that connections go to the replicas unchanged, without the front's own TLS and HTTP.
 	passing bool
 	conns   map[net.Conn]bool
 }
 
-// listen starts a front that presents what the certificate says.
+// listen starts a front that serves with the given certificate.
 func listen(certificate func(context.Context) (*tls.Certificate, error), to ...string) (*front, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -57,7 +57,7 @@ func listen(certificate func(context.Context) (*tls.Certificate, error), to ...s
 			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: f.at}) },
 			Transport:      &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: f.dial, DisableKeepAlives: true},
 			ModifyResponse: f.answer,
-			// Where nobody listens no connection is made, or it ends at once.
+			// Without a listening replica, the client's connection ends without an answer.
 			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		},
 		ErrorLog:          log.New(io.Discard, "", 0),
@@ -67,17 +67,17 @@ func listen(certificate func(context.Context) (*tls.Certificate, error), to ...s
 		}},
 	}
 	terminated := &handed{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
-	go func() { _ = f.server.ServeTLS(terminated, "", "") }() // It ends when it is closed.
+	go func() { _ = f.server.ServeTLS(terminated, "", "") }() // It ends when the front is closed.
 	go f.accept(l, terminated)
 	return f, nil
 }
 
-// accept passes connections on, or hands them to who reads what is said.
+// accept forwards connections to the replicas, or hands them to the front's own server.
 func (f *front) accept(l net.Listener, to *handed) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			return // It was closed.
+			return // The listener is closed.
 		}
 		f.mu.Lock()
 		passing := f.passing
@@ -99,7 +99,7 @@ func (f *front) accept(l net.Listener, to *handed) {
 	}
 }
 
-// handed is a listener whose connections somebody else accepts. It is closed once.
+// handed is a listener whose connections another goroutine accepts. It is closed at most once.
 type handed struct {
 	net.Listener
 	conns chan net.Conn
@@ -120,20 +120,20 @@ func (h *handed) Close() error {
 	return h.Listener.Close()
 }
 
-// probe has the replica at an address be sent nothing while it says that it is not ready.
+// probe makes the front skip the replica at an address while ready returns an error.
 func (f *front) probe(address string, ready func(context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ready[address] = ready
 }
 
-// dial connects to the next replica that takes it.
+// dial connects to the next replica that accepts the connection.
 func (f *front) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	f.mu.Lock()
 	f.turn++
 	first, ready := f.turn, maps.Clone(f.ready)
 	f.mu.Unlock()
-	err := errors.New("there is nobody behind the front")
+	err := errors.New("no replica is behind the front")
 	for i := range f.to {
 		to := f.to[(first+i)%len(f.to)]
 		if is := ready[to]; is != nil {
@@ -150,12 +150,12 @@ func (f *front) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return nil, err
 }
 
-// exchange passes on what either says until one of them ends.
+// exchange copies data between two connections until one of them ends.
 func exchange(a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, c := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			_, _ = io.Copy(c[0], c[1]) // The end of a connection is no failure here.
+			_, _ = io.Copy(c[0], c[1]) // The end of a connection is not an error here.
 			_ = a.Close()
 			_ = b.Close()
 		})
@@ -163,7 +163,7 @@ func exchange(a, b net.Conn) {
 	both.Wait()
 }
 
-// answer counts an answer, and changes it if somebody wants that.
+// answer counts an answer, and changes it if the test requests that.
 func (f *front) answer(r *http.Response) error {
 	path := r.Request.URL.Path
 	f.mu.Lock()
@@ -191,30 +191,30 @@ func (f *front) url() string { return "https://" + f.at }
 
 func (f *front) close() { _ = f.server.Close() }
 
-// path is where the reviews of a definition's objects go.
+// path returns the path of the conversion reviews for a definition.
 func path(crd string) string { return "/convert/" + crd }
 
-// asked returns how often somebody was asked for a definition's objects.
+// asked returns the number of reviews for a definition.
 func (f *front) asked(crd string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.requests[path(crd)]
 }
 
-// lie changes what is answered for a definition's objects; nil is for the truth.
+// lie changes the answers to the reviews for a definition; nil ends this.
 func (f *front) lie(crd string, alter func(review map[string]any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.alter[path(crd)] = alter
 }
 
-// pass has connections be passed on as they are, or not. Those that are there end.
+// pass switches passing on or off, and closes all open connections.
 func (f *front) pass(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.passing = on
 	for c := range f.conns {
-		_ = c.Close() // It may have ended before.
+		_ = c.Close() // It may be closed already.
 	}
 	clear(f.conns)
 }
@@ -229,7 +229,7 @@ func (w *world) presented(ctx context.Context) (*tls.Certificate, error) {
 	return &c, err
 }
 
-// converted returns the objects of a review's answer.
+// converted returns the converted objects in a review's answer.
 func converted(review map[string]any) []map[string]any {
 	response, _ := review["response"].(map[string]any)
 	list, _ := response["convertedObjects"].([]any)
@@ -242,7 +242,7 @@ func converted(review map[string]any) []map[string]any {
 	return out
 }
 
-// post sends a review to the replicas, past the API server, and returns the answer.
+// post sends a review directly to the replicas, and returns the answer.
 func (w *world) post(crd, review string) (map[string]any, error) {
 	c := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,

@@ -25,18 +25,17 @@ import (
 	"refract.dev/test/harness"
 )
 
-// keeping is a policy that cannot convert scripts which begin with "bad", and keeps them.
+// keeping changes a policy: it cannot convert scripts that begin with "bad", and keeps them (onError: Keep).
 func keeping(spec *refractv1alpha1.ConversionPolicySpec) {
 	spec.OnError = refractv1alpha1.ConversionKeep
 	field(spec, "spec.script").ToHub = `value.startsWith("bad") ? value.split(",")[7].split(",") : value.split(",")`
 }
 
-// bad are the objects that do not convert, of a thousand.
+// bad are the names of the objects that cannot be converted.
 var bad = []string{"bad-1", "bad-2", "bad-3"}
 
-// TestKeep has three objects of a thousand that do not convert. The list is served for all, the
-// three say what they lack and can be deleted, nobody can change them where they lack it, and they come
-// back as they were.
+// TestKeep has a thousand objects, three of which cannot be converted. Lists still work. The three are marked in the
+// version that lacks values; there, they can be deleted but not changed. In their original version, they are unchanged.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget", withStatus)
@@ -59,44 +58,44 @@ func TestKeep(t *testing.T) {
 		}
 	}
 	if len(list.Items) != 1000 || !slices.Equal(lacking, bad) {
-		t.Errorf("%d objects are listed, and %v lack something: want 1000, and %v", len(list.Items), lacking, bad)
+		t.Errorf("%d objects are listed, and %v are marked as unconverted: want 1000, and %v", len(list.Items), lacking, bad)
 	}
-	s.wantSpec("It has all but what cannot be converted.", v1, bad[0], `{caption: T, retries: 3}`)
+	s.wantSpec("It lacks only the value that cannot be converted.", v1, bad[0], `{caption: T, retries: 3}`)
 	s.untilUnconverted(p.Name, bad...)
 	s.counted()
 
 	s.refusedWhereItLacks(bad[0])
 	s.deletable()
 	for _, name := range bad {
-		s.wantSpec("It is as it was.", alpha, name, `{script: "bad,x", title: T}`)
+		s.wantSpec("It is unchanged.", alpha, name, `{script: "bad,x", title: T}`)
 	}
 	if diff := before[bad[1]]; diff != string(s.bytes(bad[1])) {
-		t.Errorf("It was written: %s", s.bytes(bad[1]))
+		t.Errorf("The stored object has changed: %s", s.bytes(bad[1]))
 	}
 
-	// Stored in the version that lacks it, it is kept there, and comes back from there.
+	// An object that is stored in the version without the value keeps it in an annotation, and is restored from there.
 	s.storeAs(v1)
 	s.must(s.patch(alpha, bad[2], `{"metadata":{"labels":{"written":"as-v1"}}}`))
 	if stored := string(s.bytes(bad[2])); !strings.Contains(stored, convert.Unconverted) || !strings.Contains(stored, `/v1"`) {
-		t.Errorf("It is not stored as it is in v1: %s", stored)
+		t.Errorf("It is not stored as in v1: %s", stored)
 	}
-	s.wantSpec("It comes back from there.", alpha, bad[2], `{script: "bad,x", title: T}`)
-	harness.WantStatus(s.T, "Nobody is asked to convert it, and yet it cannot be changed.",
+	s.wantSpec("It is restored from the annotation.", alpha, bad[2], `{script: "bad,x", title: T}`)
+	harness.WantStatus(s.T, "Without a conversion, it cannot be changed either.",
 		s.patch(v1, bad[2], `{"spec":{"steps":["x"]}}`), 422, "not all of it can be converted to v1", "spec.script")
 
 	s.must(s.amend(p.Name, func(spec *refractv1alpha1.ConversionPolicySpec) { forwards(spec); mended(spec) }))
 	s.untilReady(p.Name)
-	s.until("what was kept is converted", func(ctx context.Context) error {
+	s.until("the corrected policy converts the kept values", func(ctx context.Context) error {
 		is, err := s.tryGet(ctx, v1, bad[0])
 		if err == nil && is.GetAnnotations()[convert.Unconverted] != "" {
-			err = errors.New("it lacks something still")
+			err = errors.New("it is still marked as unconverted")
 		}
 		return err
 	})
 	s.must(s.patch(alpha, bad[2], `{"metadata":{"labels":{"written":"again"}}}`))
 	for _, name := range bad {
-		s.wantSpec("It has all of it.", v1, name, `{steps: [bad, x], caption: T, retries: 3}`)
-		s.wantSpec("It is as it was.", alpha, name, `{script: "bad,x", title: T}`)
+		s.wantSpec("It has all values.", v1, name, `{steps: [bad, x], caption: T, retries: 3}`)
+		s.wantSpec("It is unchanged.", alpha, name, `{script: "bad,x", title: T}`)
 	}
 	s.untilUnconverted(p.Name)
 }
@@ -105,7 +104,7 @@ func mended(spec *refractv1alpha1.ConversionPolicySpec) {
 	field(spec, "spec.script").ToHub = `value.split(",")`
 }
 
-// createMany creates a thousand objects, some of which do not convert.
+// createMany creates a thousand objects, some of which cannot be converted.
 func (s *scene) createMany() {
 	s.Helper()
 	names := make(chan string)
@@ -141,7 +140,7 @@ func (s *scene) createMany() {
 func (s *scene) untilUnconverted(policy string, names ...string) {
 	s.Helper()
 	s.until(fmt.Sprintf("the status names %v", names), func(ctx context.Context) error {
-		for _, name := range bad { // It is read: then it is known what it is now.
+		for _, name := range bad { // A read updates the status.
 			if _, err := s.tryGet(ctx, v1, name); err != nil {
 				return err
 			}
@@ -152,21 +151,21 @@ func (s *scene) untilUnconverted(policy string, names ...string) {
 		}
 		var got []string
 		for _, o := range p.Status.Unconverted {
-			if o.Namespace == ns && o.To == v1 { // What was deleted elsewhere is named until it is forgotten.
+			if o.Namespace == ns && o.To == v1 { // Deleted objects are named for a while longer.
 				got = append(got, o.Name)
 			}
 			if o.From != alpha || !strings.Contains(o.Message, "spec.script: ") {
-				return fmt.Errorf("it says %s", asJSON(o))
+				return fmt.Errorf("the entry is %s", asJSON(o))
 			}
 		}
 		if slices.Sort(got); !slices.Equal(got, names) {
-			return fmt.Errorf("it names %s", asJSON(p.Status.Unconverted))
+			return fmt.Errorf("the status names %s", asJSON(p.Status.Unconverted))
 		}
 		return nil
 	})
 }
 
-// counted fails the test unless the replicas count what does not convert.
+// counted fails the test unless the metrics of the replicas count the failed conversions.
 func (s *scene) counted() {
 	s.Helper()
 	lines, err := s.replicas.metrics(s.Context(), "refract_conversion_unconverted_objects_total", `from="`+alpha+`"`, `to="`+v1+`"`)
@@ -178,20 +177,20 @@ func (s *scene) counted() {
 		total += n
 	}
 	if total < float64(len(bad)) {
-		s.Errorf("the replicas count %v, want %d or more: %q", total, len(bad), lines)
+		s.Errorf("the metrics count %v failed conversions, want %d or more: %q", total, len(bad), lines)
 	}
 }
 
-// refusedWhereItLacks tries to change an object in a version that lacks something of it.
+// refusedWhereItLacks tries to change an object in a version in which it lacks a value.
 func (s *scene) refusedWhereItLacks(name string) {
 	s.Helper()
 	const refusal = "not all of it can be converted to v1, and what lacks is kept in its annotations"
 	for what, patch := range map[string]string{
-		"What it lacks is written.":         `{"spec":{"steps":["x"]}}`,
-		"Something else is.":                `{"spec":{"caption":"U"}}`,
-		"It says that it lacks nothing.":    `{"metadata":{"annotations":{"refract.dev/unconverted":null}}}`,
-		"Something else is to come back.":   `{"metadata":{"annotations":{"refract.dev/complement":"{}"}}}`,
-		"A member that it does not have is": `{"extra":{}, "spec":{"note":"n"}}`,
+		"The missing value is written.": `{"spec":{"steps":["x"]}}`,
+		"Another value is written.":     `{"spec":{"caption":"U"}}`,
+		"The mark is removed.":          `{"metadata":{"annotations":{"refract.dev/unconverted":null}}}`,
+		"The kept value is replaced.":   `{"metadata":{"annotations":{"refract.dev/complement":"{}"}}}`,
+		"A new field is written.":       `{"extra":{}, "spec":{"note":"n"}}`,
 	} {
 		harness.WantStatus(s.T, what, s.patch(v1, name, patch), 422, refusal, "spec.script", "Change it in its original version")
 	}
@@ -199,7 +198,7 @@ func (s *scene) refusedWhereItLacks(name string) {
 	forged.SetAnnotations(map[string]string{
 		convert.Unconverted: `{"v1alpha1":"x"}`, convert.Annotation: `{"v1alpha1":{"spec.script":{"value":"z","failed":true}}}`,
 	})
-	harness.WantStatus(s.T, "Somebody makes one up.", s.api.Create(s.Context(), forged), 422, refusal)
+	harness.WantStatus(s.T, "The mark is forged in a new object.", s.api.Create(s.Context(), forged), 422, refusal)
 
 	s.must(s.patch(v1, name, `{"metadata":{"labels":{"a":"b"}}}`))
 	s.must(s.status(v1, name, `{"status":{"phase":"seen"}}`))
@@ -215,7 +214,7 @@ func (s *scene) status(version, name, patch string) error {
 	return s.api.Status().Patch(s.Context(), s.empty(version, name), client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// withStatus has the versions of a definition have a status of their own.
+// withStatus adds the subresource status to all versions of a definition.
 func withStatus(crd *apiextensionsv1.CustomResourceDefinition) {
 	for i := range crd.Spec.Versions {
 		crd.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
@@ -225,8 +224,8 @@ func withStatus(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// deletable deletes the namespace of an object that does not convert, for which a controller still has
-// something to do that knows the version which lacks something.
+// deletable deletes the namespace of an object that cannot be converted. The object has a finalizer, whose controller
+// uses the version that lacks a value.
 func (s *scene) deletable() {
 	s.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(s.group, ".", "-")}}
@@ -238,26 +237,26 @@ func (s *scene) deletable() {
 	s.must(s.api.Delete(s.Context(), namespace))
 	is := s.empty(v1, u.GetName())
 	is.SetNamespace(namespace.Name)
-	s.until("it is being deleted", func(ctx context.Context) error {
+	s.until("the object is being deleted", func(ctx context.Context) error {
 		if err := s.api.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
 			return err
 		}
 		if is.GetDeletionTimestamp() == nil {
-			return errors.New("it is not yet")
+			return errors.New("it has no deletion timestamp yet")
 		}
 		return nil
 	})
 	forged := `{"metadata":{"annotations":{"refract.dev/complement":"{\"v1alpha1\":{\"\":{\"value\":{},\"failed\":true}}}"}}}`
-	harness.WantStatus(s.T, "What comes back cannot be made up now, either.",
+	harness.WantStatus(s.T, "The kept value cannot be forged during the deletion, either.",
 		s.api.Patch(s.Context(), is, client.RawPatch(types.MergePatchType, []byte(forged))), 422, "not all of it can be converted to v1")
 	s.must(s.api.Patch(s.Context(), is, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	was := s.empty(alpha, u.GetName())
 	was.SetNamespace(namespace.Name)
-	s.until("it is gone", func(ctx context.Context) error { return s.gone(ctx, was) })
+	s.until("the object is gone", func(ctx context.Context) error { return s.gone(ctx, was) })
 }
 
-// crates are the conversions of a crate in Go: of the whole object, so that nobody knows at which place
-// one fails.
+// crates returns the conversions of a crate in Go. They convert the whole object, so an error without a path has no
+// known field.
 func crates(group string) convert.Resource {
 	toHub := func(object map[string]any) (map[string]any, error) {
 		spec, _ := object["spec"].(map[string]any)
@@ -285,7 +284,7 @@ func crates(group string) convert.Resource {
 	}
 }
 
-// TestKeepInGo has a webhook in Go keep an object that it cannot convert.
+// TestKeepInGo: a webhook in Go keeps an object that it cannot convert.
 func TestKeepInGo(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate", withStatus, func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -303,21 +302,21 @@ func TestKeepInGo(t *testing.T) {
 	})
 	s.create(alpha, "good", `{bottles: [a]}`)
 	s.create(alpha, "bad", `{bottles: [a, bad]}`)
-	s.until("the webhook is asked", func(ctx context.Context) error {
+	s.until("the API server uses the webhook", func(ctx context.Context) error {
 		is, err := s.tryGet(ctx, v1, "bad")
 		if err == nil && is.GetAnnotations()[convert.Unconverted] == "" {
-			err = fmt.Errorf("it is %s", asJSON(is))
+			err = fmt.Errorf("the object is %s", asJSON(is))
 		}
 		return err
 	})
 	s.must(s.list(v1))
 	s.wantSpec("It is converted.", v1, "good", `{bottles: [{name: a, quantity: 1}]}`)
-	s.wantSpec("Nothing of it was converted.", v1, "bad", `{}`)
-	harness.WantStatus(s.T, "It cannot be changed where it lacks all.", s.patch(v1, "bad", `{"spec":{"bottles":[]}}`), 422,
+	s.wantSpec("None of its fields was converted.", v1, "bad", `{}`)
+	harness.WantStatus(s.T, "It cannot be changed in the version without its fields.", s.patch(v1, "bad", `{"spec":{"bottles":[]}}`), 422,
 		"not all of it can be converted to v1", "nobody fills bad bottles")
-	harness.WantStatus(s.T, "Nobody looks at the status of what is missing.", s.status(v1, "bad", `{"status":{"phase":"x"}}`), 422, "not all of it can be converted to v1")
+	harness.WantStatus(s.T, "Its status cannot be changed there either.", s.status(v1, "bad", `{"status":{"phase":"x"}}`), 422, "not all of it can be converted to v1")
 	s.must(s.patch(v1, "bad", `{"metadata":{"labels":{"a":"b"}}}`))
-	s.wantSpec("It is as it was.", alpha, "bad", `{bottles: [a, bad]}`)
+	s.wantSpec("It is unchanged.", alpha, "bad", `{bottles: [a, bad]}`)
 	s.must(s.patch(alpha, "bad", `{"spec":{"bottles":["b"]}}`))
-	s.wantSpec("It is mended.", v1, "bad", `{bottles: [{name: b, quantity: 1}]}`)
+	s.wantSpec("The corrected object is converted.", v1, "bad", `{bottles: [{name: b, quantity: 1}]}`)
 }

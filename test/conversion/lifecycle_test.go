@@ -21,10 +21,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// manager is who writes spec.conversion.
+// manager is the field manager that writes spec.conversion.
 const manager = "refract-conversion"
 
-// field returns the entry of v1alpha1 for a place in it, or in the hub.
+// field returns the entry of spoke v1alpha1 with this path, in the spoke or in the hub.
 func field(spec *refractv1alpha1.ConversionPolicySpec, place string) *refractv1alpha1.FieldConversion {
 	for i := range spec.Spokes {
 		if spec.Spokes[i].Version != alpha {
@@ -39,8 +39,8 @@ func field(spec *refractv1alpha1.ConversionPolicySpec, place string) *refractv1a
 	return nil
 }
 
-// backwards is a policy that brings steps back in the wrong order, which only shows when
-// nothing is kept.
+// backwards changes a policy: it converts steps back in the wrong order. This only shows if no annotation restores the
+// original.
 func backwards(spec *refractv1alpha1.ConversionPolicySpec) {
 	field(spec, "spec.script").ToSpoke = `value.reverse().join(",")`
 }
@@ -49,8 +49,8 @@ func forwards(spec *refractv1alpha1.ConversionPolicySpec) {
 	field(spec, "spec.script").ToSpoke = `value.join(",")`
 }
 
-// TestLifecycle is the life of a policy, with all that can happen to it: a definition is
-// never wired to a policy that is not good, and what was good once goes on.
+// TestLifecycle follows a policy through its life. A policy that fails its verification is never put into service, and
+// the last good generation stays in service.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	s := beginAlone(t, "widget")
@@ -62,7 +62,7 @@ func TestLifecycle(t *testing.T) {
 	crd, err := s.definition(t.Context())
 	s.must(err)
 	if c := crd.Spec.Conversion; c.Strategy != apiextensionsv1.NoneConverter || c.Webhook != nil {
-		t.Errorf("A policy that loses something was wired: %s", asJSON(c))
+		t.Errorf("A policy that loses values is in spec.conversion: %s", asJSON(c))
 	}
 	for _, m := range crd.ManagedFields {
 		if m.Manager == manager {
@@ -80,29 +80,29 @@ func TestLifecycle(t *testing.T) {
 	s.must(s.amend(p.Name, backwards))
 	s.untilCondition(p.Name, refractv1alpha1.ConversionVerified, metav1.ConditionFalse, "RoundTrip")
 	s.untilCondition(p.Name, refractv1alpha1.ConversionReady, metav1.ConditionFalse, "generation 2")
-	s.wantSpec("The last good policy goes on.", v1, "w", widgets["old"][v1])
+	s.wantSpec("The last good generation stays in service.", v1, "w", widgets["old"][v1])
 
 	s.must(s.replicas.kill(t.Context()))
 	t.Cleanup(func() { s.must(s.replicas.restore(context.WithoutCancel(t.Context()))) })
 	_, err = s.tryGet(t.Context(), v1, "w")
-	harness.WantStatus(s.T, "Nobody converts.", err, 500, "conversion webhook for "+s.group+"/"+alpha+", Kind=Widget failed: Post \""+s.front.url()+path(s.crd)+"?timeout=30s\"")
-	s.wantSpec("What is stored can be read in its version.", alpha, "w", widgets["old"][alpha])
+	harness.WantStatus(s.T, "No replica runs.", err, 500, "conversion webhook for "+s.group+"/"+alpha+", Kind=Widget failed: Post \""+s.front.url()+path(s.crd)+"?timeout=30s\"")
+	s.wantSpec("Stored objects can be read in their own version.", alpha, "w", widgets["old"][alpha])
 	s.must(s.patch(alpha, "w", `{"metadata":{"labels":{"written":"meanwhile"}}}`))
 	s.must(s.replicas.restore(t.Context()))
 	s.until("widgets are converted", func(ctx context.Context) error {
 		_, err := s.tryGet(ctx, v1, "w")
 		return err
 	})
-	s.wantSpec("It is the last good policy still.", v1, "w", widgets["old"][v1])
+	s.wantSpec("The last good generation is still in service.", v1, "w", widgets["old"][v1])
 	s.create(v1, "again", widgets["new"][v1])
-	s.wantSpec("It is the last good policy still, in both directions.", alpha, "again", widgets["new"][alpha])
+	s.wantSpec("The last good generation is still in service, in both directions.", alpha, "again", widgets["new"][alpha])
 
 	s.undone()
 	s.needed(p)
 	s.released(p)
 }
 
-// wired fails the test unless the definition is, by nothing but spec.conversion.
+// wired fails the test unless spec.conversion of the definition names the webhook, and the manager owns no other field.
 func (s *scene) wired() {
 	s.Helper()
 	crd, err := s.definition(s.Context())
@@ -132,15 +132,15 @@ func (s *scene) wired() {
 	}
 }
 
-// undone has somebody else change what the API server asks: it is not for long.
+// undone changes spec.conversion, and waits until the controller has reverted the change.
 func (s *scene) undone() {
 	s.Helper()
 	for what, edit := range map[string]func(*apiextensionsv1.CustomResourceConversion){
-		"nobody is asked": func(c *apiextensionsv1.CustomResourceConversion) {
+		"the strategy is None": func(c *apiextensionsv1.CustomResourceConversion) {
 			*c = apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 		},
-		"nobody is trusted": func(c *apiextensionsv1.CustomResourceConversion) { c.Webhook.ClientConfig.CABundle = nil },
-		"it is another review": func(c *apiextensionsv1.CustomResourceConversion) {
+		"the CA bundle is missing": func(c *apiextensionsv1.CustomResourceConversion) { c.Webhook.ClientConfig.CABundle = nil },
+		"the version of the review is another": func(c *apiextensionsv1.CustomResourceConversion) {
 			c.Webhook.ConversionReviewVersions = []string{"v1beta1"}
 		},
 	} {
@@ -161,17 +161,17 @@ func (s *scene) undone() {
 	})
 }
 
-// needed fails the test unless a policy that serves can neither be deleted nor step back.
+// needed fails the test unless a policy in service can neither be deleted nor changed to mode Shadow.
 func (s *scene) needed(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
-	harness.WantStatus(s.T, "Two versions are stored or served.", s.api.Delete(s.Context(), p), 409, "needed by ", s.crd)
+	harness.WantStatus(s.T, "Several versions are stored or served.", s.api.Delete(s.Context(), p), 409, "needed by ", s.crd)
 	err := s.amend(p.Name, func(spec *refractv1alpha1.ConversionPolicySpec) { spec.Mode = refractv1alpha1.ConversionShadow })
-	harness.WantStatus(s.T, "Nobody would serve.", err, 409, "needed by ")
+	harness.WantStatus(s.T, "No policy would be in service.", err, 409, "needed by ")
 	another := s.policy("widget")
 	another.Name += "-another"
-	harness.WantStatus(s.T, "One serves already.", s.api.Create(s.Context(), another), 409, "ConversionPolicy "+p.Name+" converts the objects of "+s.crd+" already")
+	harness.WantStatus(s.T, "Another policy is in service.", s.api.Create(s.Context(), another), 409, "ConversionPolicy "+p.Name+" converts the objects of "+s.crd+" already")
 
-	// A finalizer is the second guard, should the webhook not be asked.
+	// A finalizer protects the policy if the webhook is bypassed.
 	is := &refractv1alpha1.ConversionPolicy{}
 	s.must(s.api.Get(s.Context(), client.ObjectKeyFromObject(p), is))
 	if diff := cmp.Diff([]string{refractv1alpha1.ConversionFinalizer}, is.Finalizers); diff != "" {
@@ -179,8 +179,7 @@ func (s *scene) needed(p *refractv1alpha1.ConversionPolicy) {
 	}
 }
 
-// released takes all versions away but the one that is stored: then nobody needs the
-// policy.
+// released stops serving all versions except the stored one. Then the policy is not needed any more.
 func (s *scene) released(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -193,19 +192,19 @@ func (s *scene) released(p *refractv1alpha1.ConversionPolicy) {
 	if diff := cmp.Diff(&apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}, crd.Spec.Conversion); diff != "" {
 		s.Errorf("spec.conversion: -want, +got:\n%s", diff)
 	}
-	s.wantSpec("What is stored is there.", alpha, "w", widgets["old"][alpha])
+	s.wantSpec("Stored objects are unchanged.", alpha, "w", widgets["old"][alpha])
 }
 
-// TestRotation renews the authority and the certificate while widgets are read in the
-// other version all the time: not one of them is missed.
+// TestRotation renews the certificate authority and the certificate while clients read widgets in the other version. No
+// read may fail.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	s := beginAlone(t, "widget")
 	s.serve(s.policy("widget"))
 	s.create(alpha, "w", widgets["old"][alpha])
-	s.front.pass(true) // The replicas themselves present what they have.
+	s.front.pass(true) // The API server must see the certificates of the replicas themselves.
 	defer s.front.pass(false)
-	s.until("the API server has other connections than those that were ended", func(ctx context.Context) error {
+	s.until("the API server has new connections", func(ctx context.Context) error {
 		_, err := s.tryGet(ctx, v1, "w")
 		return err
 	})
@@ -228,9 +227,9 @@ func TestRotation(t *testing.T) {
 	more := func() {
 		t.Helper()
 		from := reads.Load()
-		s.until("more is read", func(context.Context) error {
+		s.until("clients read on", func(context.Context) error {
 			if n := reads.Load() - from; n < 50 {
-				return fmt.Errorf("%d are", n)
+				return fmt.Errorf("%d reads", n)
 			}
 			return nil
 		})
@@ -246,7 +245,7 @@ func TestRotation(t *testing.T) {
 	s.until("the new authority is trusted beside the old one", func(ctx context.Context) error {
 		crd, err := s.definition(ctx)
 		if err == nil && !bytes.Equal(crd.Spec.Conversion.Webhook.ClientConfig.CABundle, next[pki.Authorities]) {
-			err = errors.New("it is not")
+			err = errors.New("the CA bundle is not the new one")
 		}
 		return err
 	})
@@ -256,12 +255,12 @@ func TestRotation(t *testing.T) {
 	more()
 	secret, err = s.secret(t.Context())
 	s.must(err)
-	secret.Data[pki.ServingCertificate], secret.Data[pki.ServingKey] = []byte{}, []byte{} // The type of the Secret has them.
+	secret.Data[pki.ServingCertificate], secret.Data[pki.ServingKey] = []byte{}, []byte{} // The type of the Secret requires both keys.
 	s.must(s.api.Update(t.Context(), secret))
-	s.until("there is another certificate", func(ctx context.Context) error {
+	s.until("a new certificate is issued", func(ctx context.Context) error {
 		secret, err := s.secret(ctx)
 		if is := secret.Data[pki.ServingCertificate]; err == nil && (len(is) == 0 || bytes.Equal(is, next[pki.ServingCertificate])) {
-			err = errors.New("there is not")
+			err = errors.New("there is no new certificate")
 		}
 		return err
 	})
@@ -271,8 +270,7 @@ func TestRotation(t *testing.T) {
 	s.wantSpec("after all", v1, "w", widgets["old"][v1])
 }
 
-// TestPolicyFirst has a policy wait for its definition, and serve it again when it was
-// gone.
+// TestPolicyFirst: a policy waits for its definition, and serves it again after it was deleted and created anew.
 func TestPolicyFirst(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate")
@@ -303,8 +301,8 @@ func TestPolicyFirst(t *testing.T) {
 	served("It is converted as before.")
 }
 
-// TestRefused writes policies that do not fit the definition: the API server refuses
-// them, and says where and why.
+// TestRefused writes policies that do not fit the definition. The API server rejects them with the field and the
+// reason.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -355,12 +353,12 @@ func TestRefused(t *testing.T) {
 	crd, err := s.definition(t.Context())
 	s.must(err)
 	if c := crd.Spec.Conversion; c.Strategy != apiextensionsv1.NoneConverter {
-		t.Errorf("A policy that was refused was wired: %s", asJSON(c))
+		t.Errorf("A rejected policy is in spec.conversion: %s", asJSON(c))
 	}
 }
 
-// TestShadow compares a policy with the one that serves: what differs is counted, and
-// nobody but the operator notices.
+// TestShadow compares a policy in mode Shadow with the one in service. The differences are counted, and clients do not
+// notice.
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -376,10 +374,10 @@ func TestShadow(t *testing.T) {
 	for i := range 5 {
 		s.create(alpha, fmt.Sprint("sized-", i), `{size: small}`)
 		s.create(alpha, fmt.Sprint("plain-", i), `{title: T}`)
-		s.wantSpec("The shadow has no say.", v1, fmt.Sprint("sized-", i), `{size: Small, retries: 3}`)
-		s.wantSpec("The shadow has no say.", v1, fmt.Sprint("plain-", i), `{caption: T, retries: 3}`)
+		s.wantSpec("The policy in mode Shadow has no effect.", v1, fmt.Sprint("sized-", i), `{size: Small, retries: 3}`)
+		s.wantSpec("The policy in mode Shadow has no effect.", v1, fmt.Sprint("plain-", i), `{caption: T, retries: 3}`)
 	}
-	s.until("they are counted", func(ctx context.Context) error {
+	s.until("the differences are counted", func(ctx context.Context) error {
 		if err := s.api.Get(ctx, client.ObjectKeyFromObject(shadow), shadow); err != nil {
 			return err
 		}
@@ -394,18 +392,18 @@ func TestShadow(t *testing.T) {
 		lines, err := s.replicas.metrics(t.Context(), "refract_conversion_shadow_total", s.crd, `result="`+result+`"`)
 		s.must(err)
 		if len(lines) == 0 {
-			t.Errorf("no replica counts what is %s", result)
+			t.Errorf("no replica counts the result %s", result)
 		}
 	}
 
-	// The one that serves cannot go, the shadow can at any time.
+	// The policy in service cannot be deleted, but one in mode Shadow can.
 	s.must(s.api.Delete(t.Context(), shadow))
 	s.until("the shadow is gone", func(ctx context.Context) error { return s.gone(ctx, shadow) })
-	s.wantSpec("Nothing has changed.", v1, "sized-0", `{size: Small, retries: 3}`)
+	s.wantSpec("The conversion is unchanged.", v1, "sized-0", `{size: Small, retries: 3}`)
 }
 
-// TestTakeOver has a policy take over from a webhook of somebody else: not before it is
-// told to, and without a moment in which nobody converts.
+// TestTakeOver: a policy takes over from another webhook, only after an annotation requests it, and without a gap in
+// the conversion.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	theirs := "https://127.0.0.1:1/theirs"
@@ -424,7 +422,7 @@ func TestTakeOver(t *testing.T) {
 	crd, err := s.definition(t.Context())
 	s.must(err)
 	if c := crd.Spec.Conversion; *c.Webhook.ClientConfig.URL != theirs {
-		t.Errorf("It was taken over unasked: %s", asJSON(c))
+		t.Errorf("It was taken over without the annotation: %s", asJSON(c))
 	}
 	annotate := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, refractv1alpha1.TakeOverAnnotation)
 	s.must(s.api.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(annotate))))
@@ -433,8 +431,8 @@ func TestTakeOver(t *testing.T) {
 	s.wired()
 }
 
-// TestEqualSchemas: versions with one schema mean the opposite by a boolean. The policy is needed
-// as any other is: without it the API server would give out what is stored.
+// TestEqualSchemas: versions with equal schemas differ in the meaning of a boolean. The policy cannot be deleted while
+// it is needed: without it, the API server would return the stored value in every version.
 func TestEqualSchemas(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate", func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -450,12 +448,12 @@ func TestEqualSchemas(t *testing.T) {
 	})
 	s.serve(p)
 	s.create(alpha, "full", "{open: true}")
-	harness.WantStatus(t, "The versions differ in what they mean.", s.api.Delete(t.Context(), p), 409, "needed by ", "spec.spokes[0].fields[0] changes values")
+	harness.WantStatus(t, "A value differs in its meaning.", s.api.Delete(t.Context(), p), 409, "needed by ", "spec.spokes[0].fields[0] changes values")
 	s.wantSpec("It is converted as before.", v1, "full", "{open: false}")
 	s.wired()
 
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) { version(crd, alpha).Served = false })
 	s.until("the policy can be deleted", func(ctx context.Context) error { return s.api.Delete(ctx, p) })
-	s.until("it is gone", func(ctx context.Context) error { return s.gone(ctx, p) })
-	s.wantSpec("What is stored is there.", v1, "full", "{open: false}")
+	s.until("the policy is gone", func(ctx context.Context) error { return s.gone(ctx, p) })
+	s.wantSpec("Stored objects are unchanged.", v1, "full", "{open: false}")
 }

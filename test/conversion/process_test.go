@@ -18,8 +18,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// process starts a hub whose only replica does everything in one process, behind a front
-// that sends it nothing while it is not ready.
+// process starts a hub with one replica that runs all controllers in one process. It is behind a front that sends it
+// nothing while it is not ready.
 func process(t *testing.T) *world {
 	t.Helper()
 	w := &world{certificates: webhook.SecretName}
@@ -42,9 +42,9 @@ func process(t *testing.T) *world {
 	return w
 }
 
-// TestOneProcess restarts a process that propagates, injects and converts, behind what
-// sends it nothing before it is ready: it must be that without reading any object that it
-// has to convert itself, or that nobody converts.
+// TestOneProcess restarts a process that propagates, injects and converts, behind a front that sends it nothing before
+// it is ready. So the process must become ready without a read of objects that it converts itself, or that no webhook
+// converts.
 func TestOneProcess(t *testing.T) {
 	t.Parallel()
 	w := process(t)
@@ -65,19 +65,19 @@ func TestOneProcess(t *testing.T) {
 		}
 		crd.Spec.Conversion = nobody(addressOfNobody)
 	})
-	defer dead.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) { // Or its objects could not be deleted with it.
+	defer dead.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) { // Otherwise, the API server could not delete its objects.
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	})
 	dead.create(alpha, "c", `{bottles: [a]}`)
 	_, err := dead.tryGet(t.Context(), v1, "c")
-	harness.WantStatus(dead.T, "Nobody converts it.", err, 500, addressOfNobody)
+	harness.WantStatus(dead.T, "No webhook converts it.", err, 500, addressOfNobody)
 	s.must(w.replicas.stop(syscall.SIGTERM))
 	s.must(w.replicas.restore(t.Context()))
 	s.untilRead("w", widgets["old"][v1])
 	s.untilPropagated("again")
 
-	// Propagation alone waits for all kinds, but not for those that nobody converts. It takes
-	// 40 s to know that: so often does its client ask an API server that answers 429.
+	// Propagation alone waits for all types, except those that no webhook converts. It needs 40 s to find these: for so
+	// long, its client retries while the API server answers 429.
 	all := w.replicas.args
 	for _, args := range [][]string{{"--propagation"}, all} {
 		s.must(w.replicas.stop(syscall.SIGTERM))
@@ -86,10 +86,10 @@ func TestOneProcess(t *testing.T) {
 	}
 }
 
-// addressOfNobody is where nobody listens.
+// addressOfNobody is an address at which no server listens.
 const addressOfNobody = "https://127.0.0.1:1"
 
-// nobody has the API server ask at a URL.
+// nobody returns a conversion by a webhook at a URL.
 func nobody(url string) *apiextensionsv1.CustomResourceConversion {
 	return &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
@@ -99,8 +99,8 @@ func nobody(url string) *apiextensionsv1.CustomResourceConversion {
 	}
 }
 
-// forget has the API server begin anew with what it knows of the test's objects, as it
-// does whenever a schema changes: then it must have them converted to list them.
+// forget makes the API server discard its cache of the test's objects, as it does after each change of a schema. To
+// list them again, it must have them converted.
 func (s *scene) forget() {
 	s.Helper()
 	most := int64(5)
@@ -110,7 +110,7 @@ func (s *scene) forget() {
 	s.until("the new schema is in use", func(ctx context.Context) error {
 		err := s.api.Create(ctx, s.object(alpha, "probe", `{legacy: too long}`), client.DryRunAll)
 		if !apierrors.IsInvalid(err) {
-			return fmt.Errorf("want it to be invalid: %w", err)
+			return fmt.Errorf("want the object to be invalid: %w", err)
 		}
 		return nil
 	})
@@ -126,14 +126,14 @@ func (s *scene) untilRead(name, want string) {
 	s.wantSpec("It is converted as before.", v1, name, want)
 }
 
-// untilPropagated creates an object that is to be propagated, and waits until it is told
-// where it is: who tells that has listed the kind.
+// untilPropagated creates an object with a policy label, and waits for its Propagation: to create it, the controllers
+// must have listed the type.
 func (s *scene) untilPropagated(name string) {
 	s.Helper()
 	u := s.object(alpha, name, `{title: a}`)
 	u.SetLabels(map[string]string{corev1alpha1.ClusterPropagationPolicyLabel: "everywhere"})
 	s.must(s.api.Create(s.Context(), u))
-	s.until("it is said where "+name+" is", func(ctx context.Context) error {
+	s.until("there is a Propagation of "+name, func(ctx context.Context) error {
 		all := &refractv1alpha1.PropagationList{}
 		if err := s.api.List(ctx, all, client.InNamespace(ns)); err != nil {
 			return err

@@ -23,34 +23,32 @@ import (
 	"refract.dev/test/harness"
 )
 
-// rights is what `refract run --conversion` may do, as an administrator is told to
-// apply it, and account whom it gives that.
+// rights is the manifest of the rights of `refract run --conversion`, as administrators apply it, and account is its
+// ServiceAccount.
 const (
 	rights  = root + "/config/rbac/conversion/conversion.yaml"
 	account = "refract-conversion"
-	// certificates is the Secret with those of the replicas.
+	// certificates is the name of the Secret with the replicas' certificates.
 	certificates = "refract-conversion-webhook"
 )
 
-// replicas are those of `refract run --conversion` behind one address, as they are behind
-// a Service.
+// replicas are replicas of `refract run --conversion` behind one address, as behind a Service.
 type replicas struct {
 	world *world
-	// args are what each is run with, but for where it serves.
+	// args are the arguments of each replica, without its addresses.
 	args  []string
 	slots []*slot
-	// probed has the front send nothing to a replica that is not ready.
+	// probed makes the front skip replicas that are not ready.
 	probed bool
 }
 
-// slot is a replica and where it serves; it may be started again.
+// slot is a replica with its address. The replica can be started again.
 type slot struct {
 	name, address string
 	now           *harness.Replica
 }
 
-// start starts both replicas, with certificates that were issued a while ago, so that
-// renewing them can be seen.
+// start starts both replicas. Their certificates were issued some hours ago, so that tests can renew them.
 func (w *world) start(ctx context.Context) error {
 	kubeconfig, err := w.kubeconfig(ctx)
 	if err != nil {
@@ -80,8 +78,7 @@ func (w *world) start(ctx context.Context) error {
 	return w.replicas.restore(ctx)
 }
 
-// kubeconfig makes a kubeconfig with which `refract run --conversion` may do what it
-// needs, and nothing else.
+// kubeconfig returns a kubeconfig with the rights of `refract run --conversion` only.
 func (w *world) kubeconfig(ctx context.Context) (string, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
 	if err := client.IgnoreAlreadyExists(w.api.Create(ctx, namespace)); err != nil {
@@ -117,8 +114,8 @@ func (w *world) kubeconfig(ctx context.Context) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// kill ends all replicas as a crash does, and takes their Lease away: or whoever is started
-// then would have policies take effect only when it has run out, which others test.
+// kill ends all replicas like a crash, and deletes their Lease. Otherwise, policies would only take effect after the
+// Lease has expired, which other tests cover.
 func (r *replicas) kill(ctx context.Context) error {
 	if err := r.stop(syscall.SIGKILL); err != nil {
 		return err
@@ -137,7 +134,7 @@ func (r *replicas) stop(with syscall.Signal) error {
 	return nil
 }
 
-// restore starts what does not run, and waits until all are at work.
+// restore starts the replicas that do not run, and waits until all are ready.
 func (r *replicas) restore(ctx context.Context) (err error) {
 	for _, s := range r.slots {
 		if s.now != nil && !s.now.Ended() {
@@ -159,7 +156,7 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 	return nil
 }
 
-// logs returns what all have logged last about a group.
+// logs returns the last lines of all logs that name a group.
 func (r *replicas) logs(group string) string {
 	var out strings.Builder
 	for _, s := range r.slots {
@@ -172,7 +169,7 @@ func (r *replicas) logs(group string) string {
 	return out.String()
 }
 
-// metrics returns the lines of all replicas' metrics that have all of the texts.
+// metrics returns the lines in the metrics of all replicas that contain all of the texts.
 func (r *replicas) metrics(ctx context.Context, texts ...string) ([]string, error) {
 	var out []string
 	for _, s := range r.slots {
@@ -199,8 +196,7 @@ func (w *world) secret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, w.api.Get(ctx, client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: w.certificates}, secret)
 }
 
-// issue returns the data of the Secret with an authority that has been trusted for
-// hours, beside what there was.
+// issue returns the data of the Secret. Its authority is some hours old and follows the one in old, if there is one.
 func issue(old map[string][]byte) (map[string][]byte, error) {
 	var before *pki.Bundle
 	ago := 6 * time.Hour
@@ -208,7 +204,7 @@ func issue(old map[string][]byte) (map[string][]byte, error) {
 		ago = 3 * time.Hour
 		without := map[string][]byte{}
 		for key, value := range old {
-			if key != pki.AuthorityKeys { // An authority that cannot sign has a successor issued.
+			if key != pki.AuthorityKeys { // An authority without its key cannot sign, so a successor is issued.
 				without[key] = value
 			}
 		}

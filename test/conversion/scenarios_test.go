@@ -17,14 +17,13 @@ import (
 	"refract.dev/test/harness"
 )
 
-// complement is the annotation with what a version cannot hold.
+// complement is the annotation with the values that have no place in the version.
 const complement = "refract.dev/complement"
 
-// versions are all of a widget, the one that is stored at first before the others.
+// versions are all versions of a widget. The first one is the storage version at the beginning.
 var versions = []string{alpha, beta, v1}
 
-// widgets are two widgets as each version says them: one that says all that v1alpha1
-// can, and one that says all that v1 can.
+// widgets are two widgets in each version: old uses all fields of v1alpha1, and new uses all fields of v1.
 var widgets = map[string]map[string]string{
 	"old": {
 		alpha: `{script: "a,b,c", size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {z: 1}},
@@ -44,11 +43,11 @@ var widgets = map[string]map[string]string{
 	},
 }
 
-// from is the version that says all of a widget.
+// from is the version that has all fields of a widget.
 var from = map[string]string{"old": alpha, "new": v1}
 
-// TestScenarios are what the API server's own tests ask of a converter, one after the
-// other with one definition: what one leaves is what the next one finds.
+// TestScenarios are the scenarios of the API server's own conversion tests. They share one definition, and each starts
+// with the objects that the previous ones left.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
@@ -76,22 +75,22 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// roundTrip creates each widget in each version, and reads it in each.
+// roundTrip creates each widget in each version, and reads it in all versions.
 func (s *scene) roundTrip() {
 	for name, specs := range widgets {
 		for _, created := range versions {
 			is := name + "-in-" + created
 			answer := s.create(created, is, specs[created])
 			if diff := cmp.Diff(s.get(created, is).Object, answer.Object); diff != "" {
-				s.Errorf("%s: who creates it is answered with what is read: -read, +answered:\n%s", is, diff)
+				s.Errorf("%s: the answer to the creation is equal to a read: -read, +answered:\n%s", is, diff)
 			}
 			for _, read := range versions {
 				want := specs[read]
 				switch {
 				case created == from[name] || created == read && name == "old":
-				case name == "old": // What only v1alpha1 says was never said.
+				case name == "old": // Fields of v1alpha1 alone were never set.
 					want = strings.NewReplacer(", legacy: L", "", ", color: red", "").Replace(want)
-				case created == beta: // So what only v1 says.
+				case created == beta: // The same for fields of v1 alone.
 					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3").Replace(want)
 				default:
 					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3", ", note: some", "", ", weight: 3", "",
@@ -115,19 +114,19 @@ func (s *scene) roundTrip() {
 				return out
 			}
 			if diff := cmp.Diff(metadata(first), metadata(u)); diff != "" {
-				s.Errorf("%s: metadata in %s are those in v1alpha1: -v1alpha1, +%s:\n%s", is, read, read, diff)
+				s.Errorf("%s: the metadata in %s are equal to those in v1alpha1: -v1alpha1, +%s:\n%s", is, read, read, diff)
 			}
 		}
 	}
 	if kept := s.get(v1, "old-in-"+alpha).GetAnnotations()[complement]; !strings.Contains(kept, `"L"`) || !strings.Contains(kept, "red") {
-		s.Errorf("what v1 cannot hold is in the annotation, which is %s", kept)
+		s.Errorf("the annotation lacks values that v1 cannot hold: %s", kept)
 	}
 	if kept, ok := s.get(v1, "new-in-"+v1).GetAnnotations()[complement]; ok {
-		s.Errorf("in v1 nothing is left to be kept, but %s", kept)
+		s.Errorf("v1 holds all values, but the annotation is %s", kept)
 	}
 }
 
-// unchanged writes what was read, in every version: etcd holds the same afterwards.
+// unchanged writes objects as they were read, in every version. etcd must store the same spec afterwards.
 func (s *scene) unchanged() {
 	for name := range widgets {
 		is := name + "-in-" + from[name]
@@ -144,36 +143,36 @@ func (s *scene) unchanged() {
 	}
 }
 
-// editWins changes widgets in the version that says less.
+// editWins changes widgets in the version with fewer fields.
 func (s *scene) editWins() {
 	s.create(v1, "edited", widgets["new"][v1])
 	s.must(s.patch(alpha, "edited", `{"spec":{"timeoutSeconds":2}}`))
-	s.wantSpec("The new timeout holds; the rest is as it was.", v1, "edited", strings.Replace(widgets["new"][v1], "1500", "2000", 1))
+	s.wantSpec("The new timeout holds; the rest is unchanged.", v1, "edited", strings.Replace(widgets["new"][v1], "1500", "2000", 1))
 
 	s.must(s.patch(alpha, "edited", `{"spec":{"size":"small","title":null,
 		"ports":[{"name":"ssh","number":22},{"name":"dns","number":54},{"name":"http","targets":[{"zone":"c"},{"zone":"a"}]}]}}`))
-	s.wantSpec("Ports and targets that stay keep what v1alpha1 does not know, wherever they are.", v1, "edited",
+	s.wantSpec("Remaining ports and targets keep the fields that v1alpha1 lacks, at any position.", v1, "edited",
 		`{steps: [d], size: Small, timeoutMillis: 2000, note: some, retries: 5, ports: [
 			{name: ssh, number: 22}, {name: dns, number: 54, protocol: UDP},
 			{name: http, protocol: TCP, targets: [{zone: c}, {zone: a, weight: 3}]}]}`)
 
 	s.must(s.patch(v1, "edited", `{"spec":{"retries":null,"note":"other"}}`))
-	s.wantSpec("Without retries the schema's default holds.", v1, "edited",
+	s.wantSpec("Without retries, the default of the schema holds.", v1, "edited",
 		`{steps: [d], size: Small, timeoutMillis: 2000, note: other, retries: 3, ports: [
 			{name: ssh, number: 22}, {name: dns, number: 54, protocol: UDP},
 			{name: http, protocol: TCP, targets: [{zone: c}, {zone: a, weight: 3}]}]}`)
 
 	s.create(alpha, "edited-old", widgets["old"][alpha])
 	s.must(s.patch(v1, "edited-old", `{"spec":{"steps":["x"],"ports":[{"name":"new","protocol":"TCP"},{"name":"http","number":81}]}}`))
-	s.wantSpec("So do those that v1 changes.", alpha, "edited-old",
+	s.wantSpec("Ports that are changed in v1 keep the fields that v1 lacks.", alpha, "edited-old",
 		`{script: x, size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {z: 1}},
 			ports: [{name: new}, {name: http, number: 81, color: red}]}`)
-	s.wantSpec("What v1alpha1 cannot hold of the new port is kept.", v1, "edited-old",
+	s.wantSpec("The new port keeps the fields that v1alpha1 lacks.", v1, "edited-old",
 		`{steps: [x], size: Small, timeoutMillis: 30000, caption: T, serial: 7, retries: 3, settings: {x: {z: 1}},
 			ports: [{name: new, protocol: TCP}, {name: http, number: 81}]}`)
 }
 
-// watched follows a widget in every version.
+// watched watches a widget in every version.
 func (s *scene) watched() {
 	watches := map[string]apiwatch.Interface{}
 	for _, version := range versions {
@@ -219,13 +218,13 @@ func (s *scene) watched() {
 	}
 }
 
-// lists reads all widgets in lists of all versions, from etcd, in pages, and from the
-// watch cache: each is what it is when it is read alone.
+// lists lists all widgets in all versions: from etcd, in pages, and from the watch cache. Each object in a list must be
+// equal to a single read.
 func (s *scene) lists(reason string) {
 	s.Helper()
 	for _, version := range versions {
 		for _, raw := range []metav1.ListOptions{{}, {Limit: 2}, {ResourceVersion: "0"}} {
-			s.until("the list is whole", func(ctx context.Context) error { // The cache may be behind.
+			s.until("the list is whole", func(ctx context.Context) error { // The watch cache may be behind.
 				got := map[string]any{}
 				for page := raw; ; {
 					list := &unstructured.UnstructuredList{}
@@ -258,8 +257,8 @@ func (s *scene) lists(reason string) {
 	}
 }
 
-// storageVersion changes what widgets are stored as: those that are there stay as they
-// are until they are written, and nobody notices.
+// storageVersion changes the storage version. Stored widgets keep their old version until the next write, and clients
+// do not notice.
 func (s *scene) storageVersion() {
 	check := func(reason string) {
 		s.Helper()
@@ -278,7 +277,7 @@ func (s *scene) storageVersion() {
 		for name := range widgets {
 			is := name + "-in-" + from[name]
 			if got := s.stored(is)["apiVersion"]; got == s.group+"/"+now {
-				s.Errorf("%s was stored as %v before anybody wrote it", is, got)
+				s.Errorf("%s was stored as %v without a write", is, got)
 			}
 			s.must(s.api.Update(s.Context(), s.get(beta, is)))
 			if got := s.stored(is)["apiVersion"]; got != s.group+"/"+now {
@@ -290,12 +289,11 @@ func (s *scene) storageVersion() {
 	crd, err := s.definition(s.Context())
 	s.must(err)
 	if diff := cmp.Diff([]string{alpha, v1, beta}, crd.Status.StoredVersions); diff != "" {
-		s.Errorf("versions that were stored: -want, +got:\n%s", diff)
+		s.Errorf("status.storedVersions: -want, +got:\n%s", diff)
 	}
 }
 
-// notServed takes a version from the clients: even one that is stored is still
-// converted from and to.
+// notServed stops serving a version. A stored version is still converted.
 func (s *scene) notServed() {
 	for _, version := range []string{beta, alpha} {
 		serve := func(on bool) {
@@ -322,8 +320,8 @@ func (s *scene) notServed() {
 	}
 }
 
-// liar has somebody on the wire change what is answered: the API server takes labels
-// and annotations, restores other metadata, and refuses the rest in its words.
+// liar changes the webhook's answers. The API server accepts labels and annotations, restores other metadata, and
+// rejects all else with its own messages.
 func (s *scene) liar() {
 	s.create(alpha, "honest", `{title: T}`)
 	defer s.front.lie(s.crd, nil)
@@ -372,7 +370,7 @@ func (s *scene) liar() {
 	} {
 		s.front.lie(s.crd, metadata(key, value))
 		if diff := cmp.Diff(before.Object["metadata"], s.get(v1, "honest").Object["metadata"]); diff != "" {
-			s.Errorf("%s: nobody notices: -want, +got:\n%s", key, diff)
+			s.Errorf("%s: clients must not notice: -want, +got:\n%s", key, diff)
 		}
 	}
 	s.front.lie(s.crd, func(review map[string]any) {
@@ -380,14 +378,13 @@ func (s *scene) liar() {
 			o["spec"].(map[string]any)["unknown"] = true
 		}
 	})
-	s.wantSpec("What no schema knows is pruned.", v1, "honest", `{caption: T, retries: 3}`)
+	s.wantSpec("Unknown fields are pruned.", v1, "honest", `{caption: T, retries: 3}`)
 	s.front.lie(s.crd, nil)
-	s.wantSpec("And then the truth.", v1, "honest", `{caption: T, retries: 3}`)
+	s.wantSpec("Correct answers are used again.", v1, "honest", `{caption: T, retries: 3}`)
 }
 
-// defaults shows whose defaults hold: those of the version that is stored, whenever it
-// is read, and those of the version that somebody writes. A policy's own hold when an
-// object is converted to the version that has the field.
+// defaults shows when defaults apply: those of the storage version at each read, and those of the version of a request
+// at its write. Defaults of a policy apply when an object is converted to the version that has the field.
 func (s *scene) defaults() {
 	s.create(alpha, "before", `{title: T}`)
 	set := func(text string) func(*apiextensionsv1.JSONSchemaProps) {
@@ -410,14 +407,14 @@ func (s *scene) defaults() {
 		}
 		return err
 	})
-	s.wantSpec("It is stored without level, and read with the stored version's default.", alpha, "before", `{title: T, level: 7}`)
-	s.wantSpec("So it is in the others, and v1beta1's own default was never written.", beta, "before", `{title: T, level: 7}`)
+	s.wantSpec("level is not stored, and the default of the storage version applies.", alpha, "before", `{title: T, level: 7}`)
+	s.wantSpec("It applies in other versions, too, and the default of v1beta1 does not.", beta, "before", `{title: T, level: 7}`)
 	s.wantSpec("The policy's default holds in v1.", v1, "before", `{caption: T, level: 7, retries: 3}`)
 	if _, ok := s.stored("before")["spec"].(map[string]any)["level"]; ok {
-		s.Error("Reading has stored the default.")
+		s.Error("A read has stored the default.")
 	}
 	s.create(beta, "after", `{title: T}`)
-	s.wantSpec("Who writes v1beta1 has its defaults.", v1, "after", `{caption: T, note: written, level: 7, retries: 3}`)
+	s.wantSpec("A write in v1beta1 gets its defaults.", v1, "after", `{caption: T, note: written, level: 7, retries: 3}`)
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		property(crd, alpha, set(""), "spec", "level")
 		property(crd, beta, set(""), "spec", "note")
@@ -426,14 +423,14 @@ func (s *scene) defaults() {
 		u := s.object(alpha, "probe", `{}`)
 		err := s.api.Create(ctx, u, client.DryRunAll)
 		if spec, _ := u.Object["spec"].(map[string]any); err == nil && len(spec) > 0 {
-			err = fmt.Errorf("there is %v", spec)
+			err = fmt.Errorf("the spec is %v", spec)
 		}
 		return err
 	})
 }
 
-// pruning shows that what a schema does not know any more is not converted either, and
-// that it is there again when the schema does.
+// pruning removes a field from a schema: then its value is not converted. When the schema has the field again, the
+// value is back.
 func (s *scene) pruning() {
 	s.create(alpha, "pruned", `{title: T, legacy: L, size: small}`)
 	var legacy apiextensionsv1.JSONSchemaProps
@@ -443,18 +440,18 @@ func (s *scene) pruning() {
 			delete(spec.Properties, "legacy")
 		}, "spec")
 	})
-	s.until("it is pruned", func(ctx context.Context) error {
+	s.until("the field is pruned", func(ctx context.Context) error {
 		u, err := s.tryGet(ctx, v1, "pruned")
 		if err == nil && len(u.GetAnnotations()) > 0 {
 			err = fmt.Errorf("annotations are %v", u.GetAnnotations())
 		}
 		return err
 	})
-	s.wantSpec("The policy that no longer fits converts.", v1, "pruned", `{caption: T, size: Small, retries: 3}`)
+	s.wantSpec("The policy, which no longer fits the schema, still converts.", v1, "pruned", `{caption: T, size: Small, retries: 3}`)
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		property(crd, alpha, func(spec *apiextensionsv1.JSONSchemaProps) { spec.Properties["legacy"] = legacy }, "spec")
 	})
-	s.until("it is kept", func(ctx context.Context) error {
+	s.until("the field is kept", func(ctx context.Context) error {
 		u, err := s.tryGet(ctx, v1, "pruned")
 		if err == nil && !strings.Contains(u.GetAnnotations()[complement], `"L"`) {
 			err = fmt.Errorf("annotations are %v", u.GetAnnotations())

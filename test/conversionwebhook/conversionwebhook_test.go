@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
-// object is one in the version that is stored.
+// object is an object in the storage version.
 const object = `
 apiVersion: example.com/v1
 kind: KIND
@@ -30,7 +30,7 @@ metadata: {name: a, namespace: default}
 spec: {size: 5, name: five}
 `
 
-// TestConversion has policies take effect, and everything go wrong around them.
+// TestConversion tests policies with every kind of fault around them.
 func TestConversion(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -52,8 +52,7 @@ func TestConversion(t *testing.T) {
 	t.Run("Down", w.down)
 }
 
-// atOnce runs tests that leave each other alone at the same time, however few processors
-// there are: they wait, most of the time.
+// atOnce runs independent tests at the same time, regardless of the number of processors: they wait most of the time.
 func atOnce(t *testing.T, tests map[string]func(*testing.T)) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -63,7 +62,7 @@ func atOnce(t *testing.T, tests map[string]func(*testing.T)) {
 	running.Wait()
 }
 
-// converts has a kind converted, with an object.
+// converts tests the conversion of a kind with a policy.
 func (w *world) converts(t *testing.T, kind string) {
 	t.Helper()
 	w.define(t, kind)
@@ -110,19 +109,19 @@ func (w *world) refusals(t *testing.T) {
 	w.refused(t, "is needed by CustomResourceDefinition widgets.example.com", of(policy, "Widget", "mode: Serve", "mode: Shadow"), "apply", "-f", "-")
 	out := w.must(t, of(policy, "Gizmo"), "create", "-f", "-")
 	if !strings.Contains(out, "there is no CustomResourceDefinition gizmos.example.com yet") {
-		t.Errorf("There is no warning: %s", out)
+		t.Errorf("want a warning, got %s", out)
 	}
 	w.condition(t, "gizmos", refractv1alpha1.ConversionCompiled, "DefinitionNotFound")
 	w.define(t, "Gizmo")
 	w.condition(t, "gizmos", refractv1alpha1.ConversionReady, "Serving")
 }
 
-// putRight has somebody take the conversion away: objects would be read in the other
-// version without a word.
+// putRight removes the conversion from a definition, as another client might. Without a repair, objects would be
+// returned unconverted in the other version.
 func (w *world) putRight(t *testing.T) {
 	w.converts(t, "Sprocket")
 	w.must(t, "", "patch", "crd", "sprockets.example.com", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-	harness.Eventually(t, "it asks again", func(context.Context) error {
+	harness.Eventually(t, "the definition names the webhook again", func(context.Context) error {
 		if c := w.conversion(t, "Sprocket"); c.Strategy != apiextensionsv1.WebhookConverter {
 			return fmt.Errorf("it is %s", c.Strategy)
 		}
@@ -131,7 +130,7 @@ func (w *world) putRight(t *testing.T) {
 	w.reads(t, "Sprocket", "v2", "a", ".spec.capacity", "5")
 }
 
-// damaged has somebody damage what a status says is served.
+// damaged damages the served spec in the status of a policy.
 func (w *world) damaged(t *testing.T) {
 	w.converts(t, "Hinge")
 	w.must(t, "", "patch", "conversionpolicy", "hinges", "--subresource=status", "--type=merge", "-p", `{"status":{"served":{"definition":"eA=="}}}`)
@@ -146,7 +145,7 @@ func (w *world) damaged(t *testing.T) {
 	w.reads(t, "Hinge", "v2", "b", ".spec.capacity", "5")
 }
 
-// newAuthority has the certificates issued anew.
+// newAuthority replaces the certificates and their authority.
 func (w *world) newAuthority(t *testing.T) {
 	w.converts(t, "Lever")
 	was := w.conversion(t, "Lever").Webhook.ClientConfig.CABundle
@@ -161,7 +160,7 @@ func (w *world) newAuthority(t *testing.T) {
 	w.reads(t, "Lever", "v2", "b", ".spec.capacity", "5")
 }
 
-// othersConvert has a definition that asks another webhook.
+// othersConvert tests a definition with another conversion webhook.
 func (w *world) othersConvert(t *testing.T) {
 	w.define(t, "Cog")
 	w.must(t, "", "patch", "crd", "cogs.example.com", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"Webhook","webhook":{
@@ -172,23 +171,23 @@ func (w *world) othersConvert(t *testing.T) {
 		t.Errorf("The message is %q", message)
 	}
 	if c := w.conversion(t, "Cog"); c.Webhook.ClientConfig.Service == nil {
-		t.Errorf("It was taken over: %+v", c)
+		t.Errorf("The other webhook was replaced: %+v", c)
 	}
 	w.must(t, "", "annotate", "conversionpolicy", "cogs", "refract.dev/take-over=true")
 	w.condition(t, "cogs", refractv1alpha1.ConversionReady, "Serving")
 	w.create(t, of(object, "Cog"))
 	w.reads(t, "Cog", "v2", "a", ".spec.capacity", "5")
 	if c := w.conversion(t, "Cog").Webhook.ClientConfig; c.Service != nil || c.URL == nil {
-		t.Errorf("It asks %+v", c)
+		t.Errorf("The definition names the webhook %+v", c)
 	}
 }
 
-// third is a version that the policy knows nothing of.
+// third is a version that the policy does not name.
 const third = `[{"op":"add","path":"/spec/versions/-","value":{"name":"v3","served":true,"storage":false,
 	"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"amount":{"type":"integer"}}}}}}}}]`
 
-// definitionChanges has a definition get a version: what was served is, and, as the next
-// one has it, after a restart.
+// definitionChanges adds a version to a definition: the last good spec stays in service, also after the restart in the
+// next test.
 func (w *world) definitionChanges(t *testing.T) {
 	w.converts(t, "Pulley")
 	w.must(t, "", "patch", "crd", "pulleys.example.com", "--type=json", "-p", third)
@@ -214,7 +213,7 @@ func (w *world) definitionHasChanged(t *testing.T) {
 	w.reads(t, "Pulley", "v3", "c", ".spec.amount", "5")
 }
 
-// lossy is a pair of expressions that are no inverses of each other.
+// lossy is a pair of expressions that are not inverses of each other.
 const lossy = `
 apiVersion: refract.dev/v1alpha1
 kind: ConversionPolicy
@@ -229,8 +228,8 @@ spec:
     - {hub: spec.capacity, spoke: spec.size, toHub: value + 1, toSpoke: value - 2}
 `
 
-// specIsNotGood has a policy become one that breaks a law: what was good is served, and,
-// as the next one has it, after a restart.
+// specIsNotGood makes a policy violate a law: the last good spec stays in service, also after the restart in the next
+// test.
 func (w *world) specIsNotGood(t *testing.T) {
 	w.converts(t, "Crank")
 	w.must(t, of(lossy, "Crank"), "apply", "-f", "-")
@@ -251,7 +250,7 @@ func (w *world) specIsStillNotGood(t *testing.T) {
 	}
 }
 
-// other is a policy that keeps the size where the other one moves it.
+// other is a policy that keeps the place of the size, unlike the first policy, which moves it.
 const other = `
 apiVersion: refract.dev/v1alpha1
 kind: ConversionPolicy
@@ -286,7 +285,7 @@ func (w *world) shadow(t *testing.T) {
 	w.reads(t, "Valve", "v2", "a", ".spec.capacity", "5")
 }
 
-// deletion has a policy deleted that is needed, and then is not.
+// deletion deletes a policy while it is needed, and again afterwards.
 func (w *world) deletion(t *testing.T) {
 	w.converts(t, "Rotor")
 	w.refused(t, "v1, v2 are served or stored", "", "delete", "conversionpolicy", "rotors")
@@ -296,7 +295,7 @@ func (w *world) deletion(t *testing.T) {
 	w.reads(t, "Rotor", "v2", "a", ".spec.capacity", "5")
 }
 
-// oneVersion has all objects of a kind stored in v2, and v1 no longer served.
+// oneVersion stores all objects of a kind in v2, and ends the serving of v1.
 func (w *world) oneVersion(t *testing.T, kind string) {
 	t.Helper()
 	crd := of("PLURAL.example.com", kind)
@@ -314,10 +313,10 @@ func (w *world) oneVersion(t *testing.T, kind string) {
 	w.must(t, "", "patch", "crd", crd, "--subresource=status", "--type=merge", "-p", `{"status":{"storedVersions":["v2"]}}`)
 }
 
-// unwired waits until a definition is converted by nobody, and its policy has gone.
+// unwired waits until a definition has no conversion webhook, and its policy is deleted.
 func (w *world) unwired(t *testing.T, kind string) {
 	t.Helper()
-	harness.Eventually(t, "the policy has gone", func(context.Context) error {
+	harness.Eventually(t, "the policy is deleted", func(context.Context) error {
 		err := w.client.Get(t.Context(), client.ObjectKey{Name: of("NAME", kind)}, &refractv1alpha1.ConversionPolicy{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
 			return fmt.Errorf("it is there: %w", err)
@@ -329,12 +328,12 @@ func (w *world) unwired(t *testing.T, kind string) {
 	}
 }
 
-// finalizer has a policy deleted while nobody refuses that.
+// finalizer deletes a policy while the admission webhook does not reject this.
 func (w *world) finalizer(t *testing.T) {
 	w.converts(t, "Gear")
-	w.stop() // Or they would write the configuration again, sooner than the policy is deleted.
+	w.stop() // The program would write the configuration again before the deletion of the policy.
 	w.must(t, "", "delete", "validatingwebhookconfiguration", converter.ConfigurationName)
-	harness.Eventually(t, "it is deleted, for now", func(context.Context) error { // The API server forgets the webhook a moment later.
+	harness.Eventually(t, "the policy is marked for deletion", func(context.Context) error { // The API server calls the webhook for another moment.
 		if out, err := w.do("", "delete", "conversionpolicy", "gears", "--wait=false"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -350,7 +349,7 @@ func (w *world) finalizer(t *testing.T) {
 	w.unwired(t, "Gear")
 }
 
-// twoServe has two policies that nobody refused.
+// twoServe tests two serving policies for one definition, which no webhook has rejected.
 func (w *world) twoServe(t *testing.T) {
 	w.converts(t, "Spring")
 	w.stop()
@@ -364,7 +363,7 @@ func (w *world) twoServe(t *testing.T) {
 	w.must(t, "", "delete", "conversionpolicy", "another")
 }
 
-// down has nobody answer.
+// down stops the program: conversions fail.
 func (w *world) down(t *testing.T) {
 	w.create(t, of(object, "Widget", "name: a", "name: z"))
 	w.refused(t, "conversion webhook for example.com/v1, Kind=Widget failed", "", "get", "widgets.v2.example.com", "z")

@@ -12,16 +12,15 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// addField has a version of a definition get a text that the other does not have. Version 0
-// is the one that is stored.
+// addField adds a text field to one version of a definition. Version 0 is the storage version.
 func (w *world) addField(t *testing.T, kind string, version int, name string) {
 	t.Helper()
 	w.must(t, "", "patch", "crd", of("PLURAL.example.com", kind), "--type=json", "-p", fmt.Sprintf(
 		`[{"op":"add","path":"/spec/versions/%d/schema/openAPIV3Schema/properties/spec/properties/%s","value":{"type":"string"}}]`, version, name))
 }
 
-// write patches an object in a version, until what was written is there: an API server
-// prunes by the schemas from before for a moment.
+// write patches an object in a version until the value is stored: for a moment, an API server prunes by the previous
+// schemas.
 func (w *world) write(t *testing.T, kind, version, field, value string) {
 	t.Helper()
 	harness.Eventually(t, field+" is written", func(context.Context) error {
@@ -34,8 +33,8 @@ func (w *world) write(t *testing.T, kind, version, field, value string) {
 	})
 }
 
-// newFields has each version get a field that the policy does not name, and that nobody may
-// name before it is there. What is written there survives writes in the other version.
+// newFields adds a field to each version. The policy cannot name the fields before they exist. Their values survive
+// writes in the other version.
 func (w *world) newFields(t *testing.T) {
 	w.converts(t, "Spindle")
 	w.addField(t, "Spindle", 0, "only")
@@ -55,7 +54,7 @@ func (w *world) newFields(t *testing.T) {
 	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":7,"name":"seven","too":"y"}`)
 }
 
-// newFieldsAreKept is about the same after a restart, until the policy names both.
+// newFieldsAreKept tests the same after a restart, until the policy names both fields.
 func (w *world) newFieldsAreKept(t *testing.T) {
 	w.must(t, "", "patch", "spindles.v2.example.com", "a", "--type=merge", "-p", `{"spec":{"capacity":8}}`)
 	w.reads(t, "Spindle", "v1", "a", ".spec", `{"name":"seven","only":"x","size":8}`)
@@ -67,7 +66,7 @@ func (w *world) newFieldsAreKept(t *testing.T) {
 `, "apply", "-f", "-")
 	w.condition(t, "spindles", refractv1alpha1.ConversionReady, "Serving")
 	if kept := w.policy(t, "spindles").Status.Served.Kept; kept != nil {
-		t.Errorf("There is %+v", kept)
+		t.Errorf("The status still lists the kept fields %+v", kept)
 	}
 	w.reads(t, "Spindle", "v1", "a", ".spec", `{"name":"seven","only":"x","size":8}`)
 	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":8,"name":"seven","too":"y"}`)

@@ -18,8 +18,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestReplicas has two processes behind one address, as behind a Service: one leads, both
-// convert, and the other one takes over.
+// TestReplicas runs two processes behind one address, as behind a Service: one leads, both convert, and the other one
+// takes over after a crash.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -51,8 +51,7 @@ func TestReplicas(t *testing.T) {
 	w.reads(t, "Widget", "v2", "c", ".spec.name", "six")
 }
 
-// asItself returns a kubeconfig with which the program may do what the documented roles
-// say.
+// asItself returns a kubeconfig for a user with the documented roles of the program.
 func (w *world) asItself(t *testing.T) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(w.env.Kubeconfig("hub"))
@@ -110,7 +109,7 @@ func (f *front) pass(in net.Conn) {
 	_, _ = io.Copy(in, out)
 }
 
-// replica is a process, and where it serves.
+// replica is a process and its address.
 type replica struct {
 	*harness.Replica
 
@@ -133,18 +132,18 @@ func (w *world) start(t *testing.T, kubeconfig, name string) *replica {
 	return r
 }
 
-// end has a replica crash.
+// end makes a replica crash.
 func (r *replica) end(t *testing.T) {
 	t.Helper()
 	if r.Ended() {
-		t.Errorf("Replica %s ended by itself", r.Name)
+		t.Errorf("Replica %s ended before it was killed", r.Name)
 	}
 	if err := r.Stop(syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }
 
-// ready waits until a replica says that it is ready.
+// ready waits until a replica reports that it is ready.
 func (r *replica) ready(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, "replica "+r.Name+" is ready", r.Ready)

@@ -1,4 +1,4 @@
-// Package conversionwebhook tests the conversion by policies with a real API server.
+// Package conversionwebhook tests conversion policies with a real API server.
 package conversionwebhook
 
 import (
@@ -39,11 +39,11 @@ import (
 	"refract.dev/test/harness"
 )
 
-// secret is the one that the documented role names.
+// secret is the name of the Secret in the documented role.
 const secret = "refract-conversion-webhook"
 
-// definition is of a kind whose field has another name in each version. PLURAL, KIND and
-// MORE are put in.
+// definition is a CustomResourceDefinition with a field that has another name in each version. [of] replaces PLURAL,
+// KIND and MORE.
 const definition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -71,7 +71,7 @@ spec:
           spec: {type: object, properties: {capacity: {type: integer}, name: {type: string}MORE}}
 `
 
-// policy is one for it.
+// policy is a policy for the definition.
 const policy = `
 apiVersion: refract.dev/v1alpha1
 kind: ConversionPolicy
@@ -86,23 +86,23 @@ spec:
     - {hub: spec.capacity, spoke: spec.size}
 `
 
-// of puts a kind of its own into a text, so that tests leave each other alone.
+// of replaces the kind in a text, so that each test has its own kind.
 func of(text, kind string, pairs ...string) string {
 	singular := strings.ToLower(kind)
 	all := slices.Concat(pairs, []string{"PLURAL", singular + "s", "SINGULAR", singular, "KIND", kind, "NAME", singular + "s", "MORE", ""})
 	return strings.NewReplacer(all...).Replace(text)
 }
 
-// world is a cluster and the program that serves it.
+// world is a cluster and the program that converts for it.
 type world struct {
 	env     *harness.Env
-	cfg     *rest.Config     // Of who may do everything.
-	own     *rest.Config     // Of the program, which may do what the documented roles say.
-	client  client.WithWatch // Of who may do everything.
+	cfg     *rest.Config     // Of an administrator.
+	own     *rest.Config     // Of the program, with the documented roles.
+	client  client.WithWatch // Of an administrator.
 	objects dynamic.Interface
 	address string
 	touches atomic.Int64
-	whole   *testing.T // The program runs on when a part of the test has ended.
+	whole   *testing.T // The whole test: the program continues after a subtest has ended.
 	stop    func()     // Ends the program.
 }
 
@@ -135,7 +135,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// serve runs what `refract run --conversion` does, from now on, until stop is called.
+// serve runs the same parts as `refract run --conversion`, until stop is called.
 func (w *world) serve() {
 	t := w.whole
 	t.Helper()
@@ -178,23 +178,23 @@ func (w *world) serve() {
 	})
 	t.Cleanup(w.stop)
 	harness.Eventually(t, "it is ready", func(context.Context) error { return errors.Join(server.Ready(), served.Ready()) })
-	harness.Eventually(t, "the API server asks about policies", func(context.Context) error {
+	harness.Eventually(t, "the API server calls the webhook for policies", func(context.Context) error {
 		return w.client.Get(t.Context(), client.ObjectKey{Name: converter.ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 }
 
-// restart has the program end, and another one begin.
+// restart stops the program and starts it again.
 func (w *world) restart() {
 	w.stop()
 	w.serve()
 }
 
-// do runs kubectl and returns all that it prints.
+// do runs kubectl and returns its whole output.
 func (w *world) do(stdin string, args ...string) (string, error) {
 	return w.env.KubectlSays("hub", stdin, args...)
 }
 
-// must runs kubectl, which must succeed, and returns what it prints.
+// must runs kubectl, which must succeed, and returns its output.
 func (w *world) must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	out, err := w.do(stdin, args...)
@@ -223,8 +223,7 @@ func (w *world) policy(t *testing.T, name string) *refractv1alpha1.ConversionPol
 	return p
 }
 
-// condition waits until a condition of a policy has this reason, for its generation of
-// now, and returns its message.
+// condition waits until a condition of a policy has this reason for the present generation, and returns its message.
 func (w *world) condition(t *testing.T, name, condition, reason string) string {
 	t.Helper()
 	message := ""
@@ -271,7 +270,7 @@ func (w *world) define(t *testing.T, kind string) {
 	})
 }
 
-// create creates what is in a manifest. It takes a fraction of the time that kubectl does.
+// create creates the objects of a manifest, much faster than kubectl.
 func (w *world) create(t *testing.T, text string) {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -283,7 +282,7 @@ func (w *world) create(t *testing.T, text string) {
 	if gvk.Kind == refractv1alpha1.KindConversionPolicy {
 		resource.Resource = "conversionpolicies"
 	}
-	harness.Eventually(t, "a "+gvk.Kind+" is created", func(context.Context) error { // A kind may be established before it is served.
+	harness.Eventually(t, "a "+gvk.Kind+" is created", func(context.Context) error { // A definition can be established before its kind is served.
 		_, err := w.objects.Resource(resource).Namespace(object.GetNamespace()).Create(t.Context(), object, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
@@ -292,12 +291,12 @@ func (w *world) create(t *testing.T, text string) {
 	})
 }
 
-// resourceOf returns the resource of a kind whose plural has an s more.
+// resourceOf returns the resource of a kind whose plural is the kind with an s.
 func resourceOf(group, version, kind string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: version, Resource: strings.ToLower(kind) + "s"}
 }
 
-// reads waits until a field of an object in a version is as it should be.
+// reads waits until a field of an object has the wanted value in a version.
 func (w *world) reads(t *testing.T, kind, version, name, path, want string) {
 	t.Helper()
 	at := jsonpath.New(path).AllowMissingKeys(true)
@@ -317,5 +316,5 @@ func (w *world) reads(t *testing.T, kind, version, name, path, want string) {
 	})
 }
 
-// touched returns another number each time.
+// touched returns a different number each time.
 func (w *world) touched() int64 { return w.touches.Add(1) }

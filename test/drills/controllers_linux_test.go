@@ -11,12 +11,12 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestKilledAtRandom kills the controllers again and again while changes are made.
+// TestKilledAtRandom kills the controllers again and again during changes.
 func TestKilledAtRandom(t *testing.T) {
 	kills, each := size.kills, size.changesByKill
 	d := start(t)
 	random := rand.New(rand.NewPCG(seed, uint64(kills)))
-	k := d.work("--leader-elect=false") // Or most of the time would be spent on waiting for leases to expire.
+	k := d.work("--leader-elect=false") // Otherwise most of the time would pass with waiting for leases to expire.
 	s := d.tell(size.objects)
 	for range kills {
 		s.removals = few
@@ -28,7 +28,7 @@ func TestKilledAtRandom(t *testing.T) {
 			}
 			s.change()
 		}
-		d.wait("again at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
+		d.wait("ready again", func(ctx context.Context) error { return k.replica().Ready(ctx) })
 	}
 	d.settle()
 	if got := k.restarts(); got != kills {
@@ -36,7 +36,7 @@ func TestKilledAtRandom(t *testing.T) {
 	}
 }
 
-// TestRestartWritesNothing restarts controllers that have nothing to do.
+// TestRestartWritesNothing: controllers write nothing after a restart without changes.
 func TestRestartWritesNothing(t *testing.T) {
 	d := start(t)
 	k := d.work(briefLease)
@@ -56,7 +56,7 @@ func TestRestartWritesNothing(t *testing.T) {
 			return nil
 		})
 		d.atWork(k)
-		// When a new change has arrived, the old ones have been looked at.
+		// When a new change has arrived, the controllers have processed the old ones.
 		beat := s.pulse(d.Members...)
 		d.settle()
 		d.Logf("the first change after the restart took %s", round(beat))
@@ -68,13 +68,13 @@ func TestRestartWritesNothing(t *testing.T) {
 				}
 			}
 			if len(odd) > 0 {
-				t.Errorf("%s: a restart (%s) has written %d times, the first time: %s", m, signal, len(odd), odd[0])
+				t.Errorf("%s: want no write after a restart (%s), got %d writes, the first: %s", m, signal, len(odd), odd[0])
 			}
 		}
 	}
 }
 
-// writes returns what refract has written to a cluster, so far.
+// writes returns the previous writes of Refract to a cluster.
 func (d *drill) writes(cluster string) []harness.Write {
 	d.Helper()
 	all, err := d.Writes(cluster)

@@ -1,6 +1,5 @@
-// Package drills has faults happen to a fleet of real processes while it is at
-// work, and sees to it that every copy is right in the end, none is too many, and
-// nothing is orphaned.
+// Package drills injects faults into a fleet of real processes under load. At the end every copy must be correct, no
+// copy may be superfluous, and no object may be orphaned.
 package drills
 
 import (
@@ -28,7 +27,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// topology is that of the fleets which drills share.
+// topology is the topology of the fleets that drills share.
 var topology = harness.Topology{Members: size.members, Own: true, CRDs: true}
 
 func TestMain(m *testing.M) {
@@ -38,8 +37,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// drill is one test: a fleet whose members have joined, a namespace on its hub,
-// and the replicas of the controllers that were started.
+// drill is one test: a fleet with joined members, a namespace on its hub, and the started replicas of the controllers.
 type drill struct {
 	*testing.T
 	*harness.Env
@@ -50,8 +48,7 @@ type drill struct {
 	began    time.Time
 }
 
-// start begins a drill with a shared fleet, which it leaves in order unless it
-// fails.
+// start begins a drill with a shared fleet. A drill that does not fail leaves the fleet usable for others.
 func start(t *testing.T) *drill {
 	t.Helper()
 	t.Parallel()
@@ -65,7 +62,7 @@ func start(t *testing.T) *drill {
 				fleets.add(env)
 				return
 			}
-			if err := env.Close(); err != nil { // Whoever is next has another.
+			if err := env.Close(); err != nil { // The next drill starts another fleet.
 				t.Error(err)
 			}
 		}()
@@ -101,7 +98,7 @@ func begin(t *testing.T, env *harness.Env) *drill {
 
 func (d *drill) hub() client.Client { return d.clients["hub"] }
 
-// struck is the member that a fault happens to, spared are the others.
+// struck is the member that the fault affects; spared are the others.
 func (d *drill) struck() string { return d.Members[len(d.Members)-1] }
 
 func (d *drill) spared() []string { return d.Members[:len(d.Members)-1] }
@@ -113,21 +110,21 @@ func (d *drill) must(err error) {
 	}
 }
 
-// clear takes everything away that the drill has placed.
+// clear removes all objects that the drill has placed.
 func (d *drill) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	for _, kind := range []string{"ConfigMap", "Deployment"} {
 		d.must(d.hub().DeleteAllOf(ctx, object(kind, d.ns, ""), client.InNamespace(d.ns), client.HasLabels{corev1alpha1.PropagationPolicyLabel}))
 	}
-	d.wait("nothing is left", func(ctx context.Context) error {
+	d.wait("all copies are deleted", func(ctx context.Context) error {
 		d.approveAll(ctx)
 		return d.right(ctx)
 	})
 	d.must(client.IgnoreNotFound(d.hub().Delete(ctx, &corev1.Namespace{ObjectMeta: named(d.ns)})))
 }
 
-// approveAll lets go what the guard holds back, as the drill is over.
+// approveAll approves the deletions that the guard holds back at the end of the drill.
 func (d *drill) approveAll(ctx context.Context) {
 	for _, m := range d.Members {
 		fc := &corev1alpha1.FederatedCluster{}
@@ -140,7 +137,7 @@ func (d *drill) approveAll(ctx context.Context) {
 	}
 }
 
-// end stops the controllers, and says what happened if the drill has failed.
+// end stops the controllers, and reports details if the drill has failed.
 func (d *drill) end() {
 	d.Logf("the drill took %s", time.Since(d.began).Round(100*time.Millisecond))
 	if d.Failed() {
@@ -151,7 +148,7 @@ func (d *drill) end() {
 	}
 }
 
-// explain says how things stand.
+// explain logs the present state.
 func (d *drill) explain() {
 	for _, k := range d.kubelets {
 		k.mu.Lock()
@@ -176,7 +173,7 @@ func (d *drill) wait(what string, try func(context.Context) error) {
 	harness.Eventually(d.T, what, try)
 }
 
-// pause lets time pass, where the duration is the fault itself.
+// pause waits; the duration is part of the fault.
 func (d *drill) pause(how time.Duration) {
 	d.Helper()
 	select {
@@ -186,7 +183,7 @@ func (d *drill) pause(how time.Duration) {
 	}
 }
 
-// right returns an error that names what is not as it should be.
+// right returns an error that names all deviations from the intended state.
 func (d *drill) right(ctx context.Context) error {
 	wrong, err := d.Wrong(ctx)
 	if err != nil {
@@ -198,15 +195,14 @@ func (d *drill) right(ctx context.Context) error {
 	return nil
 }
 
-// settle is how every drill ends: with every copy right, none too many, and
-// nothing orphaned.
+// settle waits for the required end of every drill: all copies are correct, none is superfluous, and no object is
+// orphaned.
 func (d *drill) settle() {
 	d.Helper()
-	d.wait("every copy right, none too many, nothing orphaned", d.right)
+	d.wait("every copy is correct, none is superfluous or orphaned", d.right)
 }
 
-// clusterCondition returns a condition of a FederatedCluster; a zero one if there
-// is none.
+// clusterCondition returns a condition of a FederatedCluster, or a zero one.
 func (d *drill) clusterCondition(ctx context.Context, cluster, kind string) corev1alpha1.ClusterCondition {
 	d.Helper()
 	fc := &corev1alpha1.FederatedCluster{}
@@ -239,8 +235,7 @@ func (d *drill) apply(cluster string, manifests ...string) {
 	d.must(harness.ApplyAll(d.Context(), d.clients[cluster], text))
 }
 
-// get returns an object of a cluster, or nil if it is not there or the cluster
-// does not say.
+// get returns an object of a cluster, or nil if it does not exist or cannot be read.
 func (d *drill) get(ctx context.Context, cluster, kind, name string) *unstructured.Unstructured {
 	u := object(kind, d.ns, name)
 	if err := d.clients[cluster].Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
@@ -249,7 +244,7 @@ func (d *drill) get(ctx context.Context, cluster, kind, name string) *unstructur
 	return u
 }
 
-// kinds are those that drills write about by name.
+// kinds are the kinds that drills use, by name.
 var kinds = map[string]schema.GroupVersionKind{
 	"ConfigMap":   {Version: "v1", Kind: "ConfigMap"},
 	"Deployment":  {Group: "apps", Version: "v1", Kind: "Deployment"},
@@ -285,28 +280,26 @@ func rowOf(p *unstructured.Unstructured, cluster string) string {
 	return "no row"
 }
 
-// kubelet keeps a replica running as a real one does: one that ends is started
-// again.
+// kubelet keeps a replica running as a real one does: it restarts the replica after its end.
 type kubelet struct {
 	name string
 
 	mu      sync.Mutex
 	now     *harness.Replica
 	starts  int
-	lasts   []string // The last line of the log at each end.
+	lasts   []string // The last log line before each end.
 	stopped bool
 	done    chan struct{}
 }
 
-// briefLease is for drills that wait for the end of leases. In others a machine that is busy
-// with other things should not cost a replica its lease.
+// briefLease is for drills that wait for the end of leases. In other drills a replica should not lose its lease because
+// the machine is busy.
 const briefLease = "--lease-duration=5s"
 
-// restDelay is how long a replica that has ended is not started again. A kubelet waits
-// longer.
+// restDelay is the time between the end of a replica and its restart. A real kubelet waits longer.
 const restDelay = 500 * time.Millisecond
 
-// keep starts a replica, with further arguments, and keeps it running.
+// keep starts a replica with additional arguments, and keeps it running.
 func (d *drill) keep(name string, args ...string) *kubelet {
 	d.Helper()
 	k := &kubelet{name: name, done: make(chan struct{})}
@@ -343,7 +336,7 @@ func (k *kubelet) rest() {
 	}
 }
 
-// again starts the replica again, unless it was stopped for good.
+// again restarts the replica, unless it was stopped for good.
 func (k *kubelet) again(start func() (*harness.Replica, error)) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -367,7 +360,7 @@ func (k *kubelet) replica() *harness.Replica {
 	return k.now
 }
 
-// restarts returns how often the replica was started again.
+// restarts returns the number of restarts of the replica.
 func (k *kubelet) restarts() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -381,11 +374,11 @@ func (k *kubelet) stop() {
 	r := k.now
 	k.mu.Unlock()
 	_ = r.Signal(syscall.SIGCONT)
-	_ = r.Stop(syscall.SIGTERM) // Whether it ends in order is for its own drill.
+	_ = r.Stop(syscall.SIGTERM) // Another drill tests the end of a replica.
 	<-k.done
 }
 
-// work starts one replica and waits until it is at work.
+// work starts one replica and waits until it is ready.
 func (d *drill) work(args ...string) *kubelet {
 	d.Helper()
 	k := d.keep("one", args...)
@@ -398,21 +391,21 @@ func (d *drill) atWork(k *kubelet) {
 	d.wait("replica "+k.name+" is at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
 }
 
-// down halts the API server and the etcd of a cluster.
+// down stops the API server and the etcd of a cluster.
 func (d *drill) down(cluster string) {
 	d.Helper()
 	d.must(d.Playground.Halt(cluster, playground.APIServer))
 	d.must(d.Playground.Halt(cluster, playground.Etcd))
 }
 
-// up revives the etcd and the API server of a cluster.
+// up continues the etcd and the API server of a cluster.
 func (d *drill) up(cluster string) {
 	d.Helper()
 	d.must(d.Playground.Revive(d.Context(), cluster, playground.Etcd))
 	d.must(d.Playground.Revive(d.Context(), cluster, playground.APIServer))
 }
 
-// absent is nil if the error says that the object is not there.
+// absent returns nil if the error means that the object does not exist.
 func absent(err error) error {
 	if err == nil {
 		return errors.New("it is there")

@@ -9,11 +9,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// atATime is how many drills may be under way at a time, each with a fleet: they wait
-// half of the time.
+// atATime is the maximum number of drills at a time, each with a fleet. Drills wait half of the time.
 const atATime = 2
 
-// fleets are those that drills share, one after the other.
+// fleets are the fleets that drills share, one after the other.
 var fleets = &pool{places: make(chan struct{}, atATime)}
 
 type pool struct {
@@ -24,14 +23,14 @@ type pool struct {
 	ours []*harness.Env // To be closed.
 }
 
-// enter waits until the drill may be under way.
+// enter waits for a place among the running drills.
 func (p *pool) enter(t *testing.T) {
 	t.Helper()
 	p.places <- struct{}{}
 	t.Cleanup(func() { <-p.places })
 }
 
-// take returns a fleet that nobody uses.
+// take returns a fleet that no drill uses.
 func (p *pool) take(t *testing.T) *harness.Env {
 	t.Helper()
 	p.mu.Lock()
@@ -52,7 +51,7 @@ func (p *pool) take(t *testing.T) *harness.Env {
 	return env
 }
 
-// add has others use a fleet.
+// add makes a fleet available to other drills.
 func (p *pool) add(env *harness.Env) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

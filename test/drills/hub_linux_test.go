@@ -16,8 +16,7 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// TestHubRestarted restarts the hub's API server, and all of the hub, while
-// changes are made.
+// TestHubRestarted restarts the hub's API server, and then the whole hub, during changes.
 func TestHubRestarted(t *testing.T) {
 	d := start(t)
 	k := d.work(briefLease)
@@ -53,8 +52,8 @@ func TestHubRestarted(t *testing.T) {
 	d.Logf("the controllers were started again %d times", k.restarts())
 }
 
-// TestHubRestoredFromBackup has the hub forget half of its objects: their copies
-// stay until somebody approves that they go, or the objects are there again.
+// TestHubRestoredFromBackup makes the hub lose half of its objects: their copies stay until a user approves their
+// deletion, or the objects exist again.
 func TestHubRestoredFromBackup(t *testing.T) {
 	const half = 20
 	d := startAlone(t, topology)
@@ -82,7 +81,7 @@ data: {a: b}
 
 	restore := func() {
 		d.Helper()
-		// Whoever restores a database stops those who remember what it has forgotten.
+		// Before the restore of a database, its clients must be stopped, because they remember newer objects.
 		k.stop()
 		d.down("hub")
 		d.must(d.Playground.Restore("hub", backup))
@@ -93,7 +92,7 @@ data: {a: b}
 			d.wait(m+": deletions are held", func(ctx context.Context) error {
 				c := d.clusterCondition(ctx, m, string(corev1alpha1.ClusterDeletionsHeld))
 				if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, want) || !strings.Contains(c.Message, "refract approve "+m) {
-					return fmt.Errorf("want %q in the message and what to do, got %s: %s", want, c.Status, c.Message)
+					return fmt.Errorf("want %q and the remedy in the message, got %s: %s", want, c.Status, c.Message)
 				}
 				return nil
 			})
@@ -139,19 +138,18 @@ func (d *drill) copies() map[string]types.UID {
 	return all
 }
 
-// unchanged fails the drill unless every copy is the one that was there before.
+// unchanged fails the drill unless every copy has the same UID as before.
 func (d *drill) unchanged(before map[string]types.UID) {
 	d.Helper()
 	now := d.copies()
 	for name, uid := range before {
 		if now[name] != uid {
-			d.Fatalf("copy %s was deleted, though nobody asked for that", name)
+			d.Fatalf("copy %s was deleted, although no user deleted its object", name)
 		}
 	}
 }
 
-// TestPolicyMadeInvalid has policies say nonsense for a while: copies stay as they
-// are for the time being.
+// TestPolicyMadeInvalid makes policies invalid for a while: copies keep their content in the meantime.
 func TestPolicyMadeInvalid(t *testing.T) {
 	const sizes = `
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -191,7 +189,7 @@ data: {size: large, color: %s}
 			d.apply("hub", fmt.Sprintf(config, fmt.Sprintf("config-%d", i), overridden, "green"))
 		}
 		d.apply("hub", fmt.Sprintf(config, "plain", "", "green"))
-		d.wait("objects that it does not concern go on", func(ctx context.Context) error { return d.holds(ctx, "plain", "large green") })
+		d.wait("objects without the invalid policy still change", func(ctx context.Context) error { return d.holds(ctx, "plain", "large green") })
 		for i := range 5 {
 			d.must(d.holds(t.Context(), fmt.Sprintf("config-%d", i), "small red"))
 		}
@@ -204,7 +202,7 @@ data: {size: large, color: %s}
 	}
 }
 
-// holds returns an error unless every member holds this in the ConfigMap.
+// holds returns an error unless the ConfigMap has this value on every member.
 func (d *drill) holds(ctx context.Context, name, want string) error {
 	for _, m := range d.Members {
 		u := d.get(ctx, m, "ConfigMap", name)

@@ -19,8 +19,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestMemberStopped has a member's API server be away while changes are made, until
-// the member is given up and longer.
+// TestMemberStopped stops a member's API server during changes, until the member counts as offline and longer.
 func TestMemberStopped(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -40,12 +39,12 @@ func TestMemberStopped(t *testing.T) {
 	d.settle()
 }
 
-// meanwhile makes changes for a while, or for as long as it takes to make some, and
-// returns how long they take to reach these clusters.
+// meanwhile makes changes for a while, but at least a minimum number, and returns their durations until arrival on
+// these clusters.
 func (s *story) meanwhile(how time.Duration, clusters ...string) beats {
 	s.Helper()
 	var all beats
-	const some = 10 // Or the median would say nothing.
+	const some = 10 // A median of fewer changes has no meaning.
 	for end := time.Now().Add(how); time.Now().Before(end) || len(all.changes) < some; {
 		s.change()
 		all.add(s.measured(1, clusters...))
@@ -54,9 +53,8 @@ func (s *story) meanwhile(how time.Duration, clusters ...string) beats {
 	return all
 }
 
-// TestMemberLosesItsData has a member come back empty: it is another cluster then,
-// at the same address and with the same certificates, and is given what belongs
-// there.
+// TestMemberLosesItsData empties a member: it is then another cluster at the same address with the same certificates,
+// and gets all its copies again.
 func TestMemberLosesItsData(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -68,10 +66,10 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.must(d.Playground.Kill(d.struck(), playground.Etcd))
 	d.must(d.Playground.Wipe(d.struck()))
 	s.changes(20)
-	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // Watches do not notice what came of it.
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // Open watches do not notice the loss.
 	d.up(d.struck())
 	if now := d.identity(d.struck()); now == identity {
-		t.Fatalf("A member that was wiped should be another cluster: its UID is %s as before.", now)
+		t.Fatalf("want a new cluster UID after the loss of all data, got the old one, %s", now)
 	}
 	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
 	d.settle()
@@ -79,9 +77,8 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.settle()
 }
 
-// TestMemberRestoredFromBackup has a member come back as it was some time ago, after a
-// short outage and after one in which it was given up on: what was written to it since
-// is written again.
+// TestMemberRestoredFromBackup restores an old state of a member, after a short outage and after one that made the
+// member count as offline: lost writes are repeated.
 func TestMemberRestoredFromBackup(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -108,7 +105,7 @@ func TestMemberRestoredFromBackup(t *testing.T) {
 	}
 }
 
-// identity returns by what a cluster is known; it waits until a new one has that.
+// identity returns the UID of a cluster's namespace kube-system; it waits until a new cluster has one.
 func (d *drill) identity(cluster string) types.UID {
 	d.Helper()
 	ns := &corev1.Namespace{}
@@ -118,8 +115,7 @@ func (d *drill) identity(cluster string) types.UID {
 	return ns.UID
 }
 
-// TestMemberEtcdFrozen has a member's etcd say nothing for a while: its API
-// server takes requests and does not answer them.
+// TestMemberEtcdFrozen freezes a member's etcd: its API server accepts requests and does not answer them.
 func TestMemberEtcdFrozen(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -136,8 +132,7 @@ func TestMemberEtcdFrozen(t *testing.T) {
 	d.settle()
 }
 
-// TestMemberBehavesBadly has a member answer in all the ways in which it should
-// not, one after the other, and get well again each time.
+// TestMemberBehavesBadly makes a member misbehave in each known way, one after the other, and recover each time.
 func TestMemberBehavesBadly(t *testing.T) {
 	outage := size.misbehaves
 	d := start(t)
@@ -153,20 +148,20 @@ func TestMemberBehavesBadly(t *testing.T) {
 	faults := []struct {
 		name, reason string
 		fault        harness.Fault
-		writes       int // At most so many in 8 s.
+		writes       int // Maximum number in 8 s.
 	}{
-		{"Full", "A member that asks for patience is shown some.", harness.RefuseWrites(http.StatusTooManyRequests), len(s.alive) + 50},
-		{"Broken", "A member that refuses everything is asked now and then.", harness.RefuseWrites(http.StatusInternalServerError), len(s.alive) + 50},
-		{"Hanging", "A member that hangs costs its own workers only.", harness.Hang(), len(s.alive)},
-		{"Slow", "A member that is slow is waited for.", harness.Delay(time.Second), 1000},
-		{"Closed", "A member that does not know the token any more is not hammered.", harness.RefuseAll(), len(s.alive) + 50},
+		{"Full", "A member that answers 429 gets fewer requests.", harness.RefuseWrites(http.StatusTooManyRequests), len(s.alive) + 50},
+		{"Broken", "A member that rejects every write gets a request only now and then.", harness.RefuseWrites(http.StatusInternalServerError), len(s.alive) + 50},
+		{"Hanging", "A member that hangs blocks only its own workers.", harness.Hang(), len(s.alive)},
+		{"Slow", "Requests to a slow member are completed.", harness.Delay(time.Second), 1000},
+		{"Closed", "A member that rejects the token gets few requests.", harness.RefuseAll(), len(s.alive) + 50},
 	}
 	for _, f := range faults {
-		// Not t.Run: what was wrong in one may still be wrong in the next.
+		// No subtests, because the effects of a fault may last into the next one.
 		p.Count()
 		p.Behave(f.fault)
 		s.removals = 2
-		s.override() // Concerns nearly every copy.
+		s.override() // Changes nearly every copy.
 		during := s.meanwhile(outage, d.spared()...)
 		counts := p.Count()
 		p.Behave(nil)
@@ -191,15 +186,14 @@ func TestMemberBehavesBadly(t *testing.T) {
 	s.changes(10)
 	d.settle()
 
-	// The proxy ends before what is cleaned up is gone.
+	// The proxy must end after the cleanup of the drill.
 	direct, err := d.Access(d.struck())
 	d.must(err)
 	d.must(d.Join(t.Context(), d.struck(), direct))
 	d.settle()
 }
 
-// TestMemberRefusesTheCredentials has the certificate with which the hub reaches a
-// member expire.
+// TestMemberRefusesTheCredentials lets the certificate expire with which the hub connects to a member.
 func TestMemberRefusesTheCredentials(t *testing.T) {
 	d := start(t)
 	d.work()
@@ -213,7 +207,7 @@ func TestMemberRefusesTheCredentials(t *testing.T) {
 	expired.Cert, expired.Key, err = d.Playground.ClientCertificate(d.struck(), "late", []string{"system:masters"}, time.Now().Add(-time.Minute))
 	d.must(err)
 	d.must(d.Join(t.Context(), d.struck(), expired))
-	d.wait("the status says so", func(ctx context.Context) error {
+	d.wait("the status reports the rejected credentials", func(ctx context.Context) error {
 		if c := d.clusterCondition(ctx, d.struck(), string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionFalse || c.Reason != "Unauthorized" {
 			return fmt.Errorf("Ready is %s, %s: %s", c.Status, c.Reason, c.Message)
 		}
@@ -226,8 +220,7 @@ func TestMemberRefusesTheCredentials(t *testing.T) {
 	d.settle()
 }
 
-// TestTypeArrivesLater has members learn of a type when its objects have long been
-// placed there.
+// TestTypeArrivesLater installs a type on members long after its objects were placed there.
 func TestTypeArrivesLater(t *testing.T) {
 	const crd = `
 apiVersion: apiextensions.k8s.io/v1
@@ -262,7 +255,7 @@ spec: {teeth: %d}
 		d.apply("hub", fmt.Sprintf(gear, i, i))
 	}
 	for _, m := range d.Members {
-		d.wait("it is said that a type is missing", func(ctx context.Context) error {
+		d.wait("the missing type is reported", func(ctx context.Context) error {
 			p := d.get(ctx, "hub", "Propagation", "gear-0.gears.drills.refract.dev")
 			if p == nil {
 				return errors.New("there is no Propagation")
@@ -293,8 +286,8 @@ spec: {teeth: %d}
 	d.settle()
 }
 
-// TestNamespaceDeletedOnMember deletes a namespace on a member that has copies in
-// it, and something that keeps it from going for some seconds.
+// TestNamespaceDeletedOnMember deletes a namespace with copies on a member. A finalizer delays the deletion for some
+// seconds.
 func TestNamespaceDeletedOnMember(t *testing.T) {
 	d := startAlone(t, harness.Topology{Members: 1, Nodes: true, Own: true, CRDs: true})
 	d.work()
@@ -326,7 +319,7 @@ metadata: {name: held, namespace: NS, finalizers: []}
 `)
 	d.settle()
 	if now := d.namespaceUID("member-1"); now == before {
-		t.Error("The namespace was not deleted: there was nothing to come back from.")
+		t.Error("The namespace was not deleted, so the test shows nothing.")
 	}
 }
 
@@ -337,13 +330,13 @@ func (d *drill) namespaceUID(cluster string) types.UID {
 	return ns.UID
 }
 
-// TestNamespaceDeletedWhileMemberIsAway deletes a namespace of the hub that has copies on a member which cannot be reached, and creates it again
-// at once. When the member is back, what somebody had deleted goes there without an approval, also after a restart of the controllers, and what
-// was created again is changed and not deleted.
+// TestNamespaceDeletedWhileMemberIsAway deletes a namespace of the hub that has copies on an unreachable member, and
+// creates it again at once. When the member is back, the copies of objects that a user deleted are removed without an
+// approval, also after a restart of the controllers. Copies of recreated objects are updated and not deleted.
 func TestNamespaceDeletedWhileMemberIsAway(t *testing.T) {
 	d := start(t)
 	k := d.work()
-	const asked = 15 // More than goes unasked.
+	const asked = 15 // More than the guard allows without an approval.
 	config := func(name, color string) string {
 		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: NS, labels: {%s: everywhere}}, data: {color: %s}}",
 			name, corev1alpha1.PropagationPolicyLabel, color)
@@ -362,7 +355,7 @@ func TestNamespaceDeletedWhileMemberIsAway(t *testing.T) {
 	for i := range asked {
 		d.must(d.hub().Delete(t.Context(), object("ConfigMap", d.ns, fmt.Sprintf("asked-%02d", i))))
 	}
-	d.wait("the members that are there have lost the copies", func(ctx context.Context) error {
+	d.wait("the reachable members have lost the copies", func(ctx context.Context) error {
 		for i := range asked {
 			name := types.NamespacedName{Namespace: d.ns, Name: fmt.Sprintf("asked-%02d", i)}
 			if err := absent(d.clients[d.spared()[0]].Get(ctx, name, object("ConfigMap", "", ""))); err != nil {
@@ -401,11 +394,11 @@ func TestNamespaceDeletedWhileMemberIsAway(t *testing.T) {
 	d.owes(0)
 	again := d.get(t.Context(), d.struck(), "ConfigMap", "again")
 	if again.GetUID() != before || harness.Field(again, "data", "color") != "red" {
-		t.Errorf("want what was created again to be changed on the member, got %s of UID %s, and before %s", harness.Field(again, "data", "color"), again.GetUID(), before)
+		t.Errorf("want a changed copy with the same UID, got %s with UID %s, and before %s", harness.Field(again, "data", "color"), again.GetUID(), before)
 	}
 }
 
-// owes waits until the FederatedCluster that was struck tells of so many copies that are still to be deleted.
+// owes waits until the status of the struck FederatedCluster lists this number of pending deletions.
 func (d *drill) owes(want int) {
 	d.Helper()
 	d.wait(fmt.Sprintf("%s tells of %d copies to be deleted", d.struck(), want), func(ctx context.Context) error {

@@ -9,8 +9,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestLeaderFrozen freezes the leader of two replicas while changes are made. The other takes over, and the first finds
-// that out when it goes on.
+// TestLeaderFrozen freezes the leader of two replicas during changes. The other replica takes over, and the frozen one
+// notices that when it continues.
 func TestLeaderFrozen(t *testing.T) {
 	d := start(t)
 	one, two := d.work(briefLease), d.keep("two", briefLease)
@@ -23,7 +23,7 @@ func TestLeaderFrozen(t *testing.T) {
 	}
 	d.Logf("%s decides", leader.name)
 
-	// With changes under way, so that there is something to be written twice.
+	// Changes are in progress, so that a replica without the lease could write twice.
 	s.removals = few
 	for range 20 {
 		s.change()
@@ -46,15 +46,15 @@ func TestLeaderFrozen(t *testing.T) {
 		s.pulse(d.Members...)
 	}
 	d.settle()
-	// The one that was frozen has to end. More of that is the machine's doing, which was
-	// too busy to renew leases: then a member may go to the other and come back.
+	// The frozen replica must end once. Further restarts mean that the machine was too busy to renew leases: then a
+	// member may change to the other replica and back.
 	turns := 2 + 2*max(0, leader.restarts()+other.restarts()-lost-1)
 	for _, m := range d.Members {
 		d.oneWriter(m, turns, "refract/"+leader.name, "refract/"+other.name, from, thawed)
 	}
 	d.Logf("the replica that was frozen was started again %d times", leader.restarts())
 
-	// And one that is no more is replaced.
+	// A replica that is killed and not restarted is replaced by the other one.
 	other.mu.Lock()
 	other.stopped = true
 	other.mu.Unlock()
@@ -64,8 +64,7 @@ func TestLeaderFrozen(t *testing.T) {
 	d.settle()
 }
 
-// leader returns the user agent of the replica that decides: the one that writes
-// conditions.
+// leader returns the user agent of the leading replica: the one that writes conditions.
 func (d *drill) leader() string {
 	d.Helper()
 	all := d.writes("hub")
@@ -74,13 +73,12 @@ func (d *drill) leader() string {
 			return w.Agent
 		}
 	}
-	d.Fatal("nobody has ever written a Propagation")
+	d.Fatal("no replica has written a Propagation")
 	return ""
 }
 
-// oneWriter fails the drill if both replicas have written to a member at a time:
-// the one that was frozen may have it back, once, and not write before. There may be
-// at most so many turns.
+// oneWriter fails the drill if both replicas have written to a member at the same time. The frozen replica may write
+// again only after it continued. most is the maximum number of turns of the two replicas.
 func (d *drill) oneWriter(member string, most int, frozen, other string, from, thawed time.Time) {
 	d.Helper()
 	var takeover time.Time
@@ -96,7 +94,7 @@ func (d *drill) oneWriter(member string, most int, frozen, other string, from, t
 			continue
 		}
 		if w.Agent == frozen && w.Time.Before(thawed) {
-			d.Errorf("%s: a replica that was frozen has written after the other took over at %s: %s", member, takeover, w)
+			d.Errorf("%s: the frozen replica has written after the takeover by the other one at %s: %s", member, takeover, w)
 		}
 		if len(turns) == 0 || turns[len(turns)-1].Agent != w.Agent {
 			turns = append(turns, w)

@@ -5,36 +5,34 @@ import (
 	"time"
 )
 
-// scale is how long faults last and how often they come.
+// scale is the duration and the number of faults and changes.
 type scale struct {
-	// members is how many members a fleet has.
+	// members is the number of members of a fleet.
 	members int
-	// stopped is how long an API server is away while it is to be found out.
+	// stopped is the duration of an API server's outage that must be noticed.
 	stopped time.Duration
-	// frozen is how long an etcd does not answer.
+	// frozen is the time for which an etcd does not answer.
 	frozen time.Duration
-	// misbehaves is how long a member behaves badly in each of the ways.
+	// misbehaves is the duration of each kind of misbehavior of a member.
 	misbehaves time.Duration
-	// refused is how long a member refuses the credentials after that was found out.
+	// refused is the time for which a member rejects the credentials after this was noticed.
 	refused time.Duration
-	// hubStopped is how long the API server of the hub is away.
+	// hubStopped is the duration of an outage of the hub's API server.
 	hubStopped time.Duration
 
-	// objects is how many objects there are in the beginning.
+	// objects is the number of objects at the beginning.
 	objects int
-	// kills is how often controllers are killed, and between how many changes each time.
+	// kills is the number of kills of the controllers, changesByKill the number of changes between two kills.
 	kills, changesByKill int
-	// restarted is how many objects there are when controllers with nothing to do restart.
+	// restarted is the number of objects for the restart of controllers without changes.
 	restarted int
-	// hubChanges is how many changes are made while the hub restarts.
+	// hubChanges is the number of changes during restarts of the hub.
 	hubChanges int
-	// frozenChanges is how many changes are made while a replica is frozen, and again
-	// when it goes on.
+	// frozenChanges is the number of changes while a replica is frozen, and again after it continues.
 	frozenChanges int
 }
 
-// soak is for `make soak`: long enough that whatever backs off has backed off as far as
-// it does, and that what comes about now and then does.
+// soak is for `make soak`: long enough for the longest backoff, and for rare events.
 var soak = scale{
 	members: 3,
 	stopped: time.Minute, frozen: 15 * time.Second, misbehaves: 8 * time.Second, refused: 5 * time.Second, hubStopped: 2 * time.Second,
@@ -43,28 +41,27 @@ var soak = scale{
 
 // brief is for `make test`.
 var brief = scale{
-	members: 2, // One that a fault happens to, and one that is not to notice.
-	// More than two probes of a member may take to fail, 2 × 6 s: changes are made before
-	// it is given up, and after.
+	members: 2, // The fault affects one, and must not affect the other.
+	// Longer than two failing probes of a member, 2 × 6 s: changes are made before the member counts as offline, and
+	// after that.
 	stopped: 15 * time.Second,
-	// More than until a probe is due and has failed, 6 s + 2 s, and far more than it takes
-	// for all that write to the member to wait for it.
+	// Longer than the time until a probe has failed, 6 s + 2 s, and much longer than the time until all workers of the
+	// member wait.
 	frozen: 9 * time.Second,
-	// More than it takes for the breaker to open and to let others try twice, 1 s + 2 s,
-	// give or take a fifth.
+	// Longer than the time until the breaker has opened and has admitted two trial requests, 1 s + 2 s, each ± 20 %.
 	misbehaves: 4 * time.Second,
-	// More than it takes to make a dozen changes.
+	// Longer than a dozen changes.
 	refused: 2 * time.Second,
-	// More than requests take to be refused and tried again, and watches to break.
+	// Longer than the rejection of requests, their retry, and the end of watches.
 	hubStopped: time.Second,
 
-	// More than are written at once.
+	// More than the number of concurrent writes.
 	objects: 20,
 	kills:   4, changesByKill: 20,
-	// More than are decided about at once, and than are written to a member at once in the beginning.
+	// More than the number of concurrent decisions, and of initial concurrent writes to a member.
 	restarted:  70,
 	hubChanges: 40,
-	// Takes longer than it takes for whoever was frozen to end and to be back at work.
+	// Longer than the end and the restart of the frozen replica.
 	frozenChanges: 60,
 }
 

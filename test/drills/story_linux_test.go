@@ -16,28 +16,25 @@ import (
 	"refract.dev/test/harness"
 )
 
-// seed makes every run of a drill tell the same story. Faults come at other
-// moments of it all the same.
+// seed makes every run of a drill make the same changes. The moments of the faults still differ.
 const seed = 4
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
-// story is what happens on a hub: objects come, change and go, and so do the
-// policies. It is seeded.
+// story makes seeded changes on a hub: it creates, changes and deletes objects and policies.
 type story struct {
 	*drill
 
 	random *rand.Rand
 	alive  []string // KIND NAME of the objects.
 	plain  map[string]bool
-	few    map[string]bool // Those that are placed by the policy "few".
-	number int             // Of the last change.
-	// removals is how many objects may still go while nobody watches, before anybody has
-	// to ask the guard.
+	few    map[string]bool // Objects that the policy "few" places.
+	number int             // Number of the last change.
+	// removals is the number of further objects that the story may delete before the guard would require an approval.
 	removals int
 }
 
-// policies are what the objects of a story are placed and overridden by.
+// everywhere is the policy that places most objects of a story.
 const everywhere = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
@@ -58,7 +55,7 @@ func (d *drill) tell(n int) *story {
 	return s
 }
 
-// try repeats a write until the hub takes it, as a person does.
+// try repeats a write until the hub accepts it, as a user does.
 func (s *story) try(what string, write func(context.Context) error) {
 	s.Helper()
 	err := harness.Await(context.Background(), func(ctx context.Context) error {
@@ -92,11 +89,11 @@ func (s *story) change() {
 	}
 }
 
-// few is how many objects go at a time: of those that go while nobody watches the guard
-// asks from 11 copies of a member on.
+// few is the maximum number of objects that are deleted at a time. The guard requires an approval from 11 copies of a
+// member on, if the deletions happen while no watch runs.
 const few = 8
 
-// changes makes n changes, of which at most a few take objects away.
+// changes makes n changes, of which at most few delete objects.
 func (s *story) changes(n int) {
 	s.removals = few
 	for range n {
@@ -144,7 +141,7 @@ func (s *story) write(o string) {
 	s.try("writing "+o, func(ctx context.Context) error { return harness.Apply(ctx, s.hub(), u.DeepCopy().Object) })
 }
 
-// remove has an object go, or be no longer propagated.
+// remove deletes a random object.
 func (s *story) remove() {
 	s.removals--
 	i := s.random.IntN(len(s.alive))
@@ -158,7 +155,7 @@ func (s *story) remove() {
 	})
 }
 
-// again deletes an object and makes another one of its name at once.
+// again deletes an object and creates another one with the same name at once.
 func (s *story) again() {
 	o := s.any()
 	kind, name := cut(o)
@@ -168,10 +165,11 @@ func (s *story) again() {
 	s.write(o)
 }
 
-// relabel has an object be overridden or not, or placed by the other policy.
+// relabel changes the labels of a random object: whether the override policy applies to it, or which of the two
+// policies places it.
 func (s *story) relabel() {
 	o := s.any()
-	const most = 4 // As many as that may leave a member at once without a question.
+	const most = 4 // So few objects may leave a member at once without an approval.
 	switch {
 	case s.random.IntN(2) == 0:
 		s.plain[o] = !s.plain[o]
@@ -183,7 +181,7 @@ func (s *story) relabel() {
 	s.write(o)
 }
 
-// place has the policy "few" choose other clusters.
+// place makes the policy "few" choose other clusters.
 func (s *story) place() {
 	var clusters []any
 	for _, i := range s.random.Perm(len(s.Members))[:1+s.random.IntN(len(s.Members))] {
@@ -192,7 +190,7 @@ func (s *story) place() {
 	s.policy("PropagationPolicy", "few", map[string]any{"schedulingMode": "Duplicate", "placement": clusters})
 }
 
-// override has the policy "sizes" say something else.
+// override changes the rules of the policy "sizes".
 func (s *story) override() {
 	var rules []any
 	for _, m := range s.Members {
@@ -215,8 +213,7 @@ func (s *story) policy(kind, name string, spec map[string]any) {
 	})
 }
 
-// beats are how long changes took, and how long about the same took the machine
-// at the time without the controllers. Both are sorted.
+// beats are durations of changes, and of comparable writes without the controllers at the same time. Both are sorted.
 type beats struct{ changes, bare []time.Duration }
 
 func (b *beats) add(more beats) {
@@ -225,8 +222,7 @@ func (b *beats) add(more beats) {
 	slices.Sort(b.bare)
 }
 
-// pulse puts a change on the hub, and returns how long it took to arrive on all these
-// members.
+// pulse makes a change on the hub, and returns the time until it has arrived on all these members.
 func (s *story) pulse(clusters ...string) time.Duration {
 	s.Helper()
 	s.number++
@@ -245,8 +241,8 @@ func (s *story) pulse(clusters ...string) time.Duration {
 	return time.Since(began)
 }
 
-// measured is pulse, each time with how long it takes to write as much to the hub and
-// to these members without the controllers.
+// measured repeats pulse, and measures each time how long comparable writes to the hub and to these members take
+// without the controllers.
 func (s *story) measured(n int, clusters ...string) beats {
 	s.Helper()
 	var all beats
@@ -275,10 +271,9 @@ func (s *story) beatIs(ctx context.Context, cluster, want string) error {
 	return nil
 }
 
-// undelayed compares how long changes took to reach the others while one member
-// was in trouble with how long they took before. Other drills keep the machine busy,
-// too, at the one time more than at the other: what it did without the controllers
-// says how much more.
+// undelayed compares the durations of changes on healthy members before and during the trouble of another member. Other
+// drills keep the machine busy to a varying degree, so the comparable writes without the controllers determine how much
+// slower the changes may be.
 func (s *story) undelayed(before, during beats) {
 	s.Helper()
 	median := func(d []time.Duration) time.Duration { return d[len(d)/2] }
@@ -290,11 +285,11 @@ func (s *story) undelayed(before, during beats) {
 	slower := max(1, float64(median(during.bare))/float64(median(before.bare)))
 	limit := time.Duration(slower * float64(3*median(before.changes)+500*time.Millisecond))
 	if got := median(during.changes); got > limit {
-		s.Errorf("one broken member delays the others: median %s, want at most %s", round(got), round(limit))
+		s.Errorf("a broken member must not delay the others: got a median of %s, want at most %s", round(got), round(limit))
 	}
-	most := time.Duration(slower * float64(10*time.Second)) // Requests to the member end later.
+	most := time.Duration(slower * float64(10*time.Second)) // Requests to the broken member time out later.
 	if got := worst(during.changes); got > most+worst(during.bare) {
-		s.Errorf("one broken member delays the others: the slowest change took %s, want at most %s", round(got), round(most))
+		s.Errorf("a broken member must not delay the others: the slowest change took %s, want at most %s", round(got), round(most))
 	}
 }
 

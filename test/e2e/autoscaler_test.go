@@ -25,7 +25,7 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]
 `
 
-// scaleAs has the Deployment web of a cluster have so many replicas, by its subresource, as a manager.
+// scaleAs scales the Deployment web of a cluster by its subresource, with this field manager.
 func scaleAs(t *testing.T, cluster, ns, manager string, replicas int) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
@@ -35,7 +35,7 @@ func scaleAs(t *testing.T, cluster, ns, manager string, replicas int) {
 	}
 }
 
-// neverCorrected fails if the copy of web on a member was corrected.
+// neverCorrected fails if Refract corrected the copy of web on a member.
 func neverCorrected(t *testing.T, ns, member string) {
 	t.Helper()
 	if drift := row(t, ns, "web.deployments.apps", member)["drift"]; drift != nil {
@@ -43,7 +43,7 @@ func neverCorrected(t *testing.T, ns, member string) {
 	}
 }
 
-// TestAutoscalerOfMember leaves the replicas to an autoscaler of which the hub knows nothing.
+// TestAutoscalerOfMember leaves the replicas to an autoscaler that only the member has.
 func TestAutoscalerOfMember(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -65,18 +65,19 @@ func TestAutoscalerOfMember(t *testing.T) {
 		}
 		return nil
 	})
-	marked(t, ns, "changed", "yes", "yes", "yes") // Another field changes.
-	everywhere(t, "left", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
+	marked(t, ns, "changed", "yes", "yes", "yes") // Refract writes another field.
+	everywhere(t, "replicas left to the autoscaler", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 	change(t, "member-2", "deployment", ns, "web", `{"metadata":{"labels":{"changed":"no"}}}`, somebody)
-	marked(t, ns, "changed", "yes", "yes", "yes") // It is corrected.
-	everywhere(t, "left when another field is corrected", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
+	marked(t, ns, "changed", "yes", "yes", "yes") // Refract corrects the label.
+	everywhere(t, "replicas left after the correction of another field", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 	rowSays(t, ns, record, "member-2", "fields:[.metadata.labels.changed]", "replicas left to HorizontalPodAutoscaler web-load")
 
-	// A person who scales is corrected.
+	// A user's change of the replicas is corrected.
 	scaleAs(t, "member-3", ns, "kubectl", 9)
 	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "4", "7"}, replicas...)
 
-	// Without the autoscaler the replicas are Refract's again, at a change 10 seconds later at the latest.
+	// After the deletion of the autoscaler Refract owns the replicas again, at the latest with a change 10 seconds
+	// later.
 	remove(t, "member-2", "horizontalpodautoscaler", ns, "web-load")
 	n := 0
 	eventually(t, "taken back", "5", func() string {
@@ -107,7 +108,7 @@ func TestAutoscalerOfHub(t *testing.T) {
 	marked(t, ns, "changed", "yes", "yes", "yes")
 	scale(t, "hub", ns, 6)
 	marked(t, ns, "scaled", "yes", "yes", "yes")
-	everywhere(t, "left", "deployment", ns, "web", []string{"5", "5", "7"}, replicas...)
+	everywhere(t, "replicas left to the autoscaler", "deployment", ns, "web", []string{"5", "5", "7"}, replicas...)
 	for _, m := range []string{"member-1", "member-2", "member-3"} {
 		neverCorrected(t, ns, m)
 	}

@@ -23,7 +23,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// demoPod is a pod of a member that the demo shows.
+// demoPod is a pod of a member in the output of the demo.
 type demoPod struct {
 	Cluster string   `json:"cluster"`
 	Name    string   `json:"name"`
@@ -31,20 +31,19 @@ type demoPod struct {
 	Added   []string `json:"added"`
 }
 
-// injected checks that each of three members has its two pods, with what the policy
-// of the demo says.
+// injected checks that each of three members has its two pods, with the items of the demo's policy.
 func injected(t *testing.T, pods []demoPod, env string) {
 	t.Helper()
 	on := map[string]int{}
 	for _, p := range pods {
 		on[p.Cluster]++
 		containers := "web"
-		if p.Cluster == "member-2" { // Its webhook has added a container before.
+		if p.Cluster == "member-2" { // The webhook of this member has added a container.
 			containers += ", " + playground.Sidecar
 		}
 		want := []string{env + " in " + containers, "volume cache-volume (emptyDir)", "volumeMount /cache (volume cache-volume) in " + containers}
 		if diff := cmp.Diff(want, p.Added); diff != "" || p.Owner != "Deployment/storefront" {
-			t.Errorf("pod %s of %s, of %s: what the policy added: -want, +got:\n%s", p.Name, p.Cluster, p.Owner, diff)
+			t.Errorf("pod %s of %s, of %s: items of the policy: -want, +got:\n%s", p.Name, p.Cluster, p.Owner, diff)
 		}
 	}
 	if diff := cmp.Diff(map[string]int{"member-1": 2, "member-2": 2, "member-3": 2}, on); diff != "" {
@@ -52,8 +51,8 @@ func injected(t *testing.T, pods []demoPod, env string) {
 	}
 }
 
-// TestDemo runs the demo in a folder of its own: it compares every copy with
-// what refract render says, and must leave nothing behind.
+// TestDemo runs the demo in its own folder. The demo must report each copy as equal to the output of refract render,
+// and must leave no process or file.
 func TestDemo(t *testing.T) {
 	dir := t.TempDir()
 	var out string
@@ -63,7 +62,7 @@ func TestDemo(t *testing.T) {
 		defer close(ended)
 		out, err = env.RefractIn(dir, "demo", "--once", "-o", "json")
 	}()
-	t.Parallel() // Not before it has begun, as it takes longer than all others.
+	t.Parallel() // Other tests begin only after the demo has started, because it takes longest.
 	<-ended
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -99,7 +98,7 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !result.Right || !result.RollBack.Right || len(result.Objects) < 7 {
-		t.Errorf("demo: want at least 7 objects, all right before and after the roll-back, got %s", out)
+		t.Errorf("demo: want at least 7 objects, all correct before and after the roll-back, got %s", out)
 	}
 	for _, o := range result.Objects {
 		if len(o.Clusters) != 3 {
@@ -107,10 +106,10 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	if r := result.Rollout; !r.Right || !slices.Equal(r.Had, []string{"member-2"}) || !slices.Equal(r.Spared, []string{"member-1", "member-3"}) {
-		t.Errorf("demo: want the change that fails on member-2 alone, and taken back, got %s", out)
+		t.Errorf("demo: want a change that fails only on member-2, and is reverted, got %s", out)
 	}
 	if !result.Injection.Right {
-		t.Errorf("demo: want the pods of all members right before and after the change of their policy, got %s", out)
+		t.Errorf("demo: want the pods of all members correct before and after the change of their policy, got %s", out)
 	}
 	injected(t, result.Injection.Pods, `env DB_PORT="6379"`)
 	injected(t, result.Injection.Change.Pods, `env DB_PORT="6380"`)
@@ -126,7 +125,7 @@ func TestDemo(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("the demo left %s behind", left[0].Name())
 	}
-	// Its components work in its folder.
+	// The components of the demo have its folder as their working directory.
 	processes, err := filepath.Glob("/proc/[0-9]*/cwd")
 	if err != nil {
 		t.Fatal(err)
@@ -138,8 +137,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestSecondUpFindsTheFirst has a playground of its own, in which the member has joined
-// the hub: controllers find it ready.
+// TestSecondUpFindsTheFirst starts its own playground, whose member has joined the hub. The controllers must find the
+// member ready.
 func TestSecondUpFindsTheFirst(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "playground")
@@ -163,7 +162,7 @@ func TestSecondUpFindsTheFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out, "member-1") || out != first {
-		t.Errorf("up: want the running members, as the first said them:\n%s\ngot:\n%s", first, out)
+		t.Errorf("up: want the running members in the words of the first call:\n%s\ngot:\n%s", first, out)
 	}
 	if _, err := up("--members", "7"); err == nil || !strings.Contains(err.Error(), "already running") {
 		t.Errorf("up with other members: want it refused, got %v", err)

@@ -1,6 +1,5 @@
-// Package e2e tests the program as its users run it: the binary, as separate
-// processes, against real control planes. Some tests write with kubectl, too, as users
-// do; most write with a client, which costs a hundredth.
+// Package e2e tests the program as a separate process against real control planes, as users run it. Some tests write
+// with kubectl, too; most write with a client, which takes a hundredth of the time.
 package e2e
 
 import (
@@ -20,16 +19,15 @@ import (
 	"refract.dev/test/harness"
 )
 
-// members is how many member clusters the fleet of the tests has.
+// members is the number of member clusters of the shared fleet.
 const members = 3
 
 var (
-	// env has the fleet of all tests. Each test works in a namespace of its own, and has
-	// names of its own for what is in none.
+	// env has the fleet of all tests. Each test has its own namespace, and its own names for cluster-scoped objects.
 	env *harness.Env
-	// clients are an administrator's, by the name of the cluster.
+	// clients are administrators' clients, by the name of the cluster.
 	clients = map[string]client.WithWatch{}
-	// controllers run for all tests. Those that end them are not parallel.
+	// controllers run for all tests. Tests that stop them are not parallel.
 	controllers *harness.Replica
 )
 
@@ -37,8 +35,8 @@ func TestMain(m *testing.M) {
 	harness.Main(m, harness.Topology{Members: members, CRDs: true}, setup)
 }
 
-// setup has the members join and starts the controllers. Some tests start playgrounds
-// of their own by the program, which has to find the components.
+// setup joins the members and starts the controllers. Some tests start their own playgrounds with the program, which
+// must find the components.
 func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	env = e
 	if err := os.Setenv("KUBEBUILDER_ASSETS", env.Assets()); err != nil {
@@ -61,10 +59,9 @@ func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	return nil, nil //nolint:nilnil // There is nothing to stop.
 }
 
-// How long the work of controllers rests that were killed. Those that are going to be
-// have the brief lease: the next ones wait for its end, and nothing else happens
-// meanwhile. It is for moments, since an API server that is silent for two thirds of
-// it, as on a busy machine, ends them, too.
+// usual and brief are lease durations: the failover delay after a crash. Controllers that a test will kill get brief,
+// because the next ones wait for the end of the lease. They have it only for a moment: if the API server of a busy
+// machine does not answer for two thirds of the lease duration, they end, too.
 const usual, brief = 15 * time.Second, 5 * time.Second
 
 func startControllers(lease time.Duration) (err error) {
@@ -80,7 +77,7 @@ func start(t *testing.T, lease time.Duration) {
 	}
 }
 
-// stop ends the controllers with the signal. They run again when the test ends.
+// stop ends the controllers with the signal. They are started again at the end of the test.
 func stop(t *testing.T, signal syscall.Signal) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -134,7 +131,7 @@ func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstruct
 	return u
 }
 
-// there is get for what is there.
+// there is get for an object that must exist.
 func there(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructured {
 	t.Helper()
 	u := get(t, cluster, kind, ns, name)
@@ -152,22 +149,22 @@ func change(t *testing.T, cluster, kind, ns, name, patch string, options ...clie
 	if strings.HasPrefix(patch, "[") {
 		of = types.JSONPatchType
 	}
-	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	ctx := context.WithoutCancel(t.Context()) // Cleanups may call this function.
 	if err := clients[cluster].Patch(ctx, there(t, cluster, kind, ns, name), client.RawPatch(of, []byte(patch)), options...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// somebody is who changes what is not theirs.
+// somebody is a field manager for changes of objects that it does not own.
 const somebody = client.FieldOwner("somebody")
 
-// annotate sets annotations of an object of the hub, or takes away those that are null.
+// annotate sets annotations of an object of the hub, and removes those that are null.
 func annotate(t *testing.T, kind, ns, name, annotations string) {
 	t.Helper()
 	change(t, "hub", kind, ns, name, `{"metadata":{"annotations":{`+annotations+`}}}`)
 }
 
-// label does the same with labels.
+// label sets labels of an object of the hub, and removes those that are null.
 func label(t *testing.T, kind, ns, name, labels string) {
 	t.Helper()
 	change(t, "hub", kind, ns, name, `{"metadata":{"labels":{`+labels+`}}}`)
@@ -189,7 +186,7 @@ func remove(t *testing.T, cluster, kind, ns, name string) {
 	})
 }
 
-// define has a cluster know the type of a definition until the test ends.
+// define installs a definition on a cluster until the test ends.
 func define(t *testing.T, cluster, definition, name string) {
 	t.Helper()
 	if err := harness.ApplyAll(t.Context(), clients[cluster], definition); err != nil {
@@ -205,13 +202,13 @@ func define(t *testing.T, cluster, definition, name string) {
 	})
 }
 
-// eventually waits until want is what got returns.
+// eventually waits until got returns want.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
 	harness.Eventually(t, what, func(context.Context) error { return is(want, got()) })
 }
 
-// is returns an error if there is something else than is wanted.
+// is returns an error if the texts differ.
 func is(want, got string) error {
 	if got != want {
 		return fmt.Errorf("want %q, got %q", want, got)

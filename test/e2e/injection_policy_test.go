@@ -40,9 +40,8 @@ spec:
     overriders: {jsonpatch: [{path: /spec/env/0/value, operator: replace, value: "7000"}]}
 `
 
-// TestInjectionPolicyTravels has a policy for pods placed like any other object:
-// with overrides, as soon as a member knows its kind, and without the status, which
-// each member says itself. No Secret travels for it.
+// TestInjectionPolicyTravels places a policy for pods like any other object: with overrides, as soon as a member serves
+// the kind, and without the status, which each member writes itself. No Secret travels with it.
 func TestInjectionPolicyTravels(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -74,10 +73,10 @@ func TestInjectionPolicyTravels(t *testing.T) {
 	status(t, ns, record, "Synced")
 	annotations := there(t, "member-1", "serviceinjectionpolicies", ns, "db").GetAnnotations()
 	if annotations["refract.dev/rollout-paused"] != "true" || annotations["refract.dev/resume-rollout"] != "" {
-		t.Errorf("annotations: a pause is for all members, and to resume is for one; got %v", annotations)
+		t.Errorf("annotations: a pause applies to all members, a resumption to one; got %v", annotations)
 	}
 
-	// What a member reports is its own, and no drift.
+	// The member's status is its own, and no drift.
 	says := client.RawPatch(types.MergePatchType, []byte(`{"status":{"matched":3,"stale":1}}`))
 	if err := clients["member-1"].Status().Patch(t.Context(), there(t, "member-1", "serviceinjectionpolicies", ns, "db"), says); err != nil {
 		t.Fatal(err)
@@ -88,7 +87,7 @@ func TestInjectionPolicyTravels(t *testing.T) {
 	env("6379", "7000", "6379")
 	u := there(t, "member-1", "serviceinjectionpolicies", ns, "db")
 	if got := harness.Field(u, "status", "matched") + " " + u.GetAnnotations()["refract.dev/resume-rollout"]; got != "3 0af4" {
-		t.Errorf("what the member says itself: want it to stay, got %q", got)
+		t.Errorf("want the member's own status to stay, got %q", got)
 	}
 
 	if s := get(t, "member-1", "secret", ns, "db"); s != nil {

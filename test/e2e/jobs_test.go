@@ -25,7 +25,7 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: main, image: "migrate:1"}]}
 `
 
-// finish does to a Job what the controllers of its cluster do: it is complete, and then removed.
+// finish acts as the controllers of a Job's cluster: it completes the Job and then removes it.
 func finish(t *testing.T, member, ns, name string) {
 	t.Helper()
 	now := time.Now().UTC().Format(time.RFC3339)
@@ -41,7 +41,7 @@ func finish(t *testing.T, member, ns, name string) {
 	remove(t, member, "job", ns, name)
 }
 
-// uidOf returns the UID of the Job migrate on a member; "" if it is not there.
+// uidOf returns the UID of the Job migrate on a member; "" if it does not exist.
 func uidOf(t *testing.T, member, ns string) types.UID {
 	t.Helper()
 	if job := get(t, member, "job", ns, "migrate"); job != nil {
@@ -50,8 +50,7 @@ func uidOf(t *testing.T, member, ns string) types.UID {
 	return ""
 }
 
-// TestJobRunsOnce has Jobs end on their clusters, and vanish. It kills the controllers, and is
-// alone for that.
+// TestJobRunsOnce completes Jobs on their clusters, and removes them. It kills the controllers, so it is not parallel.
 func TestJobRunsOnce(t *testing.T) {
 	ns := namespace(t)
 	const record = "migrate.jobs.batch"
@@ -64,7 +63,7 @@ func TestJobRunsOnce(t *testing.T) {
 	finish(t, "member-1", ns, "migrate")
 	rowSays(t, ns, record, "member-1", "state:Synced", "readiness:Ready", "readinessMessage:Complete at 20", "outcome:Complete")
 
-	// A user deletes one that has not ended: that is drift.
+	// A user's deletion of an unfinished Job is drift.
 	before := uidOf(t, "member-2", ns)
 	remove(t, "member-2", "job", ns, "migrate")
 	eventually(t, "restored", "true", func() string {
@@ -73,7 +72,8 @@ func TestJobRunsOnce(t *testing.T) {
 	})
 	rowSays(t, ns, record, "member-2", "state:Synced", "deleted:true", "readiness:InProgress")
 
-	// What is known outlives the controllers; an end that they have not seen is not known.
+	// The recorded outcome survives a restart of the controllers. The outcome is Unknown if the Job ended while no
+	// controller ran.
 	stop(t, syscall.SIGKILL)
 	finish(t, "member-3", ns, "migrate")
 	start(t, brief)
@@ -85,12 +85,12 @@ func TestJobRunsOnce(t *testing.T) {
 	eventually(t, "an edit has arrived", "Synced", func() string { return fmt.Sprint(row(t, ns, record, "member-1")["state"]) })
 	harness.Consistently(t, "not run again", 2*time.Second, func(context.Context) error {
 		if uidOf(t, "member-1", ns) != "" || uidOf(t, "member-3", ns) != "" {
-			return errors.New("a Job that has ended runs again")
+			return errors.New("a finished Job runs again")
 		}
 		return nil
 	})
 
-	// Another Job of the name runs, once.
+	// Another Job with the same name runs once.
 	before = uidOf(t, "member-2", ns)
 	do(t, in(ns, migrate), "replace", "--force", "-f", "-")
 	source := string(there(t, "hub", "job", ns, "migrate").GetUID())

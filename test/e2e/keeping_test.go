@@ -15,7 +15,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// theirs makes a Deployment on a member that nobody has asked Refract for.
+// theirs creates a Deployment on a member without Refract.
 func theirs(t *testing.T, member, ns string) {
 	t.Helper()
 	const deployment = `
@@ -38,8 +38,7 @@ spec:
 	}
 }
 
-// scale has the Deployment web of a cluster have so many replicas, as kubectl and autoscalers
-// do: by its subresource.
+// scale scales the Deployment web of a cluster by its subresource, as kubectl and autoscalers do.
 func scale(t *testing.T, cluster, ns string, replicas int) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
@@ -65,7 +64,7 @@ func row(t *testing.T, ns, record, cluster string) map[string]any {
 	return nil
 }
 
-// rowSays waits until the row of a cluster has these words in it.
+// rowSays waits until the row of a cluster contains these words.
 func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
 	t.Helper()
 	eventually(t, record+" on "+cluster, strings.Join(words, " "), func() string {
@@ -83,16 +82,16 @@ func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
 	})
 }
 
-// marked gives web a label on the hub, and waits until the copies are as wanted: those
-// that have the label know what was written before it, too.
+// marked sets a label of web on the hub, and waits for its values on the copies. A copy with the label also has all
+// earlier changes.
 func marked(t *testing.T, ns, mark string, want ...string) {
 	t.Helper()
 	label(t, "deployment", ns, "web", `"`+mark+`":"yes"`)
 	everywhere(t, "label "+mark, "deployment", ns, "web", want, "metadata", "labels", mark)
 }
 
-// TestDriftIsCorrected has somebody change a copy: fields that Refract applied come
-// back, others stay, and the report names who did it and what.
+// TestDriftIsCorrected changes a copy on a member: fields that Refract applied are restored, others stay, and the
+// report names the author and the fields.
 func TestDriftIsCorrected(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -104,11 +103,11 @@ func TestDriftIsCorrected(t *testing.T) {
 	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	u := there(t, "member-2", "deployment", ns, "web")
 	if got := u.GetLabels()["theirs"] + " " + harness.Field(u, "spec", "minReadySeconds"); got != "stays 3" {
-		t.Errorf("what the cluster added: want it to stay, got %q", got)
+		t.Errorf("want the cluster's own field to stay, got %q", got)
 	}
 	rowSays(t, ns, "web.deployments.apps", "member-2", "state:Synced", "count:1", "fields:[.spec.replicas]", "manager:somebody")
 
-	// A field that is taken out, of an object without a generation.
+	// A field is removed from the copy of an object without a generation.
 	const config = `
 apiVersion: v1
 kind: ConfigMap
@@ -122,11 +121,11 @@ data: {color: blue, size: large}
 	everywhere(t, "corrected", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	rowSays(t, ns, "settings.configmaps", "member-3", "fields:[.data.color]")
 
-	// A field that the hub sends no more goes.
+	// A field that the hub's object no longer has is removed.
 	change(t, "hub", "configmap", ns, "settings", `[{"op":"remove","path":"/data/size"}]`)
 	everywhere(t, "removed", "configmap", ns, "settings", []string{"", "", ""}, "data", "size")
 
-	// A copy that is deleted comes back, and that is reported, too.
+	// A deleted copy is created again, and reported.
 	remove(t, "member-1", "configmap", ns, "settings")
 	everywhere(t, "restored", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	rowSays(t, ns, "settings.configmaps", "member-1", "deleted:true")
@@ -140,14 +139,13 @@ data: {color: blue, size: large}
 			reasons = append(reasons, events.Items[i].Reason)
 		}
 		if !slices.Contains(reasons, "DriftCorrected") {
-			return fmt.Errorf("want one for DriftCorrected, got %q", reasons)
+			return fmt.Errorf("want one event DriftCorrected, got %q", reasons)
 		}
 		return nil
 	})
 }
 
-// TestTugOfWar has somebody change a copy again and again: it is corrected less
-// often, and reported as such.
+// TestTugOfWar changes a copy again and again: it is corrected at increasing intervals, and this is reported.
 func TestTugOfWar(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -162,7 +160,7 @@ func TestTugOfWar(t *testing.T) {
 	everywhere(t, "corrected in the end", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 
-// TestReplicasAreRetained leaves replicas to the member, as to an autoscaler there.
+// TestReplicasAreRetained leaves the replicas to the member, for example to an autoscaler there.
 func TestReplicasAreRetained(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -171,9 +169,9 @@ func TestReplicasAreRetained(t *testing.T) {
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":"true"`)
 	marked(t, ns, "retained", "yes", "yes", "yes")
 	status(t, ns, "web.deployments.apps", "Synced")
-	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	everywhere(t, "no replicas are changed", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	scale(t, "member-2", ns, 9)
-	// A change of something else arrives, and leaves them alone.
+	// A change of another field arrives, and does not change the replicas.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"nginx:1.27"}]`)
 	eventually(t, "edit", "true", func() string {
 		return fmt.Sprint(strings.Contains(harness.Field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
@@ -187,8 +185,8 @@ func TestReplicasAreRetained(t *testing.T) {
 	everywhere(t, "taken back", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 
-// TestAdoption takes over an object that is there, where that is asked for alone,
-// and leaves it when it was adopted and its source goes.
+// TestAdoption adopts an existing object only if the annotation requests it. The adopted object stays when the hub's
+// object is deleted.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -197,27 +195,27 @@ func TestAdoption(t *testing.T) {
 	}
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	status(t, ns, "web.deployments.apps", "AlreadyExists")
-	everywhere(t, "not asked for", "deployment", ns, "web", []string{"1", "9", "9"}, replicas...)
+	everywhere(t, "without the annotation", "deployment", ns, "web", []string{"1", "9", "9"}, replicas...)
 	annotate(t, "deployment", ns, "web",
 		`"kubeadmiral.io/conflict-resolution":"adopt","kubeadmiral.io/clusters-to-adopt":"{\"clusters\":[\"member-2\"]}","kubeadmiral.io/orphan":"adopted"`)
 	everywhere(t, "adopted on one", "deployment", ns, "web", []string{"1", "5", "9"}, replicas...)
 	rowSays(t, ns, "web.deployments.apps", "member-2", "adopted:true", "state:Synced")
 	remove(t, "hub", "deployment", ns, "web")
 	everywhere(t, "kept where it was adopted", "deployment", ns, "web", []string{"absent", "5", "9"}, replicas...)
-	eventually(t, "it is an object like any other", "", func() string {
+	eventually(t, "the adopted object is a plain object again", "", func() string {
 		u := there(t, "member-2", "deployment", ns, "web")
 		return u.GetLabels()["kubeadmiral.io/managed"] + u.GetAnnotations()["refract.dev/source"]
 	})
 }
 
-// TestOrphans keeps the copies of an object that goes.
+// TestOrphans keeps the copies of a deleted object.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/orphan":"all"`)
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	everywhere(t, "the copies know", "deployment", ns, "web", []string{"all", "all", "all"}, "metadata", "annotations", "refract.dev/orphan")
+	everywhere(t, "the copies have the annotation", "deployment", ns, "web", []string{"all", "all", "all"}, "metadata", "annotations", "refract.dev/orphan")
 	remove(t, "hub", "deployment", ns, "web")
 	eventually(t, "end of the report", "absent", func() string {
 		return harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
@@ -225,7 +223,7 @@ func TestOrphans(t *testing.T) {
 	everywhere(t, "kept", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 
-// TestHeldByAnnotation has an object stay as, and where, it is.
+// TestHeldByAnnotation freezes the placement and the copies of an object by annotations.
 func TestHeldByAnnotation(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -242,7 +240,7 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	marked(t, ns, "held", "absent", "yes", "absent") // Before the policy changes.
 	apply(t, in(ns, placeEverywhere))
 	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
-	everywhere(t, "where it is it is kept up to date", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
+	everywhere(t, "the copy on its cluster is still updated", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
 	eventually(t, "the report says why", "true", func() string {
 		return fmt.Sprint(strings.Contains(harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "member-1"))
 	})
@@ -256,8 +254,8 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	everywhere(t, "released", "deployment", ns, "web", []string{"1", "6", "7"}, replicas...)
 }
 
-// TestFollowers has what a workload refers to travel with it, and only for as long
-// and as far as it does. It kills the controllers, and is alone for that.
+// TestFollowers propagates the objects that a workload refers to, to its clusters only, and only while it refers to
+// them. It kills the controllers, so it is not parallel.
 func TestFollowers(t *testing.T) {
 	ns := namespace(t)
 	const manifests = `
@@ -302,9 +300,9 @@ spec:
 	everywhere(t, "the ConfigMap", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	name := []string{"metadata", "name"}
 	everywhere(t, "the Secret of two clusters", "secret", ns, "elsewhere", []string{"absent", "elsewhere", "elsewhere"}, name...)
-	// The Secret of the third comes in by an override, and nobody checks here who may
-	// write that: see test/adversary for when somebody does.
-	eventually(t, "the Secret that an override brings in", "true", func() string {
+	// An override adds the reference to the third Secret. No webhook checks the author's rights here: see
+	// test/adversary for a fleet with the check.
+	eventually(t, "the Secret whose reference an override adds", "true", func() string {
 		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
 		return fmt.Sprint(strings.Contains(harness.Field(p, "status", "warnings"), "Secret eu, which OverridePolicy "+ns+"/web adds"))
 	})
@@ -316,20 +314,22 @@ spec:
 	change(t, "hub", "configmap", ns, "settings", `{"data":{"color":"red"}}`)
 	everywhere(t, "an edit", "configmap", ns, "settings", []string{"red", "red", "red"}, "data", "color")
 
-	// One that is written after the workload that refers to it.
+	// A Secret is created after the workload that refers to it.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"add","path":"/spec/template/spec/imagePullSecrets","value":[{"name":"late"}]}]`)
 	apply(t, in(ns, "apiVersion: v1\nkind: Secret\nmetadata: {name: late, namespace: NS}\n"))
-	everywhere(t, "a late one", "secret", ns, "late", []string{"late", "late", "late"}, name...)
+	everywhere(t, "a Secret created later", "secret", ns, "late", []string{"late", "late", "late"}, name...)
 
-	// Those that take this back are killed, and have to know all before that.
+	// The controllers restart before and after the next change, so they must know the earlier references from the
+	// Propagations.
 	stop(t, syscall.SIGTERM)
 	start(t, brief)
 	annotate(t, "secret", ns, "late", `"kubeadmiral.io/disable-following":"true"`)
-	everywhere(t, "one that is not to follow", "secret", ns, "late", []string{"absent", "absent", "absent"}, name...)
+	everywhere(t, "a Secret that must not travel", "secret", ns, "late", []string{"absent", "absent", "absent"}, name...)
 
 	stop(t, syscall.SIGKILL)
 	start(t, usual)
-	// The Deployment stays. When it is gone, they are kept for a minute: see TestClaims.
+	// The Deployment stays. After the deletion of a Deployment, its followers would be kept for a minute: see
+	// TestClaims.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/envFrom",
 		"value":[{"configMapRef":{"name":"other"}},{"secretRef":{"name":"other"}}]}]`)
 	for _, kind := range []string{"configmap/settings", "secret/elsewhere"} {
@@ -338,8 +338,8 @@ spec:
 	}
 }
 
-// TestNamespaceStays that was made for copies: others may count on it by now. See
-// test/adversary for when it is asked to go.
+// TestNamespaceStays: a namespace that was created for copies stays, because other objects may be in it by now. See
+// test/adversary for a requested deletion.
 func TestNamespaceStays(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -350,14 +350,14 @@ func TestNamespaceStays(t *testing.T) {
 	harness.Consistently(t, "the namespace stays", quiet, func(context.Context) error {
 		u := get(t, "member-1", "namespace", "", ns)
 		if u != nil && u.GetDeletionTimestamp() != nil {
-			u = nil // A bare member has nobody who finishes it.
+			u = nil // A bare member has no controller that completes the deletion.
 		}
 		return is(ns, harness.Field(u, "metadata", "name"))
 	})
 }
 
-// TestDivide shares replicas out, and moves few when clusters change. It drains a cluster
-// of everything, and is alone for that.
+// TestDivide divides replicas, and moves few of them when clusters change. It removes all objects from a cluster, so it
+// is not parallel.
 func TestDivide(t *testing.T) {
 	ns := namespace(t)
 	const divide = `

@@ -56,10 +56,9 @@ metadata: {name: keys, labels: {kubeadmiral.io/propagation-policy-name: everywhe
 stringData: {key: open-sesame}
 `
 
-// TestLiveAnswers asks about a hub what the controllers have made of it: the
-// answers from the hub, from its snapshot and from the members must agree, after
-// each of the changes that only somebody with a memory gets right. It is alone, since
-// it takes snapshots of all that the hub holds.
+// TestLiveAnswers compares the answers of refract render with the copies that the controllers have written: the answers
+// from the hub, from its snapshot and from the members must agree. This must hold after each change whose result
+// depends on earlier states. The test takes snapshots of the whole hub, so it is not parallel.
 func TestLiveAnswers(t *testing.T) {
 	ns := namespace(t)
 	do(t, liveFleet, "apply", "-n", ns, "-f", "-")
@@ -68,12 +67,12 @@ func TestLiveAnswers(t *testing.T) {
 	everywhere(t, "keys", "secret", ns, "keys", []string{"b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU="}, "data", "key")
 	agree(t, ns)
 
-	// The placement could now be any cluster, and stays.
+	// The policy now allows every cluster, and the placement stays.
 	change(t, "hub", "propagationpolicy.core.kubeadmiral.io", ns, "one", `{"spec":{"placement":null}}`)
 	everywhere(t, "size of once", "configmap", ns, "once", []string{"absent", "large"}, "data", "size")
 	agree(t, ns)
 
-	// What would a change do? Nothing happens by asking.
+	// refract diff shows the effect of a change, and changes nothing.
 	changed := filepath.Join(t.TempDir(), "changed.yaml")
 	policy := strings.Replace(document(t, "name: web"), "value: small", "value: tiny", 1)
 	policy = strings.Replace(policy, "{name: web}", "{name: web, namespace: "+ns+"}", 1)
@@ -83,25 +82,25 @@ func TestLiveAnswers(t *testing.T) {
 	out := exits(t, 1, "diff", "--kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 	for _, want := range []string{"member-2", "/data/size", "small", "tiny", "OverridePolicy " + ns + "/web"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("refract diff: want it to say %q, got:\n%s", want, out)
+			t.Errorf("refract diff: want %q in the output, got:\n%s", want, out)
 		}
 	}
 	do(t, policy, "apply", "-f", "-")
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "tiny", "large"}, "data", "size")
 	exits(t, 0, "diff", "--kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 
-	// A policy that is deleted is taken back, here as there.
+	// The changes of a deleted policy are taken back on the members and in the output.
 	remove(t, "hub", "overridepolicy.core.kubeadmiral.io", ns, "web")
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "large", "large"}, "data", "size")
 	agree(t, ns)
 
-	// And copies stay whose placement is no longer decided by anybody.
+	// Copies stay when the policy that placed them is deleted.
 	remove(t, "hub", "propagationpolicy.core.kubeadmiral.io", ns, "one")
 	status(t, ns, "once.configmaps", "Synced")
 	agree(t, ns)
 }
 
-// document returns the document of liveFleet that has the text and rules.
+// document returns the document of liveFleet that contains the text, with rules.
 func document(t *testing.T, text string) string {
 	t.Helper()
 	for d := range strings.SplitSeq(liveFleet, "---\n") {
@@ -113,8 +112,8 @@ func document(t *testing.T, text string) string {
 	return ""
 }
 
-// agree compares what render says of the hub, and of a snapshot of it, with what
-// the members hold: each copy as rendered, and no other.
+// agree compares the output of render for the hub and for a snapshot of it with the copies on the members: each copy
+// must equal the output, and no other copy may exist.
 func agree(t *testing.T, ns string) {
 	t.Helper()
 	const copies = 3 + 1 + 3 // web, once, keys.
@@ -192,8 +191,7 @@ func decodeRendered(t *testing.T, text string) []placed {
 	return all
 }
 
-// exits runs the program, which must end with the code, and returns what it
-// prints.
+// exits runs the program, which must end with the code, and returns its output.
 func exits(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	out, err := ends(code, args...)
@@ -203,7 +201,7 @@ func exits(t *testing.T, code int, args ...string) string {
 	return out
 }
 
-// ends is exits for those who may not end a test.
+// ends is exits for goroutines that must not end a test.
 func ends(code int, args ...string) (string, error) {
 	out, err := env.Refract(args...)
 	got := 0
@@ -238,7 +236,8 @@ func TestPlugin(t *testing.T) {
 		{"__complete refract rend", "render"},
 	} {
 		cmd := exec.Command(filepath.Join(env.Assets(), "kubectl"), strings.Fields(tc.args)...)
-		// Where kubectl looks for plugins. Others need theirs, so that this is for none but it.
+		// kubectl looks for plugins in PATH. The variable is set for this process only, because parallel tests need
+		// theirs.
 		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+env.Kubeconfig("hub"))
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), tc.want) {

@@ -13,7 +13,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// assignedObjects get fields from the API server of the hub when they are created.
+// assignedObjects are objects with fields that the API server of the hub assigns.
 const assignedObjects = `
 apiVersion: v1
 kind: Service
@@ -79,7 +79,7 @@ func TestAssignedFieldsStayLocal(t *testing.T) {
 	for _, record := range []string{"front.services", "headless.services", "data.persistentvolumeclaims"} {
 		status(t, ns, record, "Synced")
 	}
-	// The Service is created again on the hub: its address is another one there, and stays on the members.
+	// The Service is created again on the hub, which assigns another address. The copies keep their addresses.
 	before := harness.Field(there(t, "member-2", "service", ns, "front"), "spec", "clusterIP")
 	remove(t, "hub", "service", ns, "front")
 	apply(t, in(ns, assignedObjects))
@@ -126,7 +126,7 @@ metadata: {name: sa-token, namespace: NS, labels: {kubeadmiral.io/propagation-po
 	everywhere(t, "the token", "secret", ns, "sa-token", []string{"absent", "absent", "absent"}, "metadata", "name")
 }
 
-// TestLeftToMembers: a field is sent when the copy is created, and not afterwards.
+// TestLeftToMembers: a field that is left to the members is sent only when the copy is created.
 func TestLeftToMembers(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -154,8 +154,8 @@ data: {level: info, size: small}
 	everywhere(t, "taken back", "configmap", ns, "settings", []string{"warn", "warn", "warn"}, "data", "level")
 }
 
-// TestAssignedFieldsAreReturned: copies of the previous version carry fields that the hub
-// assigned, owned by Refract. They go back to the clusters with the values that they have.
+// TestAssignedFieldsAreReturned: copies from the previous version have fields that the hub assigned and Refract owns.
+// Refract gives up these fields, and the copies keep the values.
 func TestAssignedFieldsAreReturned(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -163,7 +163,7 @@ func TestAssignedFieldsAreReturned(t *testing.T) {
 	const member = "member-2"
 	rowSays(t, ns, "front.services", member, "Synced")
 	rowSays(t, ns, "data.persistentvolumeclaims", member, "Synced")
-	// What the previous version sent: the same values that the member has, under the name of Refract.
+	// These fields are those that the previous version sent: the values of the member, with Refract as their manager.
 	adopt := func(kind, name string, spec map[string]any) {
 		u := there(t, member, kind, ns, name)
 		annotations := u.GetAnnotations()

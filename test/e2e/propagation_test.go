@@ -67,7 +67,7 @@ var replicas = []string{"spec", "replicas"}
 func TestLifeOfAnObject(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	// A label of its own: others go by the region of the cluster, at the same time.
+	// The test has its own label, because parallel tests select by the region of the cluster.
 	t.Cleanup(func() { label(t, "federatedcluster", "", "member-3", `"life":null`) })
 	label(t, "federatedcluster", "", "member-3", `"life":"ap"`)
 	do(t, in(ns, placeEverywhere, strings.ReplaceAll(webReplicas, "{region: ap}", "{life: ap}"), web), "apply", "-f", "-")
@@ -97,7 +97,7 @@ func TestLifeOfAnObject(t *testing.T) {
 
 	remove(t, "hub", "overridepolicy", ns, "web")
 	everywhere(t, "policy deletion", "deployment", ns, "web", []string{"3", "3", "3"}, replicas...)
-	eventually(t, "a word about the deleted policy", "true", func() string { // It is said a moment after the copies are written.
+	eventually(t, "a warning about the deleted policy", "true", func() string { // The warning appears a moment after the writes of the copies.
 		return fmt.Sprint(strings.Contains(harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "was deleted"))
 	})
 	status(t, ns, "web.deployments.apps", "Synced")
@@ -129,11 +129,11 @@ func TestCopySaysWhereItCameFrom(t *testing.T) {
 	}
 	for key := range u.GetLabels() {
 		if strings.HasSuffix(key, "-policy-name") {
-			t.Errorf("label %s speaks to the hub and should not be on a copy", key)
+			t.Errorf("label %s controls the hub, and must not be on a copy", key)
 		}
 	}
 	if got := u.GetAnnotations()["refract.dev/source"]; !strings.HasSuffix(got, "/"+string(source.GetUID())+"/deployments.apps/"+ns+"/web") {
-		t.Errorf("annotation refract.dev/source: want the UID %s and the copy's own name in it, got %q", source.GetUID(), got)
+		t.Errorf("annotation refract.dev/source: want the UID %s and the name of the copy in it, got %q", source.GetUID(), got)
 	}
 	p := status(t, ns, "web.deployments.apps", "Synced")
 	want := "/spec/replicas: 3 → 1 (OverridePolicy " + ns + "/web rule 0 jsonpatch[0])"
@@ -142,8 +142,8 @@ func TestCopySaysWhereItCameFrom(t *testing.T) {
 	}
 }
 
-// TestObjectMovesBetweenLabels has an object pass from one policy label to the
-// other in one update: two watches tell of that, in any order.
+// TestObjectMovesBetweenLabels replaces the policy label of an object by the other one in one update. Two watches
+// report this, in any order.
 func TestObjectMovesBetweenLabels(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -160,14 +160,14 @@ spec: {schedulingMode: Duplicate}
 	const one, other = `"kubeadmiral.io/propagation-policy-name"`, `"kubeadmiral.io/cluster-propagation-policy-name"`
 	for i := range 10 {
 		label(t, "deployment", ns, "web", fmt.Sprintf(`%s:null,%s:"e2e-labels","step":"%d"`, one, other, 2*i))
-		if i%2 == 0 { // Otherwise it is back before anybody may have noticed.
+		if i%2 == 0 { // Otherwise the label may be back before the controllers notice.
 			arrived(t, ns, fmt.Sprint(2*i))
 		}
 		label(t, "deployment", ns, "web", fmt.Sprintf(`%s:null,%s:"everywhere","step":"%d"`, other, one, 2*i+1))
 		arrived(t, ns, fmt.Sprint(2*i+1))
 	}
 	if got := there(t, "member-1", "deployment", ns, "web").GetUID(); got != uid {
-		t.Errorf("the copy was deleted on the way: UID was %s and is %s", uid, got)
+		t.Errorf("the copy was deleted in between: UID was %s and is %s", uid, got)
 	}
 }
 
@@ -177,8 +177,8 @@ func arrived(t *testing.T, ns, step string) {
 	everywhere(t, "step "+step, "deployment", ns, "web", []string{step, step, step}, "metadata", "labels", "step")
 }
 
-// TestDerivedObjectIsNoCopy has something on a member carry the label and the
-// annotations of a copy, as controllers do that hand them down.
+// TestDerivedObjectIsNoCopy gives an object of a member the label and the annotations of a copy, like controllers that
+// pass them on to derived objects.
 func TestDerivedObjectIsNoCopy(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -200,7 +200,7 @@ spec:
 	if err := harness.ApplyAll(t.Context(), clients["member-1"], child); err != nil {
 		t.Fatal(err)
 	}
-	// When a later change has arrived, the derived object has been looked at.
+	// When a later change has arrived, the controllers have processed the derived object.
 	label(t, "deployment", ns, "web", `"later":"yes"`)
 	everywhere(t, "a later change", "deployment", ns, "web", []string{"yes", "yes", "yes"}, "metadata", "labels", "later")
 	harness.Consistently(t, "an object that was derived from a copy", quiet, func(context.Context) error {
@@ -229,7 +229,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 	change(t, "hub", "overridepolicy", ns, "web",
 		`[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0","value":{"path":"/spec/no/where","operator":"add","value":9}},
 		  {"op":"replace","path":"/spec/overrideRules/0/overriders/jsonpatch/0/value","value":2}]`)
-	everywhere(t, "others get theirs", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
+	everywhere(t, "the other clusters get their content", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
 	p := status(t, ns, "web.deployments.apps", "OverrideFailed")
 	want := "member-2: OverridePolicy " + ns + "/web rule 1 jsonpatch[0]: /spec/no does not exist"
 	if got := condition(p, "Synced", "message"); got != want {
@@ -339,9 +339,9 @@ spec: {big: 9007199254740993}
 	}
 }
 
-// TestMembersServeOtherVersions adds a version to a type while there are copies. A member that does not serve the new version keeps its copy
-// and gets changes in the old one; a member that serves both gets the new one. No copy is made anew. A member that serves no version of the
-// hub says so.
+// TestMembersServeOtherVersions adds a version to a type with existing copies. A member that does not serve the new
+// version keeps its copy and gets changes in the old version; a member that serves both gets the new one. No copy is
+// recreated. A member that serves no version of the hub reports this.
 func TestMembersServeOtherVersions(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -425,7 +425,7 @@ spec: {a: b}
 	status(t, ns, "one."+name, "Synced")
 	for _, m := range env.Members[:2] {
 		if got := there(t, m, name, ns, "one").GetUID(); got != uids[m] {
-			t.Errorf("want the copy on %s kept, got another one", m)
+			t.Errorf("want the same copy on %s, got another one", m)
 		}
 	}
 	eventually(t, "the version in the report", "the copy is sent in version v1: the cluster does not serve version v2, which the hub prefers", func() string {
@@ -443,8 +443,7 @@ spec: {a: b}
 	everywhere(t, "deleted", name, ns, "one", []string{"absent", "absent"}, "spec", "a")
 }
 
-// TestNamespaceThatTravelsLate has a namespace propagated after members got it for
-// the sake of what is in it.
+// TestNamespaceThatTravelsLate propagates a namespace that Refract has already created on members for copies.
 func TestNamespaceThatTravelsLate(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -462,7 +461,7 @@ spec: {schedulingMode: Duplicate}
 	everywhere(t, "the namespace's own labels", "namespace", "", ns, []string{"shop", "shop", "shop"}, "metadata", "labels", "team")
 }
 
-// TestRemovalWhileTheControllersAreDown stops the controllers, and is alone for that.
+// TestRemovalWhileTheControllersAreDown stops the controllers, so it is not parallel.
 func TestRemovalWhileTheControllersAreDown(t *testing.T) {
 	ns := namespace(t)
 	second := strings.ReplaceAll(web, "name: web\n  namespace", "name: second\n  namespace")
@@ -478,7 +477,7 @@ func TestRemovalWhileTheControllersAreDown(t *testing.T) {
 	everywhere(t, "unlabelled unseen", "deployment", ns, "second", []string{"absent", "absent", "absent"}, replicas...)
 }
 
-// TestKilledInTheMiddle kills the controllers, and is alone for that.
+// TestKilledInTheMiddle kills the controllers, so it is not parallel.
 func TestKilledInTheMiddle(t *testing.T) {
 	const n = 300
 	ns := namespace(t)
@@ -529,13 +528,12 @@ func TestKilledInTheMiddle(t *testing.T) {
 	})
 	stop(t, syscall.SIGKILL)
 	middle, err := placed(t.Context())
-	t.Logf("killed when the members had %s right copies, %v", middle, err)
+	t.Logf("killed when the members had %s correct copies, %v", middle, err)
 	if err := <-applied; err != nil {
 		t.Fatal(err)
 	}
 	start(t, usual)
-	// A copy that was written twice with the same content has generation 1 all the
-	// same; one that was written without its overrides first has not.
+	// A second write with the same content leaves generation 1. A first write without the overrides would not.
 	want := fmt.Sprintf("%d of %d", n, n)
 	until("copies", strings.Join([]string{want, want, want}, ", "))
 	harness.Eventually(t, "reports", func(ctx context.Context) error {

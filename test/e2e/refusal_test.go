@@ -12,7 +12,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// cluster is a FederatedCluster with a Secret for its endpoint, whose data are as given.
+// cluster returns a FederatedCluster with a Secret for its endpoint, with these data.
 func cluster(name, endpoint, data string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -39,10 +39,13 @@ func TestClusterThatCannotBeReached(t *testing.T) {
 	}
 	keys := fmt.Sprintf("client-certificate-data: %q, client-key-data: %q", to.Cert, to.Key)
 	cases := map[string]struct{ reason, endpoint, data, want, message string }{
-		"refused":  {"Nobody listens there.", "https://127.0.0.1:1", keys, "Unreachable", "connection refused"},
+		"refused":  {"The port is closed.", "https://127.0.0.1:1", keys, "Unreachable", "connection refused"},
 		"wrong-ca": {"The certificate was not made by the authority in the Secret.", to.Endpoint, keys + fmt.Sprintf(", certificate-authority-data: %q", hub.CA), "CertificateInvalid", "certificate"},
-		"no-keys":  {"A Secret without keys.", to.Endpoint, "", "InvalidCredentials", "key client-certificate-data is missing"},
-		"no-token": {"The API server does not know the token.", to.Endpoint, fmt.Sprintf("service-account-token-data: wrong, certificate-authority-data: %q", to.CA), "Unauthorized", "does not accept the credentials"},
+		"no-keys":  {"The Secret has no keys.", to.Endpoint, "", "InvalidCredentials", "key client-certificate-data is missing"},
+		"no-token": {
+			"The API server rejects the token.",
+			to.Endpoint, fmt.Sprintf("service-account-token-data: wrong, certificate-authority-data: %q", to.CA), "Unauthorized", "does not accept the credentials",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +69,7 @@ func TestBrokenClusterDelaysNoOther(t *testing.T) {
 	manifest := cluster("broken-delay", "https://127.0.0.1:1", `client-certificate-data: "", service-account-token-data: t`)
 	apply(t, strings.ReplaceAll(manifest, "key: broken", "key: delay"))
 	t.Cleanup(func() { remove(t, "hub", "federatedcluster", "", "broken-delay") })
-	// The taint is there for the sake of other tests: for this one there is none.
+	// Other tests need the taint; this one tolerates it.
 	tolerant := strings.ReplaceAll(placeEverywhere, "schedulingMode: Duplicate", "schedulingMode: Duplicate, tolerations: [{key: delay, operator: Exists}]")
 	apply(t, in(ns, tolerant, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
@@ -106,7 +109,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 
 	fails("refract join second-name --replaces member-2 renames it", join("second-name", env.Kubeconfig("member-2"))...)
 
-	// Somebody makes one by hand, with the same Secret.
+	// A user creates a FederatedCluster with the same Secret.
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
@@ -129,10 +132,10 @@ spec: {apiEndpoint: %q, secretRef: {name: member-2}}
 		t.Fatal(err)
 	}
 	if u := get(t, "hub", "secret", "kube-admiral-system", "member-2"); u == nil {
-		t.Error("want the Secret to stay that another cluster refers to")
+		t.Error("want the Secret to stay, because another cluster refers to it")
 	}
 	if u := get(t, "member-2", "deployment", ns, "web"); u == nil || u.GetUID() != uid || u.GetDeletionTimestamp() != nil {
-		t.Errorf("want the copy to stay as it is, got %v", u)
+		t.Errorf("want the copy unchanged, got %v", u)
 	}
 }
 
@@ -156,24 +159,23 @@ spec: {overrideRules: [{overriders: {%s}}]}
 		t.Run(name, func(t *testing.T) {
 			_, err := env.Kubectl("hub", in(ns, fmt.Sprintf(policy, tc.overriders)), "apply", "-f", "-")
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("want it refused with %q, got %v", tc.want, err)
+				t.Errorf("want a rejection with %q, got %v", tc.want, err)
 			}
 		})
 	}
-	// What a schema cannot say is found when the policy is read.
+	// Mistakes that a schema cannot express are found when the policy is read.
 	apply(t, in(ns, placeEverywhere, web, fmt.Sprintf(policy, `jsonpatch: [{path: /metadata/name, value: other}]`)))
 	p := status(t, ns, "web.deployments.apps", "OverrideFailed")
 	if got := condition(p, "Synced", "message"); !strings.Contains(got, "OverridePolicy "+ns+"/web rule 0 jsonpatch[0]") || !strings.Contains(got, "may not be overridden") {
 		t.Errorf("message: want the policy, the rule and the reason, got %q", got)
 	}
-	eventually(t, "the policy says so, too", "False", func() string {
+	eventually(t, "the status of the policy has the error", "False", func() string {
 		return condition(get(t, "hub", "overridepolicy", ns, "web"), "Accepted", "status")
 	})
-	everywhere(t, "nothing slips out", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
+	everywhere(t, "nothing is propagated", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
 }
 
-// TestTooLargeForTheMember has an override make an object larger than an API
-// server stores.
+// TestTooLargeForTheMember: an override makes an object larger than an API server accepts.
 func TestTooLargeForTheMember(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -197,13 +199,13 @@ spec: {overrideRules: [{targetClusters: {clusters: [member-2]}, overriders: {jso
 	apply(t, in(ns, placeEverywhere))
 	p := status(t, ns, "large.configmaps", "Rejected")
 	if got := condition(p, "Synced", "message"); !strings.HasPrefix(got, "member-2: ") || strings.Contains(got, "member-1") {
-		t.Errorf("message: want it about member-2 alone, got %q", got)
+		t.Errorf("message: want only member-2 named, got %q", got)
 	}
 	everywhere(t, "the others", "configmap", ns, "large", []string{"large", "absent", "large"}, "metadata", "name")
 }
 
-// quiet is how long a test watches for what should not happen: many times as long as it
-// takes when it does, on a busy machine too. Others run meanwhile.
+// quiet is the time for which a test checks that an event does not happen: many times the usual delay of the event,
+// even on a busy machine with parallel tests.
 const quiet = 2 * time.Second
 
 func TestNothingIsWrittenWithoutCause(t *testing.T) {
@@ -216,7 +218,7 @@ func TestNothingIsWrittenWithoutCause(t *testing.T) {
 		return harness.Field(get(t, "member-1", "deployment", ns, "web"), "metadata", "resourceVersion")
 	}
 	before := version()
-	// A change that concerns another cluster, and one that concerns nobody.
+	// One change is for another cluster, and one changes nothing.
 	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"add","path":"/spec/overrideRules/-","value":{"targetClusters":{"clusters":["nobody"]}}}]`)
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/anything":"else"`)
 	eventually(t, "the report knows the new policy", "2", func() string {
@@ -226,7 +228,7 @@ func TestNothingIsWrittenWithoutCause(t *testing.T) {
 		}
 		return "1"
 	})
-	harness.Consistently(t, "the resourceVersion of the copy, which nobody has cause to write", quiet, func(context.Context) error {
+	harness.Consistently(t, "the resourceVersion of the unaffected copy", quiet, func(context.Context) error {
 		return is(before, version())
 	})
 }

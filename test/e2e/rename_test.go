@@ -19,7 +19,7 @@ metadata: {name: NAME, namespace: NS, labels: {kubeadmiral.io/propagation-policy
 data: {round: "0"}
 `
 
-// placeOnTwo leaves one of the three members out, and is not to change its mind.
+// placeOnTwo excludes one of the three members. The placement must not change.
 const placeOnTwo = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
@@ -32,13 +32,13 @@ metadata: {name: third, namespace: NS}
 spec: {schedulingMode: Duplicate, clusterSelector: {region: ap}}
 `
 
-// renames is how often the cluster gets another name. In the end it has the first one.
+// renames is the number of renames of the cluster. The last one restores the first name.
 const renames = 20
 
-// TestRename gives a member another name again and again, while objects change and another replica begins to lead. Some renames are
-// interrupted at once and repeated. No copy may be deleted or made anew. It starts and ends replicas, and is alone for that.
+// TestRename renames a member again and again, while objects change and another replica takes the lead. Some renames are interrupted at once and repeated. No
+// copy may be deleted or recreated. The test starts and stops replicas, so it is not parallel.
 func TestRename(t *testing.T) {
-	const member, still = "member-3", "still" // The latter does not change.
+	const member, still = "member-3", "still" // The object still does not change.
 	ns := namespace(t)
 	join(t)
 	hub := env.Kubeconfig("hub")
@@ -87,7 +87,7 @@ func TestRename(t *testing.T) {
 		if i == 0 || i == renames {
 			return member
 		}
-		return fmt.Sprintf("third-%d", i%3) // Names are used again.
+		return fmt.Sprintf("third-%d", i%3) // Names are reused.
 	}
 	rename := func(to, from string, args ...string) error {
 		_, err := env.Refract(append([]string{"join", to, "--replaces", from, "--kubeconfig", hub}, args...)...)
@@ -95,7 +95,7 @@ func TestRename(t *testing.T) {
 	}
 	for i := range renames {
 		if i%4 == 1 {
-			_ = rename(name(i+1), name(i), "--timeout", fmt.Sprintf("%dms", 1+i*20)) // It may be interrupted at any step.
+			_ = rename(name(i+1), name(i), "--timeout", fmt.Sprintf("%dms", 1+i*20)) // The timeout may interrupt any step.
 		}
 		if err := rename(name(i+1), name(i)); err != nil {
 			t.Fatalf("rename %d: %v", i, err)
@@ -133,8 +133,8 @@ func TestRename(t *testing.T) {
 				t.Errorf("%s: want no copy deleted, got %s", m, w)
 			}
 		}
-		if stillWritten > 2 { // The first may find no namespace.
-			t.Errorf("%s: want what does not change written once, got %d writes", m, stillWritten)
+		if stillWritten > 2 { // The first write may fail because the namespace does not exist yet.
+			t.Errorf("%s: want one write of the unchanged object, got %d", m, stillWritten)
 		}
 	}
 	for key, uid := range before {
@@ -143,7 +143,7 @@ func TestRename(t *testing.T) {
 		}
 	}
 	if len(after) != len(before) {
-		t.Errorf("want the copies where they were, got %d of %d", len(after), len(before))
+		t.Errorf("want all copies on their clusters, got %d of %d", len(after), len(before))
 	}
 	harness.Eventually(t, "no row has another name", func(context.Context) error {
 		for _, name := range names {

@@ -12,7 +12,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// join starts a second replica, which ends with the test if not before, and returns when it is ready.
+// join starts a second replica and returns when it is ready. The replica ends with the test, unless the test ends it
+// before.
 func join(t *testing.T) *harness.Replica {
 	t.Helper()
 	second, err := env.Replica("second", "--lease-duration", usual.String(), "--deletion-guard", "100")
@@ -33,7 +34,7 @@ func join(t *testing.T) *harness.Replica {
 	return second
 }
 
-// succeed ends the leading replica, so that the other one takes over, and starts it again.
+// succeed stops the leading replica, so that the other one takes over, and starts it again.
 func succeed(t *testing.T) {
 	t.Helper()
 	if err := controllers.Stop(syscall.SIGTERM); err != nil {
@@ -45,8 +46,8 @@ func succeed(t *testing.T) {
 	}
 }
 
-// TestTwoReplicas: beside a replica that stands by, the leader reports as if it were alone, and writes each report once.
-// Another leader goes on with its work. The test starts and ends replicas, and is alone for that.
+// TestTwoReplicas: next to a standby replica, the leader reports as if it were alone, and writes each report once. The
+// next leader continues its work. The test starts and stops replicas, so it is not parallel.
 func TestTwoReplicas(t *testing.T) {
 	ns := namespace(t)
 	second := join(t)
@@ -60,12 +61,12 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	status(t, ns, record, "DryRun")
 	last, since := "", time.Now()
-	harness.Eventually(t, "nobody writes the record any more", func(context.Context) error {
+	harness.Eventually(t, "the Propagation is no longer written", func(context.Context) error {
 		if now := version(); now != last {
 			last, since = now, time.Now()
 		}
 		if ago := time.Since(since); ago < quiet {
-			return fmt.Errorf("it was written %s ago", ago)
+			return fmt.Errorf("the last write was %s ago", ago)
 		}
 		return nil
 	})
@@ -76,7 +77,7 @@ func TestTwoReplicas(t *testing.T) {
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":"true"`)
 	apply(t, strings.Replace(in(ns, placeEverywhere), "Duplicate", "Duplicate, clusterSelector: {region: us}", 1))
 	status(t, ns, record, "DryRun")
-	harness.Consistently(t, "copies that nothing may be done to", quiet, func(context.Context) error {
+	harness.Consistently(t, "copies in a dry run stay unchanged", quiet, func(context.Context) error {
 		return errors.Join(is("1", harness.Field(get(t, "member-1", "deployment", ns, "web"), replicas...)),
 			is("7", harness.Field(get(t, "member-3", "deployment", ns, "web"), replicas...)))
 	})
@@ -86,15 +87,15 @@ func TestTwoReplicas(t *testing.T) {
 	everywhere(t, "placed everywhere again", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, record, "Synced")
 
-	// Another replica leads while the copies go.
+	// Another replica takes the lead while copies are deleted.
 	remove(t, "hub", "deployment", ns, "web")
 	succeed(t)
 	everywhere(t, "deleted", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
-	eventually(t, "the record is closed", "true", func() string {
+	eventually(t, "the Propagation is deleted", "true", func() string {
 		return fmt.Sprint(get(t, "hub", "propagations.refract.dev", ns, record) == nil)
 	})
 
-	// And while copies come.
+	// Another replica takes the lead while copies are created.
 	apply(t, in(ns, strings.ReplaceAll(web, "name: web\n  namespace", "name: late\n  namespace")))
 	if err := second.Stop(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -103,7 +104,7 @@ func TestTwoReplicas(t *testing.T) {
 	status(t, ns, "late.deployments.apps", "Synced")
 	remove(t, "hub", "deployment", ns, "late")
 	everywhere(t, "deleted", "deployment", ns, "late", []string{"absent", "absent", "absent"}, replicas...)
-	eventually(t, "the record is closed", "true", func() string {
+	eventually(t, "the Propagation is deleted", "true", func() string {
 		return fmt.Sprint(get(t, "hub", "propagations.refract.dev", ns, "late.deployments.apps") == nil)
 	})
 }

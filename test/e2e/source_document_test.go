@@ -11,7 +11,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// echoGroups is the type that the page's example of an imagePath is about.
+// echoGroups is the type in the page's example of an imagePath.
 const echoGroups = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -24,9 +24,8 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// TestSourceDocument puts every example of KubeAdmiral's page on the hub, with the
-// names of this fleet's clusters for the page's, and compares what the members get
-// with what refract render says. What that must be is in examples/testdata.
+// TestSourceDocument applies every example of KubeAdmiral's page to the hub, with the cluster names of this fleet, and
+// compares the copies on the members with the output of refract render. examples/testdata has the expected output.
 func TestSourceDocument(t *testing.T) {
 	t.Parallel()
 	for _, cluster := range append([]string{"hub"}, env.Members...) {
@@ -72,7 +71,7 @@ func TestSourceDocument(t *testing.T) {
 	}
 }
 
-// placed is an object that a cluster should get.
+// placed is an object and the cluster that should get it.
 type placed struct {
 	cluster string
 	object  *unstructured.Unstructured
@@ -96,13 +95,13 @@ func rendered(t *testing.T, dir string) []placed {
 	}
 	all := decodeRendered(t, out)
 	if len(all) == 0 {
-		t.Fatal("refract render: want something for some cluster, got nothing")
+		t.Fatal("refract render: want an object for at least one cluster, got none")
 	}
 	return all
 }
 
-// compare waits until the members hold what they should. What a copy has beyond
-// that was filled in by its API server.
+// compare waits until the members hold these objects. It ignores fields that only the copies have, because their API
+// servers add these.
 func compare(t *testing.T, want []placed) {
 	t.Helper()
 	for _, o := range want {
@@ -111,7 +110,7 @@ func compare(t *testing.T, want []placed) {
 			if live == nil {
 				return "absent"
 			}
-			// Both went through the same decoder, so that numbers compare.
+			// Both objects come from the same decoder, so their numbers are comparable.
 			if at := harness.Lacks("", o.object.Object, live.Object); at != "" {
 				return at
 			}

@@ -9,8 +9,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestClaims: what happens to a Deployment on the hub takes no claim along on any cluster. A claim waits for approval,
-// or for its own deletion; the ConfigMap that travels with it outlives it for long enough to be there when it is created again.
+// TestClaims: no change of a Deployment on the hub deletes a claim on any cluster. The deletion of a claim waits for an approval, unless the claim itself is
+// deleted. The ConfigMap that travels with the Deployment is kept long enough for the recreation of the Deployment.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -92,17 +92,17 @@ spec:
 		rowSays(t, ns, "data.persistentvolumeclaims", fmt.Sprintf("member-%d", i+1), "AwaitingApproval",
 			"the object that it travelled with was deleted on the hub; it is a volume", "--delete-volumes")
 	}
-	eventually(t, "refract get lists what waits", "true", func() string {
+	eventually(t, "refract get lists the waiting claims", "true", func() string {
 		out, err := env.Refract("get", "persistentvolumeclaim/data", "-n", ns, "--kubeconfig", env.Kubeconfig("hub"))
 		if strings.Contains(out, "AwaitingApproval") {
 			return "true"
 		}
 		return fmt.Sprint(out, err)
 	})
-	eventually(t, "an event tells of it", "true", func() string {
+	eventually(t, "an event reports the waiting claims", "true", func() string {
 		return fmt.Sprint(strings.Contains(do(t, "", "get", "events", "-n", ns), "AwaitingApproval"))
 	})
-	eventually(t, "the cluster tells of it", "true", func() string {
+	eventually(t, "the FederatedCluster reports the waiting claims", "true", func() string {
 		return fmt.Sprint(strings.Contains(condition(get(t, "hub", "federatedcluster", "", "member-1"), "DeletionsHeld", "message"), "copies that hold data: "))
 	})
 	if out, _ := env.Refract("approve", "member-1", "--kubeconfig", env.Kubeconfig("hub")); !strings.Contains(out, "persistentvolumeclaim/"+ns+": data") {
@@ -114,7 +114,7 @@ spec:
 	same("after the deletion")
 
 	do(t, "", "delete", "persistentvolumeclaim", "data", "-n", ns, "--wait=false")
-	eventually(t, "the claims go with their own object", "true", func() string {
+	eventually(t, "the copies of the claim are deleted with the hub's claim", "true", func() string {
 		for _, is := range uids("persistentvolumeclaim", "data") {
 			if is != "absent" && is != "deleting" {
 				return is

@@ -1,5 +1,5 @@
-// Package evolution tests a conversion on a real API server while everything around
-// it goes wrong: what counts is what etcd holds, byte by byte.
+// Package evolution tests a conversion with a real API server under all kinds of faults. It compares the content of
+// etcd byte by byte.
 package evolution
 
 import (
@@ -53,14 +53,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// kitchen is an API server, and a webhook beside it that is a process of its own.
+// kitchen is an API server and a webhook, which is a separate process.
 type kitchen struct {
 	env        *harness.Env
 	definition client.Client
 	pizzas     map[string]dynamic.ResourceInterface // By version.
 
 	program     string // The webhook.
-	address     string // Where it serves.
+	address     string // Address of the webhook.
 	authorities []*authority
 	server      *exec.Cmd
 	log         *os.File
@@ -108,12 +108,12 @@ func (k *kitchen) connect() error {
 	return nil
 }
 
-// host and port are those of the webhook.
+// host returns the host of the webhook.
 func (k *kitchen) host() string { return k.address[:strings.LastIndexByte(k.address, ':')] }
 func (k *kitchen) port() string { return k.address[strings.LastIndexByte(k.address, ':')+1:] }
 
-// define creates the restaurant's definition of pizzas, with the webhook at its place
-// and both authorities trusted. The webhook must have been started.
+// define creates the restaurant's definition of pizzas with the webhook's address and both authorities as trusted. The
+// webhook must run already.
 func (k *kitchen) define(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(root + "/examples/pizza/manifests/crds/pizza-crd.yaml")
@@ -136,14 +136,14 @@ func (k *kitchen) define(t *testing.T) {
 			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: trusted},
 		},
 	}
-	harness.Eventually(t, "no earlier definition is there", func(ctx context.Context) error {
+	harness.Eventually(t, "the earlier definition is deleted", func(ctx context.Context) error {
 		return k.definition.Create(ctx, definition)
 	})
 	if err := harness.Establish(t.Context(), k.definition, crd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// What is stored goes with it, and there will be nobody to convert that.
+		// The stored objects are deleted with the definition, because no webhook would convert them later.
 		ctx := context.WithoutCancel(t.Context())
 		none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
 		if err := errors.Join(k.definition.Patch(ctx, definition, none), k.definition.Delete(ctx, definition)); err != nil {
@@ -175,16 +175,15 @@ func (k *kitchen) serve(t *testing.T) {
 	}
 }
 
-// kill ends the webhook as a crash would.
+// kill kills the webhook, which looks like a crash.
 func (k *kitchen) kill() {
 	_ = k.server.Process.Kill()
-	_ = k.server.Wait() // It was killed: that is no failure here.
+	_ = k.server.Wait() // The error is the kill.
 }
 
 func (k *kitchen) file(name string) string { return filepath.Join(k.env.Dir, name) }
 
-// rotate gives the webhook a certificate of one of the authorities, as somebody does
-// who replaces two files, one after the other.
+// rotate replaces the webhook's certificate by one of an authority: first one file, then the other, as a user might.
 func (k *kitchen) rotate(by int) error {
 	cert, key, err := k.authorities[by].issue(k.host())
 	if err != nil {
@@ -204,7 +203,7 @@ func (k *kitchen) rotate(by int) error {
 	return nil
 }
 
-// store has the API server store pizzas in a version.
+// store makes a version the storage version of pizzas.
 func (k *kitchen) store(t *testing.T, version string) {
 	t.Helper()
 	harness.Eventually(t, "the storage version is "+version, func(ctx context.Context) error {
@@ -302,7 +301,7 @@ func (a *authority) issue(host string) (cert, private []byte, err error) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
 }
 
-// logTail returns the end of what the webhook logged.
+// logTail returns the end of the webhook's log.
 func (k *kitchen) logTail() string {
 	f, err := os.Open(k.log.Name())
 	if err != nil {

@@ -24,36 +24,36 @@ import (
 )
 
 const (
-	// all is how many pizzas there are: the first half is stored in v1alpha1, the rest
-	// in v1beta1, and every other one was created in each of the two.
+	// all is the number of pizzas: the first half is stored in v1alpha1, the rest in v1beta1. In each half, every
+	// second pizza was created in v1alpha1 and the others in v1beta1.
 	all = 2000
-	// paged is how many of them are listed at a time: a webhook goes in the middle of lists.
+	// paged is the number of pizzas on a page of a list. With small pages the webhook stops in the middle of lists.
 	paged = 200
-	// applied is how many of them two managers apply, each in its own version.
+	// applied is the number of pizzas that two managers apply, each in its own version.
 	applied = 200
-	// counted is how many of the last ones somebody writes all the time.
+	// counted is the number of pizzas, the last ones, that are written all the time.
 	counted = 100
-	// changes is how often the webhook has another certificate, while everything goes on at
-	// once. It is killed first every other time.
+	// changes is the number of changes of the webhook's certificate under load. Before every second change the webhook
+	// is killed.
 	changes = 8
 )
 
 // menu are the toppings to choose from.
 var menu = []string{"mozzarella", "tomato", "salami", "ananas", "рукола", "青椒"}
 
-// toppingsOf are those of the pizza of a number: some are there twice.
+// toppingsOf returns the toppings of the pizza with this number. Some occur twice.
 func toppingsOf(i int) []string {
 	var out []string
 	for j := range i%5 + 1 {
 		out = append(out, menu[(i+j*j)%len(menu)])
 	}
-	slices.Sort(out) // The order does not matter, and v1beta1 does not know it.
+	slices.Sort(out) // The order has no meaning, and v1beta1 does not keep it.
 	return out
 }
 
 func nameOf(i int) string { return fmt.Sprintf("pizza-%04d", i) }
 
-// order returns toppings as they are in a version.
+// order returns toppings in the form of a version.
 func order(version string, toppings []string) []any {
 	var out []any
 	for i := 0; i < len(toppings); {
@@ -73,7 +73,7 @@ func order(version string, toppings []string) []any {
 	return out
 }
 
-// tasted returns the toppings of a pizza, sorted, whatever the version.
+// tasted returns the toppings of a pizza in any version, sorted.
 func tasted(pizza map[string]any) ([]string, error) {
 	list, _, err := unstructured.NestedSlice(pizza, "spec", "toppings")
 	if err != nil {
@@ -95,7 +95,7 @@ func tasted(pizza map[string]any) ([]string, error) {
 	return out, nil
 }
 
-// check returns an error unless the pizza is that of its number.
+// check returns an error unless the pizza has the content for its number.
 func check(pizza *unstructured.Unstructured) error {
 	var i int
 	if _, err := fmt.Sscanf(pizza.GetName(), "pizza-%d", &i); err != nil {
@@ -123,11 +123,10 @@ func limited(n int64) metav1.ListOptions { return metav1.ListOptions{Limit: n} }
 func created() metav1.CreateOptions      { return metav1.CreateOptions{FieldManager: "cook"} }
 func deleted() metav1.DeleteOptions      { return metav1.DeleteOptions{} }
 
-// TestNothingIsLost has two managers apply the same pizzas in two versions, others
-// list, get and write, some of them in both, with objects stored in both versions,
-// while the webhook is killed and started again and its certificate replaced by that
-// of another authority. What etcd holds of pizzas that nobody changed is the same
-// afterwards, byte by byte; what somebody changed is what he was told it is.
+// TestNothingIsLost runs two managers that apply the same pizzas in two versions, and clients that list, get and write
+// them, some in both versions. Objects are stored in both versions. Meanwhile the webhook is killed and restarted, and
+// its certificate is replaced by one of another authority. Afterwards, etcd holds unchanged pizzas with the same bytes
+// as before, and changed pizzas with the last acknowledged change.
 func TestNothingIsLost(t *testing.T) {
 	k := shared
 	if err := k.rotate(0); err != nil {
@@ -144,7 +143,7 @@ func TestNothingIsLost(t *testing.T) {
 	k.create(t, 0, all/2)
 	k.store(t, beta)
 	k.create(t, all/2, all)
-	for range 2 { // Who applies the second time changes nothing.
+	for range 2 { // The second apply changes nothing.
 		for i := range applied {
 			if err := k.apply(t.Context(), i*(all/applied)); err != nil {
 				t.Fatal(err)
@@ -167,19 +166,19 @@ func TestNothingIsLost(t *testing.T) {
 	k.list(t)
 	after := k.stored(t)
 	if len(after) != len(before) {
-		t.Errorf("etcd holds %d pizzas, and held %d", len(after), len(before))
+		t.Errorf("etcd holds %d pizzas, want %d as before", len(after), len(before))
 	}
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		name := key[strings.LastIndexByte(key, '/')+1:]
 		if count, changes := s.counts[name]; changes {
 			k.counted(t, name, after[key], count)
 		} else if !bytes.Equal(before[key], after[key]) {
-			t.Errorf("nobody changed %s, but etcd held\n%s\nand holds\n%s", name, before[key], after[key])
+			t.Errorf("etcd must hold the unchanged %s as before\n%s\ngot\n%s", name, before[key], after[key])
 		}
 	}
 }
 
-// create creates pizzas, each with a status, every other one in v1beta1.
+// create creates pizzas, each with a status, every second one in v1beta1.
 func (k *kitchen) create(t *testing.T, from, to int) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -200,8 +199,8 @@ func (k *kitchen) create(t *testing.T, from, to int) {
 	}
 }
 
-// apply has one manager apply the toppings in v1alpha1, and another an annotation and
-// the toppings in v1beta1: they agree, and own the toppings both.
+// apply applies the toppings in v1alpha1 as one manager, and an annotation and the same toppings in v1beta1 as another:
+// both own the toppings.
 func (k *kitchen) apply(ctx context.Context, i int) error {
 	one := map[string]any{"toppings": order(alpha, toppingsOf(i))}
 	other := map[string]any{"toppings": order(beta, toppingsOf(i))}
@@ -230,7 +229,7 @@ func (k *kitchen) applyAs(ctx context.Context, version, manager string, i int, f
 	return err
 }
 
-// stored returns what etcd holds of the pizzas.
+// stored returns the pizzas in etcd.
 func (k *kitchen) stored(t *testing.T) map[string][]byte {
 	t.Helper()
 	out, err := k.env.View.Stored(t.Context(), "hub", stored)
@@ -253,7 +252,7 @@ func storedIn(t *testing.T, objects map[string][]byte) map[string]int {
 	return versions
 }
 
-// list has both versions list all pizzas, and looks at each of them.
+// list lists all pizzas in both versions, and checks each of them.
 func (k *kitchen) list(t *testing.T) {
 	t.Helper()
 	for _, version := range []string{alpha, beta} {
@@ -267,8 +266,7 @@ func (k *kitchen) list(t *testing.T) {
 	}
 }
 
-// listIn returns how many pizzas there are. The error is the API server's, or a
-// [wrongError].
+// listIn lists the pizzas and returns their number. The error is the API server's, or a [wrongError].
 func (k *kitchen) listIn(ctx context.Context, version string) (int, error) {
 	n := 0
 	o := limited(paged)
@@ -289,21 +287,21 @@ func (k *kitchen) listIn(ctx context.Context, version string) (int, error) {
 	}
 }
 
-// wrongError is an answer that should not have been given.
+// wrongError is a wrong answer of the API server.
 type wrongError struct{ error }
 
-// guests are all who want something at the same time.
+// guests are concurrent clients.
 type guests struct {
 	k *kitchen
 
-	// well is how often what went well, by what.
+	// well counts successful calls by the kind of call.
 	well map[string]*atomic.Int64
-	// refused is how often the API server could not convert.
+	// refused is the number of requests that the API server could not convert.
 	refused atomic.Int64
 
 	mu     sync.Mutex
 	wrong  []error
-	counts map[string]int64 // The last one that was acknowledged, by pizza.
+	counts map[string]int64 // Last acknowledged count, by pizza.
 }
 
 func (s *guests) String() string {
@@ -315,7 +313,7 @@ func (s *guests) String() string {
 	return fmt.Sprintf("%s went well; %d requests were refused while the webhook was away", strings.Join(out, ", "), s.refused.Load())
 }
 
-// served is how often what went well until now.
+// served returns the numbers of successful calls so far.
 func (s *guests) served() map[string]int64 {
 	out := map[string]int64{}
 	for what, n := range s.well {
@@ -324,12 +322,12 @@ func (s *guests) served() map[string]int64 {
 	return out
 }
 
-// storm lets all of them at it, until everybody was served after each change.
+// storm runs all guests, until each kind of call has succeeded after each change of the certificate.
 func (s *guests) storm(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	group := &errgroup.Group{}
-	defer func() { _ = group.Wait() }() // Nobody returns an error.
+	defer func() { _ = group.Wait() }() // The functions of the group return no errors.
 	defer cancel()
 	s.arrive(ctx, group)
 	s.everybody(t, "is served")
@@ -349,7 +347,7 @@ func (s *guests) storm(t *testing.T) {
 			})
 			s.k.serve(t)
 		}
-		// It has read the files as it started, or is told nothing, and finds them by itself.
+		// The webhook has read the files at its start, or must notice the change by itself.
 		harness.Eventually(t, "the webhook has the other certificate", func(ctx context.Context) error { return s.k.presents(ctx, by) })
 		s.everybody(t, "is served again")
 	}
@@ -360,7 +358,7 @@ func (s *guests) storm(t *testing.T) {
 	}
 }
 
-// arrive has each of them begin, in both versions where there are two.
+// arrive starts all guests, in both versions if the call has two.
 func (s *guests) arrive(ctx context.Context, group *errgroup.Group) {
 	for i, version := range []string{alpha, beta} {
 		s.repeat(ctx, group, s.count("lists in "+version), func(int) error {
@@ -381,25 +379,24 @@ func (s *guests) arrive(ctx context.Context, group *errgroup.Group) {
 			return s.k.apply(ctx, (2*n+i)%applied*(all/applied))
 		})
 		events := s.count("events in " + version)
-		s.repeat(ctx, group, new(atomic.Int64), func(int) error { return s.watch(ctx, version, events) }) // Its events count.
+		s.repeat(ctx, group, new(atomic.Int64), func(int) error { return s.watch(ctx, version, events) }) // The events are counted, not the watches.
 	}
 	s.repeat(ctx, group, s.count("writes"), func(n int) error {
 		return s.write(ctx, all-1-n%counted, []string{alpha, beta}[n/counted%2])
 	})
 }
 
-// count returns a count of what went well.
+// count returns the counter for a kind of call.
 func (s *guests) count(what string) *atomic.Int64 {
 	s.well[what] = new(atomic.Int64)
 	return s.well[what]
 }
 
-// everybody waits until everything has gone well that was begun after now: the first that
-// ends may have begun before.
+// everybody waits for two more successful calls of each kind. The first one may have begun before everybody was called.
 func (s *guests) everybody(t *testing.T, what string) {
 	t.Helper()
 	before := s.served()
-	harness.Eventually(t, "everybody "+what, func(context.Context) error {
+	harness.Eventually(t, "each kind of client "+what, func(context.Context) error {
 		for what, n := range s.served() {
 			if more := n - before[what]; more < 2 {
 				return fmt.Errorf("%d more %s", more, what)
@@ -409,8 +406,7 @@ func (s *guests) everybody(t *testing.T, what string) {
 	})
 }
 
-// repeat calls f until ctx ends, and counts how often it went well. That the webhook
-// cannot be reached is no mistake of anybody's.
+// repeat calls f until ctx ends, and counts the successful calls. An unreachable webhook is an expected error.
 func (s *guests) repeat(ctx context.Context, group *errgroup.Group, well *atomic.Int64, f func(n int) error) {
 	group.Go(func() error {
 		for n := 0; ctx.Err() == nil; n++ {
@@ -445,7 +441,7 @@ func (s *guests) report(err error) {
 	}
 }
 
-// write counts up the annotation of a pizza in a version.
+// write increments the annotation of a pizza in a version.
 func (s *guests) write(ctx context.Context, i int, version string) error {
 	pizza, err := s.k.pizzas[version].Get(ctx, nameOf(i), metav1.GetOptions{})
 	if err != nil {
@@ -460,7 +456,7 @@ func (s *guests) write(ctx context.Context, i int, version string) error {
 	s.counts[nameOf(i)] = max(last, count)
 	s.mu.Unlock()
 	if count < last {
-		return &wrongError{fmt.Errorf("%s in %s says %d, and %d had been acknowledged", nameOf(i), version, count, last)}
+		return &wrongError{fmt.Errorf("%s in %s has the count %d, although %d was acknowledged", nameOf(i), version, count, last)}
 	}
 	pizza.SetAnnotations(map[string]string{"count": fmt.Sprint(count + 1)})
 	if _, err := s.k.pizzas[version].Update(ctx, pizza, metav1.UpdateOptions{FieldManager: "counter"}); err != nil {
@@ -472,8 +468,8 @@ func (s *guests) write(ctx context.Context, i int, version string) error {
 	return nil
 }
 
-// watch looks at what a watch tells until it ends, as it does at the latest when the
-// webhook has gone, or has told more than is there.
+// watch checks the objects of a watch until the watch ends. It ends at the latest when the webhook stops, or after
+// twice as many events as there are pizzas.
 func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64) error {
 	w, err := s.k.pizzas[version].Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -484,7 +480,7 @@ func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64
 	for e := range w.ResultChan() {
 		pizza, ok := e.Object.(*unstructured.Unstructured)
 		if !ok || pizza.GetKind() != "Pizza" {
-			return nil // The watch was too slow, and begins again.
+			return nil // The watch was too slow, and is repeated.
 		}
 		if err := check(pizza); err != nil {
 			return &wrongError{err}
@@ -497,8 +493,8 @@ func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64
 	return nil
 }
 
-// counted looks at a pizza that somebody wrote: it is what he was told, or one more,
-// if the answer to his last request did not reach him.
+// counted checks the count of a pizza that a client incremented: it is the last acknowledged count, or one more if the
+// answer to the last request was lost.
 func (k *kitchen) counted(t *testing.T, name string, text []byte, acknowledged int64) {
 	t.Helper()
 	pizza := &unstructured.Unstructured{}
@@ -512,7 +508,7 @@ func (k *kitchen) counted(t *testing.T, name string, text []byte, acknowledged i
 	var count int64
 	_, _ = fmt.Sscan(pizza.GetAnnotations()["count"], &count) // Zero if it was never written.
 	if count < acknowledged || count > acknowledged+1 {
-		t.Errorf("%s has the count %d, and %d was acknowledged", name, count, acknowledged)
+		t.Errorf("%s has the count %d, although %d was acknowledged", name, count, acknowledged)
 	}
 }
 

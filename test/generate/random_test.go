@@ -32,12 +32,12 @@ func TestRandom(t *testing.T) {
 		least, most  int // In percent.
 		consequences string
 	}{
-		{"placed and rendered with changes", s.changed, s.pairs, 30, 90, "there is little to see"},
-		{"that fail", s.failed, s.pairs, 2, 20, "errors are not tested, or nothing else is"},
-		{"with warnings", s.warned, s.pairs, 2, 50, "warnings are not tested, or nothing else is"},
-		{"with a change that hides another", s.shadowed, s.pairs, 2, 60, "what is said of hidden changes is not tested"},
-		{"not placed, or without their policy", s.absent, s.pairs, 5, 40, "absence is not tested, or nothing else is"},
-		{"edits that change what a cluster gets", s.edited, s.fleets, 70, 99, "differences are not tested, or there always is one"},
+		{"placed and rendered with changes", s.changed, s.pairs, 30, 90, "few fleets show changes"},
+		{"that fail", s.failed, s.pairs, 2, 20, "too few errors are tested, or too little else"},
+		{"with warnings", s.warned, s.pairs, 2, 50, "too few warnings are tested, or too little else"},
+		{"with a change that hides another", s.shadowed, s.pairs, 2, 60, "reports of hidden changes are not tested"},
+		{"not placed, or without their policy", s.absent, s.pairs, 5, 40, "too few absences are tested, or too little else"},
+		{"edits that change what a cluster gets", s.edited, s.fleets, 70, 99, "too few differences are tested, or there is always one"},
 	}
 	for _, share := range shares {
 		percent := 100 * share.is / share.of

@@ -96,7 +96,7 @@ func (s *shelf) start(ctx context.Context, assets string, t Topology) (*loan, er
 		return nil, err
 	}
 	if !lock(file) {
-		return nil, errors.Join(fmt.Errorf("%s is new, and somebody has locked it", file.Name()), file.Close())
+		return nil, errors.Join(fmt.Errorf("the new file %s is already locked", file.Name()), file.Close())
 	}
 	p, err := startKept(ctx, at, assets, t)
 	if err != nil {

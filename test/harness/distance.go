@@ -153,7 +153,7 @@ func (d *Distance) carry(from, to net.Conn) {
 		buffer := make([]byte, segment)
 		n, err := from.Read(buffer)
 		at := time.Now().Add(d.away / 2)
-		if rand.Float64() < d.loss { //nolint:gosec // No secret hangs on it.
+		if rand.Float64() < d.loss { //nolint:gosec // The random number protects no secret.
 			at = at.Add(d.away)
 		}
 		if at.Before(last) {

@@ -51,7 +51,7 @@ type Topology struct {
 type Env struct {
 	// Members are the names of the member clusters.
 	Members []string
-	// View gives access to the data of the control planes beside their API servers.
+	// View gives access to the data of the control planes without their API servers.
 	View *playground.View
 	// Playground has the control planes if they are [Topology.Own]. It is nil if they are shared with later tests.
 	Playground *playground.Playground

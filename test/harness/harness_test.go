@@ -92,11 +92,11 @@ func TestAwait(t *testing.T) {
 		after, most time.Duration
 	}{
 		"AtOnce": {
-			reason: "What is true already is not waited for.",
+			reason: "A condition that holds already needs no wait.",
 			try:    func(context.Context, int, time.Time) error { return nil },
 		},
 		"Soon": {
-			reason: "What becomes true soon is soon noticed.",
+			reason: "A condition that holds soon is noticed soon.",
 			try: func(_ context.Context, n int, _ time.Time) error {
 				if n < 3 {
 					return errFirst
@@ -106,10 +106,10 @@ func TestAwait(t *testing.T) {
 			after: 30 * time.Millisecond, most: 30 * time.Millisecond,
 		},
 		"Later": {
-			reason: "What becomes true late is noticed within a fifth of a second, and not asked for all the time.",
+			reason: "A condition that holds late is noticed within a fifth of a second, with a bounded number of checks.",
 			try: func(_ context.Context, n int, began time.Time) error {
 				if n > 60 {
-					return fmt.Errorf("it was asked for %d times", n)
+					return fmt.Errorf("it was checked %d times", n)
 				}
 				if time.Since(began) < 10*time.Second {
 					return errFirst
@@ -119,7 +119,7 @@ func TestAwait(t *testing.T) {
 			after: 10 * time.Second, most: 10200 * time.Millisecond,
 		},
 		"Never": {
-			reason: "The last error tells why.",
+			reason: "The last error is returned.",
 			try: func(_ context.Context, n int, _ time.Time) error {
 				if n == 1 {
 					return errFirst
@@ -129,13 +129,13 @@ func TestAwait(t *testing.T) {
 			want: errNext, after: Patience, most: Patience,
 		},
 		"CallerEnds": {
-			reason: "Who has no time left is told what was wrong, not that there is no time left.",
+			reason: "When the context ends, the error is that of the condition, not of the context.",
 			try:    func(context.Context, int, time.Time) error { return errNext },
 			until:  time.Second,
 			want:   errNext, after: time.Second, most: time.Second,
 		},
 		"Hangs": {
-			reason: "That a try was interrupted says less than why the one before has failed.",
+			reason: "The error of the last complete check says more than that of the interrupted one.",
 			try: func(ctx context.Context, n int, _ time.Time) error {
 				if n == 1 {
 					return errFirst
@@ -146,7 +146,7 @@ func TestAwait(t *testing.T) {
 			want: errFirst, after: Patience, most: Patience,
 		},
 		"HangsAtOnce": {
-			reason: "If nothing else is known, that it was interrupted is said.",
+			reason: "Without a complete check, the error is that of the interrupted one.",
 			try: func(ctx context.Context, _ int, _ time.Time) error {
 				<-ctx.Done()
 				return ctx.Err()
@@ -186,9 +186,9 @@ func TestEventually(t *testing.T) {
 		fatal  string
 		logs   int
 	}{
-		"Soon":    {reason: "Nobody has to know.", after: 500 * time.Millisecond},
-		"Late":    {reason: "What takes long is worth a line.", after: 5 * time.Second, logs: 1},
-		"Never":   {reason: "The test fails, and it is said why.", after: -1, fatal: "it is so: not within 5m0s: the first"},
+		"Soon":    {reason: "A short wait is not logged.", after: 500 * time.Millisecond},
+		"Late":    {reason: "A long wait is logged.", after: 5 * time.Second, logs: 1},
+		"Never":   {reason: "The test fails with the last error.", after: -1, fatal: "it is so: not within 5m0s: the first"},
 		"Cleanup": {reason: "Cleanups may wait too, when the context of the test has ended.", ended: true, after: 500 * time.Millisecond},
 	}
 	for name, tc := range cases {
@@ -230,10 +230,16 @@ func TestConsistently(t *testing.T) {
 		took    time.Duration
 		atLeast int // The minimum number of checks.
 	}{
-		"Always":  {reason: "It is asked ten times a second.", during: time.Second, took: time.Second, atLeast: 10},
-		"AtOnce":  {reason: "It is asked at least once.", during: 0, atLeast: 1},
-		"NotLong": {reason: "Once is enough to fail.", during: time.Second, until: 450 * time.Millisecond, fatal: "it is so: not any more: the first", took: 500 * time.Millisecond, atLeast: 6},
-		"Ends":    {reason: "A test that is over does not go on.", during: time.Hour, ends: time.Second, fatal: "it is so: context deadline exceeded", took: time.Second, atLeast: 10},
+		"Always": {reason: "The condition is checked ten times a second.", during: time.Second, took: time.Second, atLeast: 10},
+		"AtOnce": {reason: "The condition is checked at least once.", during: 0, atLeast: 1},
+		"NotLong": {
+			reason: "One failed check fails the test.",
+			during: time.Second, until: 450 * time.Millisecond, fatal: "it is so: not any more: the first", took: 500 * time.Millisecond, atLeast: 6,
+		},
+		"Ends": {
+			reason: "The end of the test ends the checks.",
+			during: time.Hour, ends: time.Second, fatal: "it is so: context deadline exceeded", took: time.Second, atLeast: 10,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

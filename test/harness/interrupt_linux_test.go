@@ -30,12 +30,12 @@ func TestInterrupted(t *testing.T) {
 		signal syscall.Signal
 	}{
 		"Opening": {
-			reason: "Somebody does not want to wait for control planes.",
+			reason: "An interrupt during the start of control planes removes them.",
 			when:   func(_ string, components []string) bool { return len(components) > 0 },
 			signal: syscall.SIGTERM,
 		},
 		"Testing": {
-			reason: "The control planes of all, those that a test has started for itself, and its replica go.",
+			reason: "An interrupt removes the shared control planes, those of a single test, and its replica.",
 			when:   func(said string, _ []string) bool { return strings.Contains(said, middle) },
 			signal: syscall.SIGINT,
 		},
@@ -47,7 +47,7 @@ func TestInterrupted(t *testing.T) {
 			c := startChild(t, dir)
 			Eventually(t, "it is time to interrupt it", func(context.Context) error {
 				if some := namesOf(processesOf(t, dir, c.Process.Pid)); !tc.when(c.said(t), some) {
-					return fmt.Errorf("it has said %q, and started %q", c.said(t), some)
+					return fmt.Errorf("its output is %q, and it started %q", c.said(t), some)
 				}
 				return nil
 			})
@@ -69,14 +69,14 @@ func TestInterrupted(t *testing.T) {
 			for _, port := range ports {
 				if c, err := net.Dial("tcp4", "127.0.0.1:"+port); err == nil {
 					_ = c.Close()
-					t.Errorf("\n%s\nSomebody listens on port %s.", tc.reason, port)
+					t.Errorf("\n%s\nA process still listens on port %s.", tc.reason, port)
 				}
 			}
 			if want := []string{"etcd", "etcd", "kube-apiserver", "kube-apiserver", "replica"}; name == "Testing" && (!isSubset(want, namesOf(components)) || len(ports) < 6) {
 				t.Errorf("want at least %q to be interrupted, got %q on %q", want, namesOf(components), ports)
 			}
 			if t.Failed() {
-				t.Logf("It was %v, and has said:\n%s", components, c.said(t))
+				t.Logf("The processes were %v, and the output was:\n%s", components, c.said(t))
 			}
 		})
 	}

@@ -197,7 +197,7 @@ func (in *inventory) empty(ctx context.Context, but []string) error {
 	if err != nil || !policies {
 		return err
 	}
-	// An API server reloads admission policies once a second, and does not tell when it has done so.
+	// An API server reloads admission policies once a second, without an event.
 	select {
 	case <-time.After(1500 * time.Millisecond):
 		return nil

@@ -52,7 +52,7 @@ func TestKept(t *testing.T) {
 	t.Run("FirstIsSame", func(t *testing.T) {
 		e := mustOpen(t, Topology{Members: 1})
 		if e.Playground != nil || !strings.HasPrefix(e.Kubeconfig("hub"), dir+"/") || !cmp.Equal(e.Members, []string{"member-1"}) {
-			t.Errorf("Open(...): want what is kept in %s, got %q with %q", dir, e.Kubeconfig("hub"), e.Members)
+			t.Errorf("Open(...): want the kept control planes in %s, got %q with %q", dir, e.Kubeconfig("hub"), e.Members)
 		}
 		mustClose(t, e)
 	})
@@ -65,12 +65,12 @@ func TestKept(t *testing.T) {
 			"members with Nodes":        {Members: 1, Nodes: true},
 		} {
 			if l, err := borrow(t.Context(), of); l != nil || err != nil {
-				t.Errorf("Nobody keeps %s that is free: got %v, %v", name, l, err)
+				t.Errorf("borrow(%s): want no free control planes, got %v, %v", name, l, err)
 			}
 		}
 		hub := mustOpen(t, Topology{})
 		if l, err := borrow(t.Context(), Topology{}); l != nil || err != nil {
-			t.Errorf("Nobody keeps another hub: got %v, %v", l, err)
+			t.Errorf("borrow(): want no other free hub, got %v, %v", l, err)
 		}
 		own := mustOpen(t, Topology{})
 		if strings.HasPrefix(own.Kubeconfig("hub"), dir+"/") {
@@ -137,10 +137,10 @@ func wantEmptied(t *testing.T, of Topology, leave func(*testing.T, *Env)) {
 	nowStored, nowListed := everythingOf(t, e)
 	mustClose(t, e)
 	if diff := cmp.Diff(stored, nowStored); diff != "" {
-		t.Errorf("What etcd holds: -at first, +afterwards:\n%s", diff)
+		t.Errorf("Content of etcd: -at first, +afterwards:\n%s", diff)
 	}
 	if diff := cmp.Diff(listed, nowListed); diff != "" {
-		t.Errorf("What is listed, with its UID: -at first, +afterwards:\n%s", diff)
+		t.Errorf("Listed objects with their UIDs: -at first, +afterwards:\n%s", diff)
 	}
 }
 
@@ -226,7 +226,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 		"strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://"+dead[0]+"/convert'}}",
 	).Replace(nastyType)
 	must(ApplyAll(t.Context(), c, unreadable))
-	Eventually(t, cluster+": nobody can read the widget", func(ctx context.Context) error {
+	Eventually(t, cluster+": the widget is unreadable", func(ctx context.Context) error {
 		if w, err := e.Get(ctx, cluster, "widgets.v2.nasty.example.org", "default", "stuck"); err == nil {
 			return fmt.Errorf("got %v", w)
 		}
@@ -263,7 +263,7 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 // refused returns an error unless err contains this reason.
 func refused(err error, why string) error {
 	if err == nil || !strings.Contains(err.Error(), why) {
-		return fmt.Errorf("want it refused because %s, got %w", why, err)
+		return fmt.Errorf("want a rejection because %s, got %w", why, err)
 	}
 	return nil
 }

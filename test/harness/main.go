@@ -23,7 +23,7 @@ import (
 
 const (
 	// binaryVariable is the environment variable with the path of the program that was built for all tests.
-	// clustersVariable is the one with the folder of the kept control planes.
+	// clustersVariable is the environment variable with the folder of the kept control planes.
 	binaryVariable   = "REFRACT_TEST_BINARY"
 	clustersVariable = "REFRACT_TEST_CLUSTERS"
 

@@ -20,22 +20,21 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// row is a pod, the policies that are there when it is created, and what becomes
-// of it. The policies choose it by a label, unless they have selectors of their
-// own. Their names are completed by that of the row.
+// row is a pod, the policies that exist when it is created, and the expected result. A policy selects the pod by a
+// label, unless it has its own selector. The row's name is put before the policies' names.
 type row struct {
 	reason string
-	// old and policies are specs of policies by their names, those in old being older.
+	// old and policies are specs of policies, by name. Those in old are older.
 	old, policies map[string]string
-	// annotations and spec are the pod's.
+	// annotations and spec belong to the pod.
 	annotations, spec string
-	// want is what becomes of it, as sketch has it.
+	// want is the sketch of the created pod.
 	want string
-	// refused is in the API server's reason not to take the pod.
+	// refused is a part of the API server's refusal of the pod.
 	refused string
 }
 
-// admit creates the policies of all rows, and then their pods, each a subtest.
+// admit creates the policies of all rows, and then their pods, each in a subtest.
 func admit(s *scene, rows map[string]row) {
 	s.Helper()
 	names := slices.Sorted(maps.Keys(rows))
@@ -54,7 +53,7 @@ func admit(s *scene, rows map[string]row) {
 	}
 }
 
-// admitPolicies creates the policies of a row and returns their names.
+// admitPolicies creates the policies of a row, and returns their names.
 func (s *scene) admitPolicies(name string, specs map[string]string) []string {
 	s.Helper()
 	var names []string
@@ -70,14 +69,14 @@ func (s *scene) admitPolicies(name string, specs map[string]string) []string {
 	return names
 }
 
-// untilNextSecond waits until what is created is younger than what has been:
-// creation timestamps are whole seconds.
+// untilNextSecond waits until new objects have a later creation timestamp than existing ones: the timestamps are whole
+// seconds.
 func (s *scene) untilNextSecond() {
 	s.Helper()
 	from := time.Now().Unix()
 	s.until("the next second has come", func(context.Context) error {
-		if time.Now().Unix() <= from+1 { // The clocks are the same, but stamps are taken a moment later.
-			return errors.New("it has not")
+		if time.Now().Unix() <= from+1 { // The API server has the same clock, but takes the timestamp a moment later.
+			return errors.New("it has not come")
 		}
 		return nil
 	})
@@ -94,7 +93,7 @@ func (s *scene) admitPod(name string, r row) {
 	err := s.api.Create(s.Context(), pod)
 	if r.refused != "" {
 		if err == nil || !strings.Contains(err.Error(), r.refused) || !strings.Contains(err.Error(), id+".") {
-			s.Errorf("%s\nThe pod: want it refused with %q and the policy's name, got %v", r.reason, r.refused, err)
+			s.Errorf("%s\nwant the pod refused with %q and the policy's name, got %v", r.reason, r.refused, err)
 		}
 		return
 	}
@@ -111,28 +110,28 @@ func (s *scene) admitPod(name string, r row) {
 	s.admitAgain(r, p)
 }
 
-// admitAgain creates a pod from what became of another: nothing may be added to
-// it, and the record of what was added the first time must not be taken for true.
+// admitAgain creates a new pod from the result of the first one. Nothing may be added to it, and its injection
+// annotation, which describes the first injection, must not be trusted.
 func (s *scene) admitAgain(r row, p *corev1.Pod) {
 	s.Helper()
 	again := p.DeepCopy()
 	again.ObjectMeta = metav1.ObjectMeta{Name: p.Name + "-again", Namespace: p.Namespace, Labels: p.Labels, Annotations: p.Annotations}
 	if err := s.api.Create(s.Context(), again); err != nil {
-		s.Fatalf("%s\nThe pod once more: %v", r.reason, err)
+		s.Fatalf("%s\nThe second pod: %v", r.reason, err)
 	}
 	before, err := sketch(p)
 	s.must(err)
 	after, err := sketch(again)
 	s.must(err)
 	if diff := cmp.Diff(before, after); diff != "" {
-		s.Errorf("%s\nThe same pod created once more: -before, +after:\n%s", r.reason, diff)
+		s.Errorf("%s\nThe second pod: -first, +second:\n%s", r.reason, diff)
 	}
 	if diff := cmp.Diff(p.Spec, again.Spec); diff != "" {
-		s.Errorf("%s\nThe spec of the same pod created once more: -before, +after:\n%s", r.reason, diff)
+		s.Errorf("%s\nThe spec of the second pod: -first, +second:\n%s", r.reason, diff)
 	}
 }
 
-// containersOf gives containers a field that they lack.
+// containersOf sets a field in containers that lack it.
 func containersOf(pod *unstructured.Unstructured, field, value string) {
 	spec := pod.Object["spec"].(map[string]any)
 	for _, list := range []string{"initContainers", "containers"} {
@@ -159,13 +158,13 @@ const (
 	one   = `{containers: [{name: c1}]}`
 )
 
-// TestAdmissionTable goes through the table of what becomes of a pod, row by row.
+// TestAdmissionTable checks the injection into a pod, row by row.
 func TestAdmissionTable(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	admit(s, map[string]row{
 		"Selected": {
-			reason: "Which policies: those whose selector matches.",
+			reason: "Policies apply if their selectors match.",
 			policies: map[string]string{
 				"p":     `{` + port + `}`,
 				"q":     `{selector: {matchExpressions: [{key: case, operator: In, values: [selected, other]}, {key: other, operator: DoesNotExist}]}, env: [{name: Q, value: q}]}`,
@@ -175,14 +174,14 @@ func TestAdmissionTable(t *testing.T) {
 			want: "no_service: p,q\nc1: env DB_PORT=6379 Q=q",
 		},
 		"OldestFirst": {
-			reason:   "The oldest comes first, and has its way.",
+			reason:   "The oldest policy is applied first, and wins conflicts.",
 			old:      map[string]string{"z": `{env: [{name: A, value: old}]}`},
 			policies: map[string]string{"a": `{env: [{name: B, value: b}]}`, "b": `{env: [{name: A, value: new}]}`},
 			spec:     one,
 			want:     "no_service: z,a\nc1: env A=old B=b\nskipped b: EnvConflict",
 		},
 		"AllContainers": {
-			reason:   "Env, envFrom and mounts go behind what every container and init container has; volumes behind those of the pod.",
+			reason:   "env, envFrom and mounts are appended in all containers and init containers, and volumes in the pod.",
 			policies: map[string]string{"p": `{service: db, ` + port + `, envFrom: [{configMapRef: {name: conf}}, {prefix: S_, secretRef: {name: key, optional: true}}], ` + cache + `}`},
 			spec: `{volumes: [{name: mine, emptyDir: {}}], initContainers: [{name: i1}, {name: side, restartPolicy: Always}],
 				containers: [{name: c1, env: [{name: GET_HOSTS_FROM, value: dns}], envFrom: [{configMapRef: {name: own}}], volumeMounts: [{name: mine, mountPath: /mine}]}, {name: c2}]}`,
@@ -196,13 +195,13 @@ func TestAdmissionTable(t *testing.T) {
 				c2: env DB_PORT=6379; from :configmap/conf S_:secret/key?; mount /cache=cache-volume`,
 		},
 		"SameContent": {
-			reason:   "What is there already is not added again.",
+			reason:   "Equal items are not added again.",
 			policies: map[string]string{"p": `{service: db, ` + port + `, envFrom: [{secretRef: {name: key}}], ` + cache + `}`},
 			spec:     `{containers: [{name: c1, ` + port + `, envFrom: [{secretRef: {name: key}}], volumeMounts: [{mountPath: /cache, name: cache-volume}]}], volumes: [{name: cache-volume, emptyDir: {}}]}`,
 			want:     "db: p\nvolume cache-volume: emptyDir\nc1: env DB_PORT=6379; from :secret/key; mount /cache=cache-volume",
 		},
 		"SameAfterDefaults": {
-			reason: "What the API server has filled in makes no difference.",
+			reason: "Defaults of the API server make no difference.",
 			policies: map[string]string{"p": `{env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}],
 				volumes: [{name: s, secret: {secretName: key}}, {name: c, configMap: {name: conf}}, {name: d, downwardAPI: {items: [{path: a, fieldRef: {fieldPath: metadata.name}}]}},
 				{name: h, hostPath: {path: /dev}}, {name: j, projected: {sources: [{serviceAccountToken: {path: t}}]}}, {name: e, emptyDir: {sizeLimit: 1024Mi}}]}`},
@@ -220,37 +219,37 @@ func TestAdmissionTable(t *testing.T) {
 				c1: env POD<metadata.name`,
 		},
 		"EnvConflict": {
-			reason:   "A variable with another value is a conflict, and the policy is left out whole; others are not.",
+			reason:   "A variable with another value is a conflict: the whole policy is skipped, but no other policy is.",
 			policies: map[string]string{"p": `{service: db, ` + port + `, ` + cache + `}`, "q": `{env: [{name: Q, value: q}]}`},
 			spec:     `{containers: [{name: c1}, {name: c2, env: [{name: DB_PORT, value: "7000"}]}]}`,
 			want:     "no_service: q\nc1: env Q=q\nc2: env DB_PORT=7000 Q=q\nskipped p: EnvConflict",
 		},
 		"EnvFromConflict": {
-			reason:   "The same source, optional here and not there, is a conflict.",
+			reason:   "The same source with another value of optional is a conflict.",
 			policies: map[string]string{"p": `{` + port + `, envFrom: [{configMapRef: {name: conf, optional: true}}]}`},
 			spec:     `{containers: [{name: c1, envFrom: [{configMapRef: {name: conf}}]}]}`,
 			want:     "c1: from :configmap/conf\nskipped p: EnvFromConflict",
 		},
 		"VolumeConflict": {
-			reason:   "Another volume of the name is a conflict.",
+			reason:   "Another volume with the same name is a conflict.",
 			policies: map[string]string{"p": `{` + port + `, ` + cache + `}`},
 			spec:     `{containers: [{name: c1}], volumes: [{name: cache-volume, configMap: {name: conf}}]}`,
 			want:     "volume cache-volume: configmap/conf 644\nskipped p: VolumeConflict",
 		},
 		"MountConflict": {
-			reason:   "Something else in the same place is a conflict, however the path is written.",
+			reason:   "Another mount at the same path is a conflict, even if the path is written differently.",
 			policies: map[string]string{"p": `{` + port + `, volumes: [{name: v, emptyDir: {}}], volumeMounts: [{mountPath: /opt/, name: v}]}`},
 			spec:     `{containers: [{name: c1, volumeMounts: [{mountPath: /opt, name: mine}]}], volumes: [{name: mine, emptyDir: {}}]}`,
 			want:     "volume mine: emptyDir\nc1: mount /opt=mine\nskipped p: MountConflict",
 		},
 		"Reject": {
-			reason:   "The pod is refused if the policy says so.",
+			reason:   "With onConflict: Reject, the pod is rejected.",
 			policies: map[string]string{"p": `{onConflict: Reject, ` + port + `}`},
 			spec:     `{containers: [{name: c1, env: [{name: DB_PORT, value: "7000"}]}]}`,
 			refused:  "DB_PORT",
 		},
 		"RejectWithoutConflict": {
-			reason:   "Without a conflict it is not.",
+			reason:   "Without a conflict, it is not rejected.",
 			policies: map[string]string{"p": `{onConflict: Reject, ` + port + `}`},
 			spec:     one,
 			want:     "no_service: p\nc1: env DB_PORT=6379",
@@ -264,38 +263,38 @@ func TestAdmissionTable(t *testing.T) {
 			want: "no_service: p\nvolume v: emptyDir\nc1: mount /a=v/a /b=v:ro",
 		},
 		"EnvFrom": {
-			reason:   "A source is another one under another prefix, or as a Secret.",
+			reason:   "Sources with another prefix or another kind are different.",
 			policies: map[string]string{"p": `{envFrom: [{configMapRef: {name: conf}}, {prefix: P_, configMapRef: {name: conf}}, {secretRef: {name: conf}}]}`},
 			spec:     `{containers: [{name: c1, envFrom: [{configMapRef: {name: conf}}]}]}`,
 			want:     "no_service: p\nc1: from :configmap/conf P_:configmap/conf :secret/conf",
 		},
 		"OneService": {
-			reason:   "The names of the policies for one service are joined; each service has its annotation.",
+			reason:   "Each service has an annotation with the names of its policies.",
 			policies: map[string]string{"a": `{service: db, env: [{name: A, value: a}]}`, "b": `{service: db, env: [{name: B, value: b}]}`, "c": `{service: mq, env: [{name: C, value: c}]}`},
 			spec:     one,
 			want:     "db: a,b\nmq: c\nc1: env A=a B=b C=c",
 		},
 		"OptOut": {
-			reason:      "The pod says no.",
+			reason:      "The pod opts out.",
 			policies:    map[string]string{"p": `{` + port + `}`},
 			annotations: `refract.dev/inject: "false"`,
 			spec:        one,
 		},
 		"OptOutOfPodPreset": {
-			reason:      "The pod says no as it did to PodPreset.",
+			reason:      "The pod opts out with the annotation of PodPreset.",
 			policies:    map[string]string{"p": `{` + port + `}`},
 			annotations: `podpreset.admission.kubernetes.io/exclude: "true"`,
 			spec:        one,
 		},
 		"OptOutMisspelt": {
-			reason:      "These are not what says no.",
+			reason:      "Other values do not opt out.",
 			policies:    map[string]string{"p": `{` + port + `}`},
 			annotations: `podpreset.admission.kubernetes.io/exclude: "True", refract.dev/inject: "no"`,
 			spec:        one,
 			want:        "no_service: p\nc1: env DB_PORT=6379",
 		},
 		"Mirror": {
-			reason:      "The pod is the API server's picture of one that a kubelet has made.",
+			reason:      "The pod is the mirror of a static pod.",
 			policies:    map[string]string{"p": `{` + port + `}`},
 			annotations: `kubernetes.io/config.mirror: abc`,
 			spec:        `{nodeName: node-1, containers: [{name: c1}]}`,
@@ -311,18 +310,18 @@ func TestAdmissionTable(t *testing.T) {
 			want: "no_service: p,q\nside: env DB_PORT=6379\nweb-1: env DB_PORT=6379 Q=q\nweb-debug: env Q=q\nother: env Q=q\nskipped r: NoContainer",
 		},
 		"Prepend": {
-			reason:   "The pod's own variables can use those before them.",
+			reason:   "The pod's own variables can refer to variables before them.",
 			policies: map[string]string{"p": `{envPosition: Prepend, env: [{name: DB_HOST, value: db}, {name: DB_PORT, value: "6379"}]}`, "q": `{env: [{name: Q, value: q}]}`},
 			spec:     `{containers: [{name: c1, env: [{name: URL, value: "http://$(DB_HOST):80"}]}]}`,
 			want:     "no_service: p,q\nc1: env DB_HOST=db DB_PORT=6379 URL=http://$(DB_HOST):80 Q=q",
 		},
 		"Audit": {
-			reason:   "Nothing changes.",
+			reason:   "Mode Audit changes nothing.",
 			policies: map[string]string{"p": `{mode: Audit, ` + port + `}`},
 			spec:     one,
 		},
 		"VolumeOfThePod": {
-			reason:   "A mount may be of a volume of the pod; without that it would make the pod invalid.",
+			reason:   "A mount can use a volume of the pod. If there is none, the mount would make the pod invalid.",
 			policies: map[string]string{"p": `{volumeMounts: [{mountPath: /p, name: mine}]}`, "q": `{volumeMounts: [{mountPath: /q, name: nobodys}], env: [{name: Q, value: q}]}`},
 			spec:     `{containers: [{name: c1}], volumes: [{name: mine, emptyDir: {}}]}`,
 			want:     "no_service: p\nvolume mine: emptyDir\nc1: mount /p=mine\nskipped q: VolumeMissing",
@@ -330,22 +329,22 @@ func TestAdmissionTable(t *testing.T) {
 	})
 }
 
-// TestOrderOfEqualAge has two policies of the same second: the name decides.
+// TestOrderOfEqualAge: if two policies were created in the same second, their names decide the order.
 func TestOrderOfEqualAge(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	labels := "case: order"
-	s.until("two policies are of the same second", func(ctx context.Context) error {
+	s.until("two policies have the same creation timestamp", func(ctx context.Context) error {
 		both := s.read(sip("b", `{service: db, selector: {matchLabels: {case: order}}, env: [{name: X, value: b}]}`) + "\n---\n" +
 			sip("a", `{service: db, selector: {matchLabels: {case: order}}, env: [{name: X, value: a}]}`))
-		// At once: one may take seconds where processors are busy.
+		// Concurrently: on a busy machine, one creation may take seconds.
 		s.many(len(both), len(both), func(ctx context.Context, i int) error { return s.api.Create(ctx, both[i]) })
 		b, a := both[0].GetCreationTimestamp(), both[1].GetCreationTimestamp()
 		if b.Equal(&a) {
 			return nil
 		}
 		s.must(s.api.DeleteAllOf(ctx, &refractv1beta1.ServiceInjectionPolicy{}, client.InNamespace(s.ns)))
-		return fmt.Errorf("they are of %s and %s", b, a)
+		return fmt.Errorf("they were created at %s and %s", b, a)
 	})
 	s.inEffect(labels, "a", "b")
 	for i := range 3 {
@@ -359,7 +358,7 @@ func TestOrderOfEqualAge(t *testing.T) {
 	}
 }
 
-// TestRecord reads what a pod says was injected into it.
+// TestRecord checks the injection annotation of a pod.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -373,7 +372,7 @@ func TestRecord(t *testing.T) {
 	for _, name := range []string{"db", "there"} {
 		p := s.untilPolicy(name, "has a hash", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 			if p.Status.Hash == "" {
-				return errors.New("it has not")
+				return errors.New("it has no hash")
 			}
 			return nil
 		})

@@ -22,7 +22,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestEphemeralContainers adds containers for debugging to pods that run.
+// TestEphemeralContainers adds ephemeral containers to running pods.
 func TestEphemeralContainers(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -34,7 +34,7 @@ func TestEphemeralContainers(t *testing.T) {
 	s.inEffect("path: part", "asked", "unasked", "with-path")
 	for name, tc := range map[string]struct{ labels, want string }{
 		"whole": {"path: whole", "env OWN=own DB_PORT=6379; mount /cache=cache-volume"},
-		"part":  {"path: part", "env OWN=own DB_PORT=6379; mount /cache=cache-volume"}, // An ephemeral container can mount no part of a volume.
+		"part":  {"path: part", "env OWN=own DB_PORT=6379; mount /cache=cache-volume"}, // An ephemeral container cannot mount a subPath.
 	} {
 		before, err := typed(s.create(podOf(name, tc.labels, `{containers: [{name: c1, image: i}]}`))[0])
 		s.must(err)
@@ -72,8 +72,8 @@ func TestEphemeralContainers(t *testing.T) {
 	}
 }
 
-// TestOtherNamespaces: a policy is for pods of its namespace, and those by which a
-// cluster lives are left alone even there.
+// TestOtherNamespaces: a policy only applies to pods of its own namespace, and never in the system namespaces of a
+// cluster.
 func TestOtherNamespaces(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -89,7 +89,7 @@ func TestOtherNamespaces(t *testing.T) {
 			t.Cleanup(func() { s.must(s.api.Delete(context.WithoutCancel(t.Context()), policy)) })
 		}
 		pod := in.read(podOf(s.ns, "a: b", `{automountServiceAccountToken: false, containers: [{name: c1, image: i}]}`))[0]
-		s.until("a pod can be created in "+ns, func(ctx context.Context) error { return s.api.Create(ctx, pod) }) // A new namespace has no service account.
+		s.until("a pod can be created in "+ns, func(ctx context.Context) error { return s.api.Create(ctx, pod) }) // A new namespace has no ServiceAccount yet.
 		t.Cleanup(func() {
 			s.must(s.api.Delete(context.WithoutCancel(t.Context()), pod, client.GracePeriodSeconds(0)))
 		})
@@ -101,10 +101,9 @@ func TestOtherNamespaces(t *testing.T) {
 	}
 }
 
-// TestThousandPolicies has 1,000 policies and 600 pods in a namespace. It is one of the
-// hub, where nobody looks at pods but the replica: others would have to wait for
-// controllers, a scheduler and kubelets that do. An API server asks one replica, however
-// many there are, so there is one.
+// TestThousandPolicies has 1,000 policies and 600 pods in one namespace. The namespace is on the hub, where only the
+// replica watches pods: on a member, pods would also wait for controllers, a scheduler and kubelets. There is one
+// replica, because an API server sends its requests to one replica only.
 func TestThousandPolicies(t *testing.T) {
 	const (
 		policies, forAll = 1000, 10
@@ -138,10 +137,10 @@ func TestThousandPolicies(t *testing.T) {
 			},
 		})
 	})
-	lap("there are 1,000 policies")
-	s.accepted(fmt.Sprintf("policy-%03d", policies-1)) // A list of all is not to be read over and over.
+	lap("1,000 policies are created")
+	s.accepted(fmt.Sprintf("policy-%03d", policies-1)) // Cheaper than lists of all policies while they are not in effect.
 	list := &refractv1beta1.ServiceInjectionPolicyList{}
-	s.until("all are in effect", func(ctx context.Context) error {
+	s.until("all policies are in effect", func(ctx context.Context) error {
 		if err := s.api.List(ctx, list, client.InNamespace(s.ns)); err != nil {
 			return err
 		}
@@ -153,10 +152,10 @@ func TestThousandPolicies(t *testing.T) {
 		return nil
 	})
 	s.inEffect("group: '0'", "policy-000")
-	lap("all are in effect")
+	lap("all policies are in effect")
 
 	var missed atomic.Int64
-	before, err := shared.Unanswered(s.cluster, "pods", s.ns) // Of the dry runs.
+	before, err := shared.Unanswered(s.cluster, "pods", s.ns) // Unanswered requests of the dry runs.
 	s.must(err)
 	s.many(pods, workers, func(ctx context.Context, i int) error {
 		pod := &corev1.Pod{
@@ -168,19 +167,19 @@ func TestThousandPolicies(t *testing.T) {
 	unanswered, err := shared.Unanswered(s.cluster, "pods", s.ns)
 	s.must(err)
 	if n := int(missed.Load()); n > unanswered-before || n > pods/10 {
-		t.Errorf("%d pods came without what they should have, %d of them because nobody had time to answer", n, unanswered-before)
+		t.Errorf("%d pods were created without their variables, %d of them because the webhook did not answer in time", n, unanswered-before)
 	} else if n > 0 {
-		t.Logf("%d pods came bare, as nobody had time to answer, and were created anew", n)
+		t.Logf("%d pods were created without variables, because the webhook did not answer in time, and were created anew", n)
 	}
-	lap(fmt.Sprint("there are ", pods, " pods, each with what it should have"))
+	lap(fmt.Sprint(pods, " pods are created, each with all its variables"))
 
-	s.untilPolicy("policy-000", "counts all", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("policy-000", "counts all pods", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Injected != pods {
 			return fmt.Errorf("want %d injected", pods)
 		}
 		return nil
 	})
-	s.until("all are counted", func(ctx context.Context) error {
+	s.until("all pods are counted", func(ctx context.Context) error {
 		if err := s.api.List(ctx, list, client.InNamespace(s.ns)); err != nil {
 			return err
 		}
@@ -201,23 +200,23 @@ func TestThousandPolicies(t *testing.T) {
 		}
 		return nil
 	})
-	lap("all are counted")
+	lap("all pods are counted")
 
 	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "policy-000", `{"spec":{"env":[{"name":"VAR_000","value":"2"}]}}`)
-	s.untilPolicy("policy-000", "finds that no pod has its new value", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("policy-000", "reports that no pod has the new value", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Stale != pods || p.Status.Manual != pods || len(p.Status.Workloads) > 20 {
 			return errors.New("want all pods stale, and to be restarted by hand")
 		}
 		return nil
 	})
-	lap("a change is seen")
+	lap("the change is reported")
 	writes, err := shared.Writes(s.cluster)
 	s.must(err)
 	writes = slices.DeleteFunc(writes, func(w harness.Write) bool { return w.Namespace != s.ns })
 	t.Logf("%d writes of status", len(writes))
 }
 
-// leave ends replicas, and has their cluster not ask about pods any more.
+// leave stops replicas, and removes their webhook configurations.
 func (s *scene) leave(r *replicas) {
 	for _, slot := range r.slots {
 		s.must(slot.now.Stop(syscall.SIGTERM))
@@ -228,7 +227,7 @@ func (s *scene) leave(r *replicas) {
 	}
 }
 
-// groupSize returns how many policies are for a group.
+// groupSize returns the number of policies for a group.
 func groupSize(policies, forAll, groups, group int) int {
 	n := 0
 	for i := forAll; i < policies; i++ {
@@ -239,7 +238,8 @@ func groupSize(policies, forAll, groups, group int) int {
 	return n
 }
 
-// admitted creates a pod that is to have so many variables. One that comes without any, as nobody had time to answer, is counted and created anew.
+// admitted creates a pod that must get this number of variables. A pod without variables, because the webhook did not
+// answer in time, is counted in missed and created anew.
 func (s *scene) admitted(ctx context.Context, pod *corev1.Pod, want int, missed *atomic.Int64) error {
 	const tries = 5
 	for try := 1; ; try++ {
@@ -261,8 +261,7 @@ func (s *scene) admitted(ctx context.Context, pod *corev1.Pod, want int, missed 
 	}
 }
 
-// many calls do n times, by several workers, and fails the test with the first
-// error.
+// many calls do n times with several workers, and fails the test with the first error.
 func (s *scene) many(n, workers int, do func(ctx context.Context, i int) error) {
 	s.Helper()
 	group, ctx := errgroup.WithContext(s.Context())

@@ -16,8 +16,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// TestDisruptionBudget has a budget let no pod of a ReplicaSet go: all stay until it
-// does, and the status says why.
+// TestDisruptionBudget: a PodDisruptionBudget permits no eviction of a ReplicaSet's pods. All pods stay until the
+// budget permits one, and the status names the reason.
 func TestDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -26,13 +26,13 @@ func TestDisruptionBudget(t *testing.T) {
 	s.settled(map[string]int{"web": 2})
 	follow := s.readiness()
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
-	s.untilPolicy("db", "says why nothing happens", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "names the reason for the wait", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Stale != 2 || !strings.Contains(inJSON(p.Status), "disruption budget") {
-			return errors.New("want two stale, and the budget named")
+			return errors.New("want two stale pods, and the budget as the reason")
 		}
 		return nil
 	})
-	s.stays("no pod goes", aWhile, func(context.Context) error {
+	s.stays("no pod is evicted", aWhile, func(context.Context) error {
 		if n := follow.least("web"); n < 2 {
 			return fmt.Errorf("%d were ready at a time", n)
 		}
@@ -45,8 +45,8 @@ func TestDisruptionBudget(t *testing.T) {
 	}
 }
 
-// TestUnknownController has pods made by somebody whose kind says nothing about a
-// template: they are evicted one after the other, and he makes others.
+// TestUnknownController: the pods belong to an owner of a kind without a known pod template. They are evicted one after
+// the other, and the owner replaces them.
 func TestUnknownController(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -67,7 +67,7 @@ func TestUnknownController(t *testing.T) {
 			return
 		}
 		if err := s.api.Create(context.WithoutCancel(t.Context()), pod(made.Add(1))); err != nil {
-			t.Errorf("Making another pod: %v", err)
+			t.Errorf("Replacing a pod: %v", err)
 		}
 	})
 	follow := s.readiness()
@@ -75,6 +75,6 @@ func TestUnknownController(t *testing.T) {
 	s.untilPolicy("db", "is rolled out", rolledOut(3))
 	stop()
 	if n := follow.least("web"); n < 2 || made.Load() != 6 {
-		t.Errorf("%d pods were ready at a time, want 2; %d were made, want 6", n, made.Load())
+		t.Errorf("%d pods were ready at a time, want 2; %d were created, want 6", n, made.Load())
 	}
 }

@@ -18,9 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// follow calls see for all objects of the list's type in the namespace, and then
-// whenever one of them changes or goes, in order and none left out, until stop is
-// called or the test ends.
+// follow calls see for each object of the list's type in the namespace, and then for each change and deletion, in order
+// and without gaps, until stop is called or the test ends.
 func (s *scene) follow(list client.ObjectList, see func(o client.Object, gone bool)) (stop func()) {
 	s.Helper()
 	s.must(s.api.List(s.Context(), list, client.InNamespace(s.ns)))
@@ -36,7 +35,7 @@ func (s *scene) follow(list client.ObjectList, see func(o client.Object, gone bo
 		for e := range w.ResultChan() {
 			o, ok := e.Object.(client.Object)
 			if ctx.Err() != nil {
-				return // That the stream was cut comes as an event.
+				return // The cancellation of the watch comes as an event, too.
 			}
 			if !ok || e.Type == watch.Error {
 				s.Errorf("Watching %T: %s %s", list, e.Type, inJSON(e.Object))
@@ -57,7 +56,7 @@ func (s *scene) follow(list client.ObjectList, see func(o client.Object, gone bo
 	return stop
 }
 
-// readiness follows how many pods of each app are ready, and not about to go.
+// readiness counts the pods of each app that are ready and not being deleted.
 type readiness struct {
 	mu     sync.Mutex
 	ready  map[string]map[string]bool // By app and name.
@@ -93,7 +92,7 @@ func (s *scene) readiness() *readiness {
 	return r
 }
 
-// least returns the smallest number of pods of an app that were ready at a time.
+// least returns the smallest number of pods of an app that were ready at the same time.
 func (r *readiness) least(app string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,20 +105,20 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// moment is what became of a workload.
+// moment is one observed state of a workload.
 type moment struct {
-	version  int64 // Of the object; the greater, the later, among all types.
+	version  int64 // The resource version of the object, which orders objects of all types.
 	workload string
 	rolls    bool
 }
 
-// rolling follows which workloads roll.
+// rolling records which workloads roll.
 type rolling struct {
 	mu  sync.Mutex
 	all []moment
 }
 
-// rolling follows Deployments, StatefulSets and DaemonSets of the namespace.
+// rolling observes Deployments, StatefulSets and DaemonSets of the namespace.
 func (s *scene) rolling() *rolling {
 	s.Helper()
 	r := &rolling{}
@@ -144,7 +143,7 @@ func nameOf(o client.Object) string {
 	return kind + "/" + o.GetName()
 }
 
-// complete says whether all pods of a workload are of its template, and available.
+// complete reports whether all pods of a workload come from its current template and are available.
 func complete(o client.Object) bool {
 	switch w := o.(type) {
 	case *appsv1.Deployment:
@@ -160,8 +159,8 @@ func complete(o client.Object) bool {
 	return false
 }
 
-// most returns the workloads in the order in which they began to roll, and how
-// many of them rolled at most at a time: at all, and until the first was done.
+// most returns the workloads in the order in which they began to roll, and the largest number of workloads that rolled
+// at the same time: in total, and until the first one was complete.
 func (r *rolling) most(among func(workload string) bool) (began []string, most, first int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// dbService says what its consumers need.
+// dbService is a Service whose annotations define items for its consumers.
 const dbService = `
 apiVersion: v1
 kind: Service
@@ -50,17 +50,17 @@ metadata: {name: db-conf}
 data: {a: b}
 `
 
-// has waits until the pods of the app are as sketched; NS is the namespace.
+// has waits until the pods of the app match the sketch; NS stands for the namespace.
 func (s *scene) has(app, want string) {
 	s.Helper()
 	want = strings.ReplaceAll(lines(want), "NS", s.ns)
-	s.until("the pods of "+app+" are as they should be", func(ctx context.Context) error {
+	s.until("the pods of "+app+" match the sketch", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, client.MatchingLabels{"app": app})
 		if err != nil {
 			return err
 		}
 		if len(pods) == 0 {
-			return errors.New("there are none")
+			return errors.New("there are no pods")
 		}
 		for i := range pods {
 			got, err := sketch(&pods[i])
@@ -75,8 +75,8 @@ func (s *scene) has(app, want string) {
 	})
 }
 
-// TestImplicit has a policy completed from its Service, which changes, goes and
-// comes back; pods follow.
+// TestImplicit: a policy gets items from its Service. The Service appears, changes and is deleted, and the pods are
+// recreated each time.
 func TestImplicit(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -85,27 +85,27 @@ func TestImplicit(t *testing.T) {
 	s.untilPolicy("db", "has no Service", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		return condition(p, refractv1beta1.ConditionServiceFound, metav1.ConditionFalse, "")
 	})
-	s.has("web", "db: db\napp: env MODE=fast") // What the policy says itself holds.
+	s.has("web", "db: db\napp: env MODE=fast") // The policy's own items apply.
 
 	s.apply(dbService)
 	p := s.untilPolicy("db", "has a Service", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Effective == nil {
-			return errors.New("nothing is effective")
+			return errors.New("status.effective is empty")
 		}
 		return condition(p, refractv1beta1.ConditionServiceFound, metav1.ConditionTrue, "")
 	})
 	for _, e := range p.Status.Effective.Env {
 		if e.Name == "MODE" && e.Value != "fast" {
-			t.Errorf("The policy has the last word: MODE is %s", e.Value)
+			t.Errorf("The policy must take precedence over the Service: MODE is %s", e.Value)
 		}
 	}
 	effective := inJSON(p.Status.Effective)
 	for _, want := range []string{"DB_HOST", "db." + s.ns + ".svc", "5432", "8080", "db-cred", "db-conf", "/etc/db/tls"} {
 		if !strings.Contains(effective, want) {
-			t.Errorf("What is effective: want %s in it, got %s", want, effective)
+			t.Errorf("status.effective: want %s in it, got %s", want, effective)
 		}
 	}
-	s.until("the pods have it", func(ctx context.Context) error {
+	s.until("the pods have all items", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, client.MatchingLabels{"app": "web"})
 		if err != nil {
 			return err
@@ -125,16 +125,16 @@ func TestImplicit(t *testing.T) {
 	})
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 
-	// The Service changes, and pods follow.
+	// The Service changes, and the pods are recreated.
 	s.patch(&corev1.Service{}, "db", `{"metadata":{"annotations":{"refract.dev/env":"{\"DB_USER\":\"other\"}","refract.dev/env-from":null,"refract.dev/mount":null,"refract.dev/derive":null,"refract.dev/prefix":null}}}`)
 	s.has("web", "db: db\napp: env MODE=fast DB_USER=other")
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 
-	// What cannot be read is reported, and what the policy says itself holds.
+	// An invalid annotation is reported, and the policy's own items apply.
 	s.patch(&corev1.Service{}, "db", `{"metadata":{"annotations":{"refract.dev/env":"{"}}}`)
-	s.untilPolicy("db", "says what is wrong", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "names the invalid annotation", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if !strings.Contains(inJSON(p.Status.Conditions), "refract.dev/env") {
-			return errors.New("want the annotation named")
+			return errors.New("want the name of the annotation")
 		}
 		return nil
 	})
@@ -145,8 +145,7 @@ func TestImplicit(t *testing.T) {
 	s.has("web", "db: db\napp: env MODE=fast")
 }
 
-// author returns a client of a user who may write policies and Services of the
-// namespace, and read nothing.
+// author returns a client for a user who may write policies and Services of the namespace, but read nothing.
 func (s *scene) author(user string) client.Client {
 	s.Helper()
 	s.apply(fmt.Sprintf(`
@@ -168,19 +167,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	return c
 }
 
-// forbidden returns an error unless the error says that somebody may not get an
-// object.
+// forbidden returns an error unless err reports that the user may not get the named object.
 func forbidden(err error, what string) error {
 	if err == nil {
-		return fmt.Errorf("it may be done for the sake of %s", what)
+		return fmt.Errorf("it is permitted despite the reference to %s", what)
 	}
 	if !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "may not get") {
-		return fmt.Errorf("want it refused for the sake of %s, got %w", what, err)
+		return fmt.Errorf("want it refused because of %s, got %w", what, err)
 	}
 	return nil
 }
 
-// TestAuthorsRights: nobody hands out by a policy what he may not read.
+// TestAuthorsRights: a user cannot inject an object that the user may not read.
 func TestAuthorsRights(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -204,15 +202,15 @@ func TestAuthorsRights(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := harness.Apply(t.Context(), robot, policy(name, spec)); err != nil {
-			t.Errorf("%s: who is trusted may: %v", name, err)
+			t.Errorf("%s: want it permitted for a trusted author: %v", name, err)
 		}
 	}
-	// What was there before is no reason to let more in, nor to refuse a label.
+	// Existing references do not permit further ones.
 	if err := forbidden(alice.Patch(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "env"}},
 		client.RawPatch(types.MergePatchType, []byte(`{"spec":{"envFrom":[{"secretRef":{"name":"more"}}]}}`))), "more"); err != nil {
 		t.Error(err)
 	}
-	// The right to one Secret is enough.
+	// The right to get one Secret by name is sufficient.
 	s.apply(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -225,12 +223,12 @@ metadata: {name: reader}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 `)
-	s.until("alice may hand out what she may read", func(ctx context.Context) error {
+	s.until("alice may inject a Secret that she may read", func(ctx context.Context) error {
 		return harness.Apply(ctx, alice, s.read(sip("mine", `{selector: {}, envFrom: [{secretRef: {name: mine}}]}`))[0].Object)
 	})
 }
 
-// TestServicesRights: nor by the annotations of a Service.
+// TestServicesRights: the same holds for the annotations of a Service.
 func TestServicesRights(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -244,10 +242,10 @@ func TestServicesRights(t *testing.T) {
 			return forbidden(bob.Create(ctx, s.read(fmt.Sprintf(service, annotation))[0], client.DryRunAll), "theirs")
 		})
 	}
-	s.must(robot.Create(t.Context(), s.read(fmt.Sprintf(service, "refract.dev/env-from: secret/theirs"))[0])) // Who is trusted may.
+	s.must(robot.Create(t.Context(), s.read(fmt.Sprintf(service, "refract.dev/env-from: secret/theirs"))[0])) // A trusted author may.
 	for what, patch := range map[string]string{
-		"what it hands out is as it was": `{"metadata":{"annotations":{"a":"b"}},"spec":{"ports":[{"port":81}]}}`,
-		"it hands out nothing any more":  `{"metadata":{"annotations":{"refract.dev/env-from":null}}}`,
+		"the annotations of the Service are unchanged": `{"metadata":{"annotations":{"a":"b"}},"spec":{"ports":[{"port":81}]}}`,
+		"the annotation is removed":                    `{"metadata":{"annotations":{"refract.dev/env-from":null}}}`,
 	} {
 		if err := bob.Patch(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "db"}}, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -1,6 +1,5 @@
-// Package injection tests the injection of pods as its users see it: `refract run
-// --injection` as processes beside the real control planes of members, with
-// controllers, a scheduler, and Nodes on which pods run.
+// Package injection tests the injection into pods from the view of users: `refract run --injection` runs as processes
+// beside real control planes of members, with controllers, a scheduler, and simulated Nodes that run pods.
 package injection
 
 import (
@@ -31,27 +30,27 @@ import (
 )
 
 const (
-	// member is the cluster of most tests, with two replicas that inject and that all
-	// of them share; other is that of tests which cannot share theirs: see [alone].
+	// member is the cluster of most tests, which share its two replicas; other is the cluster of tests that must be
+	// [alone] with theirs.
 	member, other = "member-1", "member-2"
 
-	// trusted is a user whose policies are taken whatever they may read.
+	// trusted is a user whose policies may refer to all objects.
 	trusted = "gitops"
 
-	// parallel is how many tests run at the same time: more than elsewhere, since those
-	// that wait for their turn on other are among them.
+	// parallel is the number of parallel tests. It is higher than elsewhere, because tests that wait for their turn on
+	// other count, too.
 	parallel = "14"
 )
 
 var (
-	// shared is the hub and the members of all tests.
+	// shared has the hub and the members of all tests.
 	shared *harness.Env
-	// injectors are the replicas that inject into the pods of member.
+	// injectors are the replicas that inject on member.
 	injectors *replicas
 )
 
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", parallel); err != nil { // -parallel says otherwise.
+	if err := flag.Set("test.parallel", parallel); err != nil { // The flag -parallel overrides it.
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -62,7 +61,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// warnings are those of an API server.
+// warnings collects the warnings of an API server.
 type warnings struct {
 	mu  sync.Mutex
 	all []string
@@ -75,7 +74,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.all = append(w.all, text)
 }
 
-// take returns what has come since it was asked last.
+// take returns the warnings since the last call.
 func (w *warnings) take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,8 +83,8 @@ func (w *warnings) take() string {
 	return text
 }
 
-// connect returns a user's client of a cluster, which reads what is there now; an empty
-// user is an administrator. The handler is told what the API server warns of.
+// connect returns a user's client of a cluster, without a cache. An empty user means an administrator. The handler gets
+// the warnings of the API server.
 func connect(cluster, user string, to rest.WarningHandler) (client.WithWatch, error) {
 	cfg, err := shared.Config(cluster)
 	if err != nil {
@@ -103,18 +102,17 @@ type scene struct {
 	ns        string
 	api       client.WithWatch
 	warnings  *warnings
-	injectors *replicas // Of the cluster; nil unless the test has them to itself.
+	injectors *replicas // Of the cluster; nil unless the test is [alone].
 }
 
-// begin makes a namespace on member for the test.
+// begin creates a namespace on member for the test.
 func begin(t *testing.T) *scene {
 	t.Helper()
 	return beginOn(t, member, harness.NameOf(t))
 }
 
-// beginOn makes a namespace, whose pods have no token unless they ask for one: so that a
-// pod is as its manifest says. Everything in it stays when the test has ended, until the
-// clusters go: to take away what a test has made costs as much as to make it.
+// beginOn creates a namespace. Its pods get no token by default, so that they have only the volumes of their manifests.
+// The objects stay after the test, until the clusters stop: to delete them costs as much as to create them.
 func beginOn(t *testing.T, cluster, ns string) *scene {
 	t.Helper()
 	s := on(t, cluster, ns)
@@ -132,7 +130,7 @@ func beginOn(t *testing.T, cluster, ns string) *scene {
 	return s
 }
 
-// on returns the scene of a namespace that somebody else makes.
+// on returns the scene of a namespace that another part of the test creates.
 func on(t *testing.T, cluster, ns string) *scene {
 	t.Helper()
 	s := &scene{T: t, cluster: cluster, ns: ns, warnings: &warnings{}}
@@ -150,7 +148,7 @@ func (s *scene) with(t *testing.T) *scene {
 	return &sub
 }
 
-// end says how long the test took, and explains what has failed.
+// end logs the duration of the test, and details of a failure.
 func (s *scene) end(began time.Time) {
 	s.Logf("the test took %s", time.Since(began).Round(100*time.Millisecond))
 	if !s.Failed() {
@@ -161,7 +159,7 @@ func (s *scene) end(began time.Time) {
 	s.explain(ctx)
 }
 
-// clear takes the policies away, so that no other test finds them.
+// clear deletes the policies, so that they do not affect other tests.
 func (s *scene) clear() {
 	ctx := context.WithoutCancel(s.Context())
 	if err := s.api.DeleteAllOf(ctx, &refractv1beta1.ServiceInjectionPolicy{}, client.InNamespace(s.ns)); err != nil {
@@ -169,11 +167,11 @@ func (s *scene) clear() {
 	}
 }
 
-// explain says how things stand.
+// explain logs the state of the objects and the ends of the logs.
 func (s *scene) explain(ctx context.Context) {
 	for _, kind := range []string{"serviceinjectionpolicies.refract.dev", "deployments,statefulsets,daemonsets,replicasets,pods"} {
 		if out, err := shared.Kubectl(s.cluster, "", "get", kind, "-n", s.ns, "-o", "wide", "--ignore-not-found"); err == nil {
-			s.Logf("%s are:\n%s", kind, out[:min(len(out), 6000)])
+			s.Logf("%s:\n%s", kind, out[:min(len(out), 6000)])
 		}
 	}
 	list := &refractv1beta1.ServiceInjectionPolicyList{}
@@ -185,7 +183,7 @@ func (s *scene) explain(ctx context.Context) {
 	logs, err := filepath.Glob(filepath.Join(shared.Dir, "*.log"))
 	s.must(err)
 	for _, log := range logs {
-		s.Logf("%s ends:\n%s", filepath.Base(log), harness.LogTail(log))
+		s.Logf("the end of %s:\n%s", filepath.Base(log), harness.LogTail(log))
 	}
 }
 
@@ -208,8 +206,7 @@ func (s *scene) stays(what string, during time.Duration, is func(context.Context
 	harness.Consistently(s.T, what, during, is)
 }
 
-// read returns the documents of a manifest as objects, in the scene's namespace
-// unless they say otherwise or have none.
+// read returns the objects of a manifest. Namespaced objects without a namespace get the scene's.
 func (s *scene) read(manifest string) []*unstructured.Unstructured {
 	s.Helper()
 	var all []*unstructured.Unstructured
@@ -236,7 +233,7 @@ func (s *scene) read(manifest string) []*unstructured.Unstructured {
 	}
 }
 
-// apply applies manifests by server-side apply.
+// apply applies manifests with server-side apply.
 func (s *scene) apply(manifests ...string) {
 	s.Helper()
 	for _, u := range s.read(strings.Join(manifests, "\n---\n")) {
@@ -244,7 +241,7 @@ func (s *scene) apply(manifests ...string) {
 	}
 }
 
-// create creates the objects of a manifest and returns them as they are stored.
+// create creates the objects of a manifest, and returns them as stored.
 func (s *scene) create(manifest string, o ...client.CreateOption) []*unstructured.Unstructured {
 	s.Helper()
 	all := s.read(manifest)
@@ -262,14 +259,14 @@ func (s *scene) patch(o client.Object, name, patch string) {
 	s.must(s.api.Patch(s.Context(), o, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// policy returns a policy as it is stored.
+// policy returns a stored policy.
 func (s *scene) policy(ctx context.Context, name string) (*refractv1beta1.ServiceInjectionPolicy, error) {
 	p := &refractv1beta1.ServiceInjectionPolicy{}
 	err := s.api.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: name}, p)
 	return p, err
 }
 
-// untilPolicy waits until a policy is as it should be, and returns it.
+// untilPolicy waits until is returns no error for the policy, and returns the policy.
 func (s *scene) untilPolicy(name, what string, is func(*refractv1beta1.ServiceInjectionPolicy) error) *refractv1beta1.ServiceInjectionPolicy {
 	s.Helper()
 	var p *refractv1beta1.ServiceInjectionPolicy
@@ -285,8 +282,7 @@ func (s *scene) untilPolicy(name, what string, is func(*refractv1beta1.ServiceIn
 	return p
 }
 
-// condition returns an error unless the policy has the condition with the status
-// and, if there is one given, the reason.
+// condition returns an error unless the policy has the condition with this status and, unless it is empty, this reason.
 func condition(p *refractv1beta1.ServiceInjectionPolicy, kind string, want metav1.ConditionStatus, reason string) error {
 	c := meta.FindStatusCondition(p.Status.Conditions, kind)
 	if c == nil || c.Status != want || (reason != "" && c.Reason != reason) || c.ObservedGeneration != p.Generation {
@@ -305,9 +301,8 @@ func (s *scene) accepted(names ...string) {
 	}
 }
 
-// inEffect waits until the policies are, and a pod with these labels comes back
-// injected from a dry run: the API server hears of the webhook a moment after the
-// first policy.
+// inEffect waits until the policies are in effect, and until a dry run of a pod with these labels gets injected: the
+// API server loads the webhook configuration a moment after the first policy is written.
 func (s *scene) inEffect(labels string, names ...string) {
 	s.Helper()
 	s.accepted(names...)
@@ -317,24 +312,24 @@ func (s *scene) inEffect(labels string, names ...string) {
 			return err
 		}
 		if pod.GetAnnotations()[refractv1beta1.InjectionAnnotation] == "" {
-			return fmt.Errorf("it is not: %v", pod.GetAnnotations())
+			return fmt.Errorf("the pod is not injected: %v", pod.GetAnnotations())
 		}
 		return nil
 	})
 }
 
-// podOf returns the manifest of a pod that no scheduler cares for.
+// podOf returns the manifest of a pod that stays unscheduled.
 func podOf(name, labels, spec string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {%s}}, spec: %s}", name, labels,
 		strings.Replace(spec, "{", "{schedulerName: nobody, ", 1))
 }
 
-// sip returns the manifest of a policy.
+// sip returns the manifest of a ServiceInjectionPolicy.
 func sip(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
 
-// pods returns the pods of the namespace that have the labels and have not ended.
+// pods returns the pods of the namespace that have the labels and are neither complete nor being deleted.
 func (s *scene) pods(ctx context.Context, labels client.MatchingLabels) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := s.api.List(ctx, list, client.InNamespace(s.ns), labels); err != nil {
@@ -349,10 +344,10 @@ func (s *scene) pods(ctx context.Context, labels client.MatchingLabels) ([]corev
 	return all, nil
 }
 
-// absent is nil if the error says that the object is not there.
+// absent returns nil if err reports that the object does not exist.
 func absent(err error) error {
 	if err == nil {
-		return errors.New("it is there")
+		return errors.New("the object exists")
 	}
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -11,8 +11,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// TestLargeRecord has so many policies with so long names chosen a pod that their
-// names leave no room for a record: annotations may not exceed 256 KiB together.
+// TestLargeRecord: so many policies with so long names apply to a pod that the record of the injection does not fit
+// into the annotations, which may have at most 256 KiB together.
 func TestLargeRecord(t *testing.T) {
 	t.Parallel()
 	const policies = 600
@@ -25,7 +25,7 @@ func TestLargeRecord(t *testing.T) {
 			},
 		})
 	})
-	s.until("all are injected", func(ctx context.Context) error {
+	s.until("all variables are injected", func(ctx context.Context) error {
 		pod := s.read(podOf("web", "a: b", `{containers: [{name: c1, image: i}]}`))[0]
 		pod.SetGenerateName("web-")
 		pod.SetName("")
@@ -41,7 +41,7 @@ func TestLargeRecord(t *testing.T) {
 			return err
 		}
 		if got := len(p.Spec.Containers[0].Env); got != policies || r.Hash != "" && !r.Trimmed {
-			return fmt.Errorf("%d variables are, and the record of %d bytes is trimmed: %t", got, len(p.Annotations[refractv1beta1.InjectionAnnotation]), r.Trimmed)
+			return fmt.Errorf("%d variables are injected; record: %d bytes, trimmed %t", got, len(p.Annotations[refractv1beta1.InjectionAnnotation]), r.Trimmed)
 		}
 		return nil
 	})

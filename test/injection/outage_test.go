@@ -30,16 +30,15 @@ import (
 )
 
 const (
-	// configuration is the name of the webhook configurations, podsWebhook that of the
-	// webhook for pods in it.
+	// configuration is the name of both webhook configurations, and podsWebhook is the name of the webhook for pods.
 	configuration = "refract-injection"
 	podsWebhook   = "pods.injection.refract.dev"
 )
 
-// errUnregistered is that no webhook for pods is registered.
+// errUnregistered means that no webhook for pods is registered.
 var errUnregistered = errors.New("no webhook for pods is registered")
 
-// podsHook returns the webhook for pods as it is registered.
+// podsHook returns the registered webhook for pods.
 func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.MutatingWebhook, error) {
 	is := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := s.api.Get(ctx, client.ObjectKey{Name: configuration}, is); err != nil {
@@ -53,8 +52,7 @@ func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.Mutating
 	return nil, errUnregistered
 }
 
-// failedOpen returns how often the API server has let a pod in unasked, because it
-// got no answer about it.
+// failedOpen returns the number of pods that the API server has admitted without an answer of the webhook.
 func (s *scene) failedOpen() int {
 	s.Helper()
 	cfg, err := shared.Config(s.cluster)
@@ -76,9 +74,8 @@ func (s *scene) failedOpen() int {
 	return n
 }
 
-// everywhere waits until both replicas know all policies, for tests that are [alone]. The one
-// that is not asked may be behind: a watch rests for up to half a minute after its API
-// server was away.
+// everywhere waits until both replicas know all policies, for tests that are [alone]. The replica that gets no requests
+// may be behind: after an outage of the API server, a watch may pause for up to half a minute.
 func (s *scene) everywhere() {
 	s.Helper()
 	s.until("both replicas know the policies", func(ctx context.Context) error {
@@ -110,8 +107,8 @@ func (s *scene) everywhere() {
 	})
 }
 
-// TestRegisteredOnlyWhileNeeded: without a policy no API server asks about a pod.
-// It has all policies of its cluster.
+// TestRegisteredOnlyWhileNeeded: without a policy, no webhook for pods is registered. The test needs a cluster without
+// policies of other tests.
 func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -121,11 +118,11 @@ func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 	}
 	unregistered := func(ctx context.Context) error {
 		if err := registered(ctx); !errors.Is(err, errUnregistered) {
-			return fmt.Errorf("want none, got error %w", cmp.Or(err, errors.New("none")))
+			return fmt.Errorf("want it unregistered, got error %w", cmp.Or(err, errors.New("none")))
 		}
 		return nil
 	}
-	s.until("nobody is asked", unregistered)
+	s.until("no webhook is registered", unregistered)
 	s.apply(sip("db", `{selector: {}, `+port+`}`))
 	s.until("the webhook is registered", registered)
 	hook, err := s.podsHook(t.Context())
@@ -138,19 +135,19 @@ func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 	s.inEffect("a: b", "db")
 	s.apply(sip("mq", `{selector: {}, env: [{name: MQ, value: mq}]}`))
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "db"}}))
-	s.stays("one policy is reason enough", time.Second, registered)
+	s.stays("the webhook stays registered for one policy", time.Second, registered)
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "mq"}}))
-	s.until("nobody is asked", unregistered)
+	s.until("no webhook is registered", unregistered)
 
-	// What somebody does to the registration is undone.
+	// Changes of the registration by others are reverted.
 	s.apply(sip("db", `{selector: {}, `+port+`}`))
 	s.until("the webhook is registered", registered)
 	s.must(s.api.Delete(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configuration}}))
 	s.until("it is registered again", registered)
 }
 
-// TestBrokenPolicy is case 17: a policy comes into storage that no API server should
-// have let in. It is reported, and harms no pod.
+// TestBrokenPolicy is case 17: an invalid policy is stored while the validating webhook is missing. It is reported, and
+// affects no pod.
 func TestBrokenPolicy(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -178,14 +175,14 @@ func TestBrokenPolicy(t *testing.T) {
 		again := broken.DeepCopy()
 		again.SetName("broken-too")
 		if err := s.api.Create(ctx, again, client.DryRunAll); err == nil {
-			return errors.New("it is taken")
+			return errors.New("it is accepted")
 		}
 		return nil
 	})
 }
 
-// TestWebhookKilled: nobody answers. Pods are created all the same, and those that
-// have missed something are found and repaired afterwards.
+// TestWebhookKilled: no replica runs. Pods are created nevertheless, and pods without their items are found and
+// recreated later.
 func TestWebhookKilled(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -207,21 +204,21 @@ func TestWebhookKilled(t *testing.T) {
 		}
 	}
 	if err := s.api.Create(t.Context(), s.read(sip("unchecked", `{selector: {}, `+port+`}`))[0]); err == nil {
-		t.Error("A policy is taken that nobody has looked at")
+		t.Error("A policy was accepted without validation")
 	}
 	s.must(s.injectors.bury(t.Context()))
 	s.must(s.injectors.restore(t.Context()))
-	s.untilPolicy("db", "is with all that can have it", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "is injected into all pods that can be recreated", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Injected != 5 || p.Status.Stale != 1 || p.Status.Manual != 1 {
-			return errors.New("want 5 injected, and one to be restarted by hand")
+			return errors.New("want 5 pods injected, and one for a manual restart")
 		}
 		return nil
 	})
-	s.must(s.generationsStay(1, 2)(t.Context())) // That of early is as it was.
+	s.must(s.generationsStay(1, 2)(t.Context())) // The Deployment early was not restarted.
 }
 
-// TestWebhookFrozen: nobody answers, and nobody says so. Pods are created when the
-// API server's patience is over, and repaired afterwards.
+// TestWebhookFrozen: the replicas hang without closing their connections. Pods are created after the API server's
+// timeout, and recreated later.
 func TestWebhookFrozen(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -229,7 +226,7 @@ func TestWebhookFrozen(t *testing.T) {
 		for _, slot := range s.injectors.slots {
 			s.must(slot.now.Signal(syscall.SIGCONT))
 		}
-		s.must(s.injectors.restore(context.WithoutCancel(t.Context()))) // One that finds that it does not lead any more ends.
+		s.must(s.injectors.restore(context.WithoutCancel(t.Context()))) // A replica that notices the loss of its Lease ends.
 	})
 	t.Cleanup(thaw)
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
@@ -240,16 +237,16 @@ func TestWebhookFrozen(t *testing.T) {
 	began := time.Now()
 	s.deployments("", app, "web")
 	if took := time.Since(began); took > 2*time.Minute {
-		t.Errorf("It took %s until two pods were there", took)
+		t.Errorf("It took %s until two pods existed", took)
 	}
 	if got := s.uninjected("web"); len(got) != 2 {
-		t.Errorf("Nobody answers, and of two pods %v have nothing", got)
+		t.Errorf("want two pods without injection, got %v", got)
 	}
 	thaw()
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 }
 
-// TestAPIServerRestarts has the API server be away while a policy is rolled out.
+// TestAPIServerRestarts stops the API server during the rollout of a policy.
 func TestAPIServerRestarts(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -257,13 +254,13 @@ func TestAPIServerRestarts(t *testing.T) {
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
 	s.begun(1)
 	s.must(shared.Playground.Halt(other, playground.APIServer))
-	s.stays("the API server is away", aWhile, func(ctx context.Context) error {
+	s.stays("the API server is stopped", aWhile, func(ctx context.Context) error {
 		if _, err := s.policy(ctx, "db"); err == nil {
-			return errors.New("it is there")
+			return errors.New("it answers")
 		}
 		return nil
 	})
-	s.until("who leads and cannot say so any more ends", func(context.Context) error {
+	s.until("the leader cannot renew its Lease, and ends", func(context.Context) error {
 		for _, slot := range s.injectors.slots {
 			if slot.now.Ended() {
 				return nil
@@ -283,7 +280,7 @@ func TestAPIServerRestarts(t *testing.T) {
 	s.must(s.generationsStay(2, 2, 2)(t.Context()))
 }
 
-// load creates things at a rate.
+// load creates objects at a rate.
 type load struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -293,12 +290,11 @@ type load struct {
 	errs    []error
 }
 
-// atOnce is how many calls of a load may be under way. A machine that is too slow for
-// its rate would have ever more of them otherwise, and API servers that lose patience.
+// atOnce limits the concurrent calls of a load. Without it, a machine that is too slow for the rate would have more and
+// more of them, until the API server's timeouts.
 const atOnce = 20
 
-// start calls create so many times a second, or as often as the machine is fast enough
-// for, and so many times at most.
+// start calls create at this rate per second, or slower if the machine is too slow, up to most times.
 func start(rate, most int, create func(ctx context.Context, i int) error) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{stop: cancel}
@@ -312,7 +308,7 @@ func start(rate, most int, create func(ctx context.Context, i int) error) *load 
 				return
 			case <-tick.C:
 			}
-			places <- struct{}{} // Calls end, whatever becomes of ctx.
+			places <- struct{}{} // A place becomes free when a call ends, independent of ctx.
 			l.done.Go(func() {
 				defer func() { <-places }()
 				err := create(context.WithoutCancel(ctx), i)
@@ -329,27 +325,26 @@ func start(rate, most int, create func(ctx context.Context, i int) error) *load 
 	return l
 }
 
-// so returns how many have been created by now.
+// so returns the number of objects created so far.
 func (l *load) so() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.created
 }
 
-// more waits until so many more have been created.
+// more waits until n more objects are created.
 func (s *scene) more(l *load, n int) {
 	s.Helper()
 	from := l.so()
-	s.until(fmt.Sprintf("%d more were created", n), func(context.Context) error {
+	s.until(fmt.Sprintf("%d more objects are created", n), func(context.Context) error {
 		if got := l.so() - from; got < n {
-			return fmt.Errorf("%d were", got)
+			return fmt.Errorf("%d objects were created", got)
 		}
 		return nil
 	})
 }
 
-// end stops the load, fails the test if anything could not be created, and returns
-// how many were.
+// endLoad stops the load, fails the test if a creation has failed, and returns the number of created objects.
 func (s *scene) endLoad(l *load) int {
 	s.Helper()
 	l.stop()
@@ -360,7 +355,7 @@ func (s *scene) endLoad(l *load) int {
 	return l.created
 }
 
-// lonePod creates a bare pod that the policy of the scene chooses.
+// lonePod creates a pod without an owner that the scene's policy selects.
 func (s *scene) lonePod(ctx context.Context, i int) error {
 	return s.api.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: fmt.Sprint("lone-", i), Labels: map[string]string{"role": "web", "app": "lone"}},
@@ -368,7 +363,7 @@ func (s *scene) lonePod(ctx context.Context, i int) error {
 	})
 }
 
-// uninjected returns the names of the app's pods that have nothing.
+// uninjected returns the names of the app's pods without injection.
 func (s *scene) uninjected(app string) []string {
 	s.Helper()
 	var names []string
@@ -380,8 +375,8 @@ func (s *scene) uninjected(app string) []string {
 	return names
 }
 
-// TestReplicaKilledUnderLoad kills the replica that is being asked, under a load of
-// 100 pods a second: bare ones, and those of ReplicaSets.
+// TestReplicaKilledUnderLoad kills the replica that answers the API server, under a load of 100 pods a second: pods
+// without an owner, and pods of ReplicaSets.
 func TestReplicaKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -389,7 +384,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	s.inEffect("role: web", "db")
 	s.everywhere()
 	before := s.failedOpen()
-	const size, most = 10, 40 // The slower the machine, the longer this takes: not with ever more pods.
+	const size, most = 10, 40 // A limit, because the load lasts longer on a slow machine.
 	lone := start(50, math.MaxInt, s.lonePod)
 	sets := start(5, most, func(ctx context.Context, i int) error {
 		set := s.read(workload("ReplicaSet", fmt.Sprint("set-", i), fmt.Sprintf("replicas: %d, ", size), app))[0]
@@ -398,10 +393,10 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	s.more(lone, 100)
 	killed := s.injectors.busy()
 	s.must(s.injectors.kill(killed))
-	s.must(s.injectors.bury(t.Context())) // It may have led, and this is about who answers.
+	s.must(s.injectors.bury(t.Context())) // It may have been the leader, but this test is about the webhook.
 	s.more(lone, 150)
 	n, owned := s.endLoad(lone), s.endLoad(sets)*size
-	s.until("the ReplicaSets have their pods", func(ctx context.Context) error {
+	s.until("the ReplicaSets have all their pods", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, client.MatchingLabels{"role": "web"})
 		if err == nil && len(pods) != n+owned {
 			err = fmt.Errorf("%d pods, want %d", len(pods), n+owned)
@@ -409,21 +404,21 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 		return err
 	})
 	missed := s.uninjected("lone")
-	t.Logf("%d bare pods and %d others were created; replica %s was killed, and %d requests got no answer; %d bare pods have nothing",
+	t.Logf("%d pods without an owner and %d others were created; replica %s was killed; %d requests got no answer; %d pods without an owner are not injected",
 		n, owned, killed.name, s.failedOpen()-before, len(missed))
-	s.must(s.injectors.restore(t.Context())) // As a kubelet does, and of one, too, that has lost its lease on a machine that stood still.
-	p := s.untilPolicy("db", "is with all that can have it", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.must(s.injectors.restore(t.Context())) // As a kubelet does. The other one may have lost its Lease on a slow machine, too.
+	p := s.untilPolicy("db", "is injected into all pods that can be recreated", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if int(p.Status.Matched) != n+owned || p.Status.Stale != p.Status.Manual || int(p.Status.Stale) != len(missed) {
-			return fmt.Errorf("want %d matched, and %d to be restarted by hand", n+owned, len(missed))
+			return fmt.Errorf("want %d pods matched, and %d for a manual restart", n+owned, len(missed))
 		}
 		return nil
 	})
 	if int(p.Status.Injected) != n+owned-len(missed) {
-		t.Errorf("%d are injected, want %d", p.Status.Injected, n+owned-len(missed))
+		t.Errorf("%d pods are injected, want %d", p.Status.Injected, n+owned-len(missed))
 	}
-	// What was under way when the replica died, and no more.
+	// Only requests that were in progress when the replica was killed may be lost.
 	if len(missed) > 20 {
-		t.Errorf("%d bare pods have nothing", len(missed))
+		t.Errorf("%d pods without an owner are not injected, want at most 20", len(missed))
 	}
 	events := &corev1.EventList{}
 	s.must(s.api.List(t.Context(), events, client.InNamespace(s.ns), client.MatchingFields{"reason": "FailedCreate"}))
@@ -433,8 +428,8 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	s.must(s.api.DeleteAllOf(t.Context(), &appsv1.ReplicaSet{}, client.InNamespace(s.ns), client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
-// TestCertificateRotation has another authority issued, and another certificate by
-// that, under a load of 100 pods a second: every one is asked about.
+// TestCertificateRotation renews the certificate authority and then the certificate, under a load of 100 pods a second.
+// The webhook must answer for every pod.
 func TestCertificateRotation(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -445,51 +440,51 @@ func TestCertificateRotation(t *testing.T) {
 	s.more(pods, 50)
 
 	var next map[string][]byte
-	s.until("another authority is there", func(ctx context.Context) error {
+	s.until("a new authority is issued", func(ctx context.Context) error {
 		return webhookSecret(ctx, s.api, func(secret *corev1.Secret) (err error) {
 			next, err = issue(secret.Data)
 			secret.Data = next
 			return err
 		})
 	})
-	s.until("it is trusted", func(ctx context.Context) error {
+	s.until("the new authority is trusted", func(ctx context.Context) error {
 		hook, err := s.podsHook(ctx)
 		if err == nil && !bytes.Equal(hook.ClientConfig.CABundle, next[pki.Authorities]) {
-			err = fmt.Errorf("what is trusted is not\n%s", next[pki.Authorities])
+			err = fmt.Errorf("the CA bundle is not\n%s", next[pki.Authorities])
 		}
 		return err
 	})
 	s.more(pods, 100)
-	s.until("the certificate is gone", func(ctx context.Context) error {
+	s.until("the certificate is removed", func(ctx context.Context) error {
 		return webhookSecret(ctx, s.api, func(secret *corev1.Secret) error {
-			secret.Data[pki.ServingCertificate], secret.Data[pki.ServingKey] = []byte{}, []byte{} // The type of the Secret has them.
+			secret.Data[pki.ServingCertificate], secret.Data[pki.ServingKey] = []byte{}, []byte{} // The type of the Secret requires both keys.
 			return nil
 		})
 	})
 	var now []byte
-	s.until("there is another", func(ctx context.Context) error {
+	s.until("a new certificate is issued", func(ctx context.Context) error {
 		return webhookSecret(ctx, s.api, func(secret *corev1.Secret) error {
 			if now = secret.Data[pki.ServingCertificate]; len(now) == 0 || bytes.Equal(now, next[pki.ServingCertificate]) {
-				return errors.New("there is not")
+				return errors.New("there is no new certificate")
 			}
 			return nil
 		})
 	})
 	for _, slot := range s.injectors.slots {
-		s.until("replica "+slot.name+" presents it", func(context.Context) error { return presents(slot.address, now) })
+		s.until("replica "+slot.name+" presents the new certificate", func(context.Context) error { return presents(slot.address, now) })
 	}
 	s.more(pods, 100)
-	// Whoever has a connection keeps it. A replica that ends in order has the API
-	// server make another, to one that presents the new certificate.
+	// Existing connections stay. When a replica stops gracefully, the API server opens a new connection to the other
+	// one, which presents the new certificate.
 	s.must(s.injectors.busy().now.Stop(syscall.SIGTERM))
 	s.more(pods, 100)
 	n := s.endLoad(pods)
 	if missed, failed := s.uninjected("lone"), s.failedOpen()-before; len(missed) > 0 || failed > 0 {
-		t.Errorf("Of %d pods %d have nothing, and the API server got no answer %d times: %v", n, len(missed), failed, missed[:min(len(missed), 5)])
+		t.Errorf("Of %d pods, %d are not injected; the API server got no answer %d times: %v", n, len(missed), failed, missed[:min(len(missed), 5)])
 	}
 }
 
-// presents returns an error unless who listens there presents the certificate.
+// presents returns an error unless the server at the address presents the certificate.
 func presents(address string, want []byte) error {
 	c, err := tls.Dial("tcp4", address, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
@@ -498,7 +493,7 @@ func presents(address string, want []byte) error {
 	defer c.Close()
 	block, _ := pem.Decode(want)
 	if block == nil || !bytes.Equal(c.ConnectionState().PeerCertificates[0].Raw, block.Bytes) {
-		return errors.New("it presents another")
+		return errors.New("it presents another certificate")
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// TestUntouched has policies come over Deployments whose pods could not be created
-// with what they inject: they stay as they are, and the status says why.
+// TestUntouched: new policies match Deployments whose pods could not be created with the injected items. The
+// Deployments stay unchanged, and the status names the reason.
 func TestUntouched(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -25,25 +25,25 @@ func TestUntouched(t *testing.T) {
 		skipped, stale                     int32
 	}{
 		"Quota": {
-			reason:  "There is room for the pods that are there, and for no more.",
+			reason:  "The quota has no room for further pods.",
 			objects: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: two}, spec: {hard: {pods: "2"}}}`,
 			pod:     app, policy: port,
 			want: "exceeded quota", stale: 2,
 		},
 		"Conflict": {
-			reason: "The policy is left out for these pods.",
+			reason: "The policy conflicts with these pods.",
 			pod:    `{terminationGracePeriodSeconds: 0, containers: [{name: app, image: i, env: [{name: DB_PORT, value: "7000"}]}]}`,
 			policy: port,
 			want:   "EnvConflict", skipped: 2,
 		},
 		"Reject": {
-			reason: "The policy would have the pods refused.",
+			reason: "The policy would make the API server reject the pods.",
 			pod:    `{terminationGracePeriodSeconds: 0, containers: [{name: app, image: i, env: [{name: DB_PORT, value: "7000"}]}]}`,
 			policy: "onConflict: Reject, " + port,
 			want:   "EnvConflict", skipped: 2,
 		},
 		"Audit": {
-			reason: "The policy is on trial.",
+			reason: "The policy has mode Audit.",
 			pod:    app,
 			policy: "mode: Audit, " + port,
 			want:   "Audit", skipped: 2,
@@ -57,21 +57,21 @@ func TestUntouched(t *testing.T) {
 			if tc.objects != "" {
 				s.apply(tc.objects)
 			}
-			s.until("the quota is counted", func(ctx context.Context) error {
+			s.until("the quota counts both pods", func(ctx context.Context) error {
 				quota := &corev1.ResourceQuota{}
 				err := s.api.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: "two"}, quota)
 				if used := quota.Status.Used["pods"]; err == nil && used.Value() != 2 {
-					err = fmt.Errorf("%d pods are counted", used.Value())
+					err = fmt.Errorf("it counts %d pods", used.Value())
 				}
 				return client.IgnoreNotFound(err)
 			})
 			s.apply(sip("db", `{selector: {matchLabels: {role: web}}, `+tc.policy+`}`))
-			s.untilPolicy("db", "says why", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+			s.untilPolicy("db", "names the reason", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 				if p.Status.Matched != 2 || p.Status.Stale != tc.stale || p.Status.Skipped != tc.skipped {
 					return fmt.Errorf("want %d of 2 stale and %d skipped", tc.stale, tc.skipped)
 				}
 				if !strings.Contains(inJSON(p.Status), tc.want) {
-					return fmt.Errorf("want %s in it", tc.want)
+					return fmt.Errorf("want %s in the status", tc.want)
 				}
 				return nil
 			})
@@ -80,9 +80,8 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestPodSecurity has a policy inject what the namespace does not allow: it is
-// refused; and if the namespace is stricter than it was when the policy was written,
-// no pod is recreated that would be refused then.
+// TestPodSecurity: a policy that injects items which the namespace does not allow is rejected. If the namespace becomes
+// stricter after the policy was written, pods that would be rejected are not recreated.
 func TestPodSecurity(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -92,26 +91,25 @@ func TestPodSecurity(t *testing.T) {
 	s.untilPolicy("db", "awaits approval", phase(refractv1beta1.PhaseAwaitingApproval))
 	s.apply(`{apiVersion: v1, kind: Namespace, metadata: {name: ` + s.ns + `, labels: {pod-security.kubernetes.io/enforce: baseline}}}`)
 	s.rollout(0, "approve", "db")
-	s.untilPolicy("db", "says why nothing happens", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "names the reason for the wait", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Stale != 2 || !strings.Contains(inJSON(p.Status), "PodSecurity") {
-			return errors.New("want two stale, and PodSecurity named")
+			return errors.New("want two stale pods, and PodSecurity as the reason")
 		}
 		return nil
 	})
-	s.stays("nothing is recreated", aWhile, s.generationsStay(1))
-	s.until("a policy for what the namespace does not allow is refused", func(ctx context.Context) error { // Unless that takes too long to find out.
+	s.stays("no pod is recreated", aWhile, s.generationsStay(1))
+	s.until("a policy with items that the namespace does not allow is rejected", func(ctx context.Context) error { // The check may run out of time.
 		err := s.api.Create(ctx, s.read(strings.Replace(policy, "name: db", "name: another", 1))[0], client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), "PodSecurity") {
-			return errors.Join(errors.New("want it refused for PodSecurity"), err)
+			return errors.Join(errors.New("want it rejected because of PodSecurity"), err)
 		}
 		return nil
 	})
 	s.apply(`{apiVersion: v1, kind: Namespace, metadata: {name: ` + s.ns + `}}`)
-	s.untilPolicy("db", "is rolled out when it may be", rolledOut(2))
+	s.untilPolicy("db", "is rolled out when the namespace allows it", rolledOut(2))
 }
 
-// begun waits until the Deployments of the namespace have been touched that many
-// times.
+// begun waits until the Deployments of the namespace have been changed this many times.
 func (s *scene) begun(want int64) {
 	s.Helper()
 	s.until("the rollout has begun", func(ctx context.Context) error {
@@ -121,14 +119,13 @@ func (s *scene) begun(want int64) {
 			sum += generation
 		}
 		if err == nil && sum < want {
-			err = fmt.Errorf("%d were touched", sum)
+			err = fmt.Errorf("%d changes", sum)
 		}
 		return err
 	})
 }
 
-// TestPolicyGone has a policy deleted while it is rolled out: what has not been
-// touched is not any more.
+// TestPolicyGone deletes a policy during its rollout: the remaining Deployments stay unchanged.
 func TestPolicyGone(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -136,7 +133,7 @@ func TestPolicyGone(t *testing.T) {
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 1}}`))
 	s.begun(1)
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "db"}}))
-	s.stays("nothing else is touched", 2*aWhile, func(ctx context.Context) error {
+	s.stays("no other Deployment is changed", 2*aWhile, func(ctx context.Context) error {
 		all, err := s.generations(ctx)
 		if err == nil && all[0]+all[1]+all[2] != 4 {
 			err = fmt.Errorf("generations are %v", all)
@@ -145,8 +142,8 @@ func TestPolicyGone(t *testing.T) {
 	})
 }
 
-// TestChangedMidway has a policy changed while it is rolled out: in the end all have
-// the new value, and what was not yet touched was rolled once.
+// TestChangedMidway changes a policy during its rollout: at the end, all pods have the new value, and Deployments that
+// had not begun were rolled only once.
 func TestChangedMidway(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -162,15 +159,14 @@ func TestChangedMidway(t *testing.T) {
 	all, err := s.generations(t.Context())
 	s.must(err)
 	if sum := all[0] + all[1] + all[2]; sum > 7 {
-		t.Errorf("Generations are %v: one may have been rolled twice, and no other", all)
+		t.Errorf("generations are %v: want at most one Deployment rolled twice", all)
 	}
 	if _, most, _ := rolls.most(func(string) bool { return true }); most != 1 {
 		t.Errorf("%d workloads rolled at a time, want 1", most)
 	}
 }
 
-// TestClaims has a StatefulSet with a claim, on whose volume the policy mounts a
-// part more.
+// TestClaims has a StatefulSet with a volume claim. The policy adds a second mount of its volume.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -190,8 +186,7 @@ func TestClaims(t *testing.T) {
 	s.has("web", "db: db\nvolume data: claim/data-web-0\napp: mount /data=data /more=data/more")
 }
 
-// TestUndone has somebody undo a rollout: the pods have what they should all the
-// same, and nobody rolls again.
+// TestUndone: kubectl undoes a rollout. The pods still get the injected items, and there is no further rollout.
 func TestUndone(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -201,15 +196,14 @@ func TestUndone(t *testing.T) {
 	if _, err := shared.Kubectl(s.cluster, "", "rollout", "undo", "deployment/web", "-n", s.ns); err != nil {
 		t.Fatal(err)
 	}
-	s.until("it is undone", s.generationsStay(3))
+	s.until("the rollout is undone", s.generationsStay(3))
 	s.settled(map[string]int{"web": 2})
 	s.has("web", "db: db\napp: env DB_PORT=6379")
 	s.untilPolicy("db", "has nothing left to do", rolledOut(2))
-	s.stays("nothing is rolled out again", aWhile, s.generationsStay(3))
+	s.stays("there is no further rollout", aWhile, s.generationsStay(3))
 }
 
-// TestLeaderKilled kills the replica that decides while it rolls a policy out: the
-// other goes on where it was.
+// TestLeaderKilled kills the leading replica during a rollout: the other one continues it.
 func TestLeaderKilled(t *testing.T) {
 	t.Parallel()
 	s := alone(t)
@@ -227,7 +221,7 @@ func TestLeaderKilled(t *testing.T) {
 		}
 	}
 	if !killed {
-		t.Fatalf("Nobody is %s, who leads", *lease.Spec.HolderIdentity)
+		t.Fatalf("no replica has the leader's identity %s", *lease.Spec.HolderIdentity)
 	}
 	s.untilPolicy("db", "is rolled out", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Rollout == nil || p.Status.Rollout.Workloads != p.Status.Rollout.Done {
@@ -239,5 +233,5 @@ func TestLeaderKilled(t *testing.T) {
 	if _, most, first := rolls.most(func(string) bool { return true }); most > 2 || first != 1 {
 		t.Errorf("%d workloads rolled at a time, and %d until the first was done; want at most 2 and 1", most, first)
 	}
-	s.stays("nothing is rolled out again", time.Second, s.generationsStay(2, 2, 2, 2, 2))
+	s.stays("there is no further rollout", time.Second, s.generationsStay(2, 2, 2, 2, 2))
 }

@@ -18,7 +18,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// mayPropagate lets the hub write what the test propagates, and get no Secret.
+// mayPropagate lets the hub write the types that the test propagates, but get no Secrets.
 const mayPropagate = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -36,13 +36,12 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: hub}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + trusted + `}]
 `
 
-// TestPropagated has the hub place a policy and a Deployment on two members, each of
-// which injects of its own. The hub may read no Secret of a member, and is trusted
-// there.
+// TestPropagated: the hub places a policy and a Deployment on two members, and each member injects by itself. The hub
+// may not read Secrets of a member, but is a trusted author there.
 func TestPropagated(t *testing.T) {
 	t.Parallel()
 	turn(t, "hub")
-	disturb(t) // The members are member and other.
+	disturb(t) // Both member and other are members of the fleet.
 	hub := beginOn(t, "hub", harness.NameOf(t))
 	t.Cleanup(func() {
 		hub.must(hub.api.Delete(context.WithoutCancel(t.Context()), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hub.ns}}))
@@ -50,7 +49,7 @@ func TestPropagated(t *testing.T) {
 	members := map[string]*scene{}
 	for _, name := range shared.Members {
 		m := on(t, name, hub.ns)
-		t.Cleanup(m.clear) // When the replica of the hub has ended, which would write them again.
+		t.Cleanup(m.clear) // After the hub's replica has ended, which would restore them.
 		m.apply(mayPropagate)
 		to, err := shared.Access(name)
 		m.must(err)
@@ -62,7 +61,7 @@ func TestPropagated(t *testing.T) {
 	replica, err := shared.Replica("hub")
 	hub.must(err)
 	t.Cleanup(func() { hub.must(replica.Stop(syscall.SIGTERM)) })
-	hub.until("the hub is at work", replica.Ready)
+	hub.until("the hub is ready", replica.Ready)
 
 	hub.apply(`
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -107,18 +106,18 @@ spec:
 		}
 		return all, nil
 	}
-	hub.until("hub and members are at rest", func(ctx context.Context) error {
+	hub.until("nothing changes on the hub and the members", func(ctx context.Context) error {
 		now, err := versions(ctx)
 		if err != nil {
 			return err
 		}
 		if before := quiet; fmt.Sprint(before) != fmt.Sprint(now) {
 			quiet = now
-			return errors.New("something has changed")
+			return errors.New("an object has changed")
 		}
 		return nil
 	})
-	hub.stays("nobody undoes what another does", aWhile, func(ctx context.Context) error {
+	hub.stays("hub and members do not revert each other's changes", aWhile, func(ctx context.Context) error {
 		now, err := versions(ctx)
 		if err == nil && fmt.Sprint(now) != fmt.Sprint(quiet) {
 			err = fmt.Errorf("%v, was %v", now, quiet)
@@ -126,16 +125,16 @@ spec:
 		return err
 	})
 
-	// A change on the hub has the pods of both members recreated.
+	// A change on the hub makes both members recreate their pods.
 	hub.patch(&refractv1beta1.ServiceInjectionPolicy{}, "allow-database", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
 	for _, m := range members {
 		m.has("web", "db: allow-database\napp: env DB_PORT=7000")
 		m.untilPolicy("allow-database", "is rolled out", rolledOut(2))
 	}
-	// And the hash that this took is no change that the hub undoes.
+	// The hub does not revert the hash that the members write for this.
 	quiet, err = versions(t.Context())
 	hub.must(err)
-	hub.stays("the hub leaves the hash alone", aWhile, func(ctx context.Context) error {
+	hub.stays("the hub does not revert the hash", aWhile, func(ctx context.Context) error {
 		now, err := versions(ctx)
 		if err == nil && fmt.Sprint(now) != fmt.Sprint(quiet) {
 			err = fmt.Errorf("%v, was %v", now, quiet)

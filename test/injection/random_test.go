@@ -12,18 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// dice makes pods and policies out of few names, so that they often speak of the
-// same thing.
+// dice generates pods and policies from few names, so that they often collide.
 type dice struct {
 	*rand.Rand
 
-	// wild has things come up now and then that are wrong, or right in some pods only.
+	// wild adds rare values that are invalid, or valid in some pods only.
 	wild bool
 }
 
 func (d dice) of(choices ...string) string { return choices[d.IntN(len(choices))] }
 
-// or returns the text, or now and then one of the wild ones.
+// or returns the text, or sometimes one of the wild ones.
 func (d dice) or(text string, wild ...string) string {
 	if d.wild && d.IntN(6) == 0 {
 		return d.of(wild...)
@@ -31,7 +30,7 @@ func (d dice) or(text string, wild ...string) string {
 	return text
 }
 
-// some returns up to n different items that make returns, each by its key.
+// some returns a list of up to n items with different keys.
 func (d dice) some(n int, item func() (key, text string)) string {
 	seen := map[string]bool{}
 	var all []string
@@ -123,9 +122,8 @@ func (d dice) policy() string {
 
 var randomSeed = flag.Uint64("random-seed", 1, "of the pods and policies of TestRandomPods")
 
-// TestRandomPods: a pod that an API server takes without policies it takes with
-// policies, whatever they are; and once more with what became of it, to which
-// nothing is added.
+// TestRandomPods: a pod that the API server accepts without policies is also accepted with any policies. The result can
+// be created again, and nothing is added to it.
 func TestRandomPods(t *testing.T) {
 	t.Parallel()
 	d := dice{Rand: rand.New(rand.NewPCG(*randomSeed, 0))}
@@ -151,26 +149,26 @@ func TestRandomPods(t *testing.T) {
 		taken++
 		got := pod.DeepCopy()
 		if err := with.api.Create(t.Context(), got, client.DryRunAll); err != nil {
-			t.Fatalf("A pod is refused for the sake of policies: %v\n%s\nthe policies are\n%s", err, inJSON(pod.Object), policiesOf(with))
+			t.Fatalf("A pod is rejected because of the policies: %v\n%s\nthe policies are\n%s", err, inJSON(pod.Object), policiesOf(with))
 		}
 		again := like(t, got)
 		if err := with.api.Create(t.Context(), again, client.DryRunAll); err != nil {
-			t.Fatalf("A pod is refused the second time: %v\n%s\nthe policies are\n%s", err, inJSON(got.Object), policiesOf(with))
+			t.Fatalf("A pod is rejected the second time: %v\n%s\nthe policies are\n%s", err, inJSON(got.Object), policiesOf(with))
 		}
 		if diff := cmp.Diff(got.Object["spec"], again.Object["spec"]); diff != "" {
-			t.Fatalf("The second time something was added: -before, +after:\n%s\nto\n%s\nthe policies are\n%s", diff, inJSON(got.Object), policiesOf(with))
+			t.Fatalf("The second injection has changed the pod: -before, +after:\n%s\nto\n%s\nthe policies are\n%s", diff, inJSON(got.Object), policiesOf(with))
 		}
 		if !cmp.Equal(plain.Object["spec"], got.Object["spec"]) {
 			injected++
 		}
 	}
-	t.Logf("%d policies and %d pods were taken, and something was injected into %d", len(names), taken, injected)
+	t.Logf("%d policies and %d pods were accepted, and %d pods were injected", len(names), taken, injected)
 	if taken < 50 || injected < 25 {
-		t.Error("That is too few to say anything")
+		t.Error("These are too few for a meaningful test")
 	}
 }
 
-// like returns a pod to be created with what the other has become.
+// like returns a new pod with the labels, annotations and spec of the created one.
 func like(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	again := u.DeepCopy()

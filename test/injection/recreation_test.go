@@ -19,9 +19,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// workload returns the manifest of an object with a pod template, whose pods carry
-// the labels role: web and app: NAME. More goes into its spec, and pod into the spec
-// of its pods.
+// workload returns the manifest of an object with a pod template. Its pods have the labels role: web and app: NAME.
+// more is put into its spec, and pod is the spec of its pods.
 func workload(kind, name, more, pod string) string {
 	group := map[string]string{"Job": "batch/v1"}[kind]
 	selector := fmt.Sprintf("selector: {matchLabels: {app: %s}}, ", name)
@@ -36,13 +35,13 @@ func workload(kind, name, more, pod string) string {
 
 const app = `{terminationGracePeriodSeconds: 0, containers: [{name: app, image: i}]}`
 
-// recreated are workloads of all kinds, and how many pods they have.
+// recreated are workloads of all kinds, with their numbers of pods.
 var recreated = map[string]int{
 	"three": 3, "first": 2, "second": 2, "third": 2, "ordered": 2, "agents": 2, "bare-set": 3, "same": 2,
 	"paused": 2, "on-delete": 2, "opted-out": 2, "running": 1, "lone": 1, "excluded": 2,
 }
 
-// existing is what is there before the policy.
+// existing returns the manifests of all objects that exist before the policy.
 func existing() string {
 	const slow = "minReadySeconds: 1, "
 	return workload("Deployment", "three", slow+"replicas: 3, ", app) + "\n---\n" +
@@ -57,7 +56,7 @@ func existing() string {
 		workload("Deployment", "paused", "replicas: 2, ", app) + "\n---\n" +
 		workload("StatefulSet", "on-delete", "serviceName: on-delete, replicas: 2, updateStrategy: {type: OnDelete}, ", app) + "\n---\n" +
 		workload("Deployment", "opted-out", "replicas: 2, ", app) + "\n---\n" +
-		// The pods of a Job that are on a node end at once here.
+		// On the simulated Nodes, scheduled pods of a Job complete at once.
 		workload("Job", "running", "", `{restartPolicy: Never, schedulerName: nobody, containers: [{name: app, image: i}]}`) + "\n---\n" +
 		`{apiVersion: batch/v1, kind: CronJob, metadata: {name: cron}, spec: {schedule: "0 0 1 1 *", jobTemplate: {spec: {template: {metadata: {labels: {app: cron, role: web}},
 			spec: {restartPolicy: Never, schedulerName: nobody, containers: [{name: app, image: i}]}}}}}}` + "\n---\n" +
@@ -65,7 +64,7 @@ func existing() string {
 		workload("Deployment", "excluded", "replicas: 2, ", app)
 }
 
-// TestRecreation is case 25: a policy that comes over everything there is.
+// TestRecreation is case 25: a new policy applies to existing workloads of all kinds.
 func TestRecreation(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -80,7 +79,7 @@ func TestRecreation(t *testing.T) {
 
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 2}}`))
 	const all, injected, waits, excluded = 28, 18, 8, 2
-	s.untilPolicy("db", "has done what it can", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "is rolled out as far as possible", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		got := []int32{p.Status.Matched, p.Status.Injected, p.Status.Stale, p.Status.Skipped, p.Status.Excluded, p.Status.Manual}
 		if diff := cmp.Diff([]int32{all, injected, waits, 0, excluded, waits}, got); diff != "" {
 			return fmt.Errorf("matched, injected, stale, skipped, excluded, manual: -want, +got:\n%s", diff)
@@ -93,7 +92,7 @@ func TestRecreation(t *testing.T) {
 			return fmt.Errorf("workloads: -want, +got:\n%s", diff)
 		}
 		if p.Status.Rollout == nil || p.Status.Rollout.Phase != refractv1beta1.PhaseComplete {
-			return errors.New("the rollout goes on")
+			return errors.New("the rollout is not complete")
 		}
 		return nil
 	})
@@ -104,7 +103,7 @@ func TestRecreation(t *testing.T) {
 	began, most, first := rolls.most(among)
 	slices.Sort(began)
 	if diff := cmp.Diff([]string{"DaemonSet/agents", "Deployment/first", "Deployment/second", "Deployment/third", "Deployment/three", "StatefulSet/ordered"}, began); diff != "" {
-		t.Errorf("What rolls: -want, +got:\n%s", diff)
+		t.Errorf("Rolled workloads: -want, +got:\n%s", diff)
 	}
 	if most != 2 || first != 1 {
 		t.Errorf("%d workloads rolled at a time, and %d until the first was done; want 2 and 1", most, first)
@@ -114,7 +113,7 @@ func TestRecreation(t *testing.T) {
 		"paused": 2, "on-delete": 2, "opted-out": 2, "lone": 1, "excluded": 2,
 	} {
 		if got := follow.least(app); got < want {
-			t.Errorf("%s: %d pods were ready at a time, want %d at least", app, got, want)
+			t.Errorf("%s: %d pods were ready at a time, want at least %d", app, got, want)
 		}
 	}
 	recreates := []string{"agents", "bare-set", "first", "ordered", "second", "third", "three"}
@@ -128,25 +127,24 @@ func TestRecreation(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(before, s.templates()); diff != "" {
-		t.Errorf("Templates beside the hash: -before, +after:\n%s", diff)
+		t.Errorf("Templates without the hash: -before, +after:\n%s", diff)
 	}
 	s.nextRun()
 	s.ownersAct(all, injected, waits)
 }
 
-// nextRun runs the CronJob, whose pods have what the policy injects without that
-// anybody has touched it.
+// nextRun runs the CronJob. Its pods are injected although the CronJob is unchanged.
 func (s *scene) nextRun() {
 	s.Helper()
 	cron := &batchv1.CronJob{}
 	s.must(s.api.Get(s.Context(), client.ObjectKey{Namespace: s.ns, Name: "cron"}, cron))
 	if cron.Generation != 1 {
-		s.Errorf("The CronJob was touched: generation %d", cron.Generation)
+		s.Errorf("The CronJob was changed: generation %d", cron.Generation)
 	}
 	if _, err := shared.Kubectl(s.cluster, "", "create", "job", "next", "--from=cronjob/cron", "-n", s.ns); err != nil {
 		s.Fatal(err)
 	}
-	s.until("the next run has it", func(ctx context.Context) error {
+	s.until("the pod of the next run is injected", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, client.MatchingLabels{"app": "cron"})
 		if err != nil {
 			return err
@@ -162,24 +160,23 @@ func (s *scene) nextRun() {
 	s.must(s.api.Delete(s.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "next"}}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
-// ownersAct has the owners do what was left to them.
+// ownersAct takes the steps that the owners of the remaining workloads must take.
 func (s *scene) ownersAct(all, injected, waits int32) {
 	s.Helper()
 	s.patch(&appsv1.Deployment{}, "paused", `{"spec":{"paused":false}}`)
 	s.patch(&appsv1.Deployment{}, "opted-out", `{"metadata":{"annotations":{"refract.dev/rollout":null}}}`)
 	s.must(s.api.DeleteAllOf(s.Context(), &corev1.Pod{}, client.InNamespace(s.ns), client.MatchingLabels{"app": "on-delete"}))
 	s.must(s.api.Delete(s.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "lone"}}))
-	s.untilPolicy("db", "sees what its owners do", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "reports the recreated pods", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		got := []int32{p.Status.Matched, p.Status.Injected, p.Status.Stale, p.Status.Manual}
-		if diff := cmp.Diff([]int32{all - 1, injected + waits - 2, 1, 1}, got); diff != "" { // The bare pod is gone, and the Job's stays.
+		if diff := cmp.Diff([]int32{all - 1, injected + waits - 2, 1, 1}, got); diff != "" { // The pod without an owner is deleted, and the Job's pod stays.
 			return fmt.Errorf("matched, injected, stale, manual: -want, +got:\n%s", diff)
 		}
 		return nil
 	})
 }
 
-// standings returns the reasons and counts of the workloads in a status that have
-// one of these reasons, by KIND/NAME.
+// standings returns the reasons and counts of all workloads in the status with one of these reasons, by KIND/NAME.
 func standings(p *refractv1beta1.ServiceInjectionPolicy, reasons ...string) map[string]string {
 	all := map[string]string{}
 	for i := range p.Status.Workloads {
@@ -190,10 +187,10 @@ func standings(p *refractv1beta1.ServiceInjectionPolicy, reasons ...string) map[
 	return all
 }
 
-// settled waits until all apps have their pods, and these are ready if they can be.
+// settled waits until all apps have their pods, and all pods with a scheduler are ready.
 func (s *scene) settled(apps map[string]int) {
 	s.Helper()
-	s.until("the pods are there", func(ctx context.Context) error {
+	s.until("all pods exist and are ready", func(ctx context.Context) error {
 		for app, n := range apps {
 			pods, err := s.pods(ctx, client.MatchingLabels{"app": app})
 			if err != nil {
@@ -229,7 +226,7 @@ func (s *scene) appPods(app string) []corev1.Pod {
 	return pods
 }
 
-// uids returns those of all pods there are.
+// uids returns the UIDs of all pods.
 func (s *scene) uids() map[any]bool {
 	s.Helper()
 	pods, err := s.pods(s.Context(), nil)

@@ -28,12 +28,10 @@ import (
 	"refract.dev/test/harness"
 )
 
-// rights is what `refract run --injection` may do, as an administrator is told to
-// apply it.
+// rights is the manifest of the rights of `refract run --injection`, as administrators apply it.
 const rights = "../../config/rbac/injection/injection.yaml"
 
-// kubeconfigFor makes a kubeconfig with which `refract run --injection` may do in a
-// cluster what it needs, and nothing else.
+// kubeconfigFor returns a kubeconfig of a cluster with the rights of `refract run --injection` only.
 func kubeconfigFor(ctx context.Context, cluster string) (string, error) {
 	api, err := shared.Client(cluster)
 	if err != nil {
@@ -67,24 +65,23 @@ func kubeconfigFor(ctx context.Context, cluster string) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// replicas are replicas of `refract run --injection` for a cluster behind one address,
-// as they are behind a Service.
+// replicas are replicas of `refract run --injection` for a cluster behind one address, as behind a Service.
 type replicas struct {
 	cluster    string
 	kubeconfig string
-	args       []string // Further ones of every replica.
+	args       []string // Further arguments of every replica.
 	front      *front
 	slots      []*slot
 }
 
-// slot is a replica and where it serves; it may be started again.
+// slot is a replica with its address. The replica can be started again.
 type slot struct {
 	name, address string
 	now           *harness.Replica
 }
 
-// startReplicas starts replicas with certificates that were issued a while ago, so that
-// renewing them can be seen. The replicas end with the Env.
+// startReplicas starts replicas. Their certificates were issued some hours ago, so that tests can renew them. The
+// replicas end with the Env.
 func startReplicas(ctx context.Context, cluster string, names []string, args ...string) (*replicas, error) {
 	api, err := shared.Client(cluster)
 	if err != nil {
@@ -101,7 +98,7 @@ func startReplicas(ctx context.Context, cluster string, names []string, args ...
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: webhook.SecretName}, Type: corev1.SecretTypeTLS, Data: bundle,
 	}
-	if err := client.IgnoreAlreadyExists(api.Create(ctx, secret)); err != nil { // Of replicas that were here before.
+	if err := client.IgnoreAlreadyExists(api.Create(ctx, secret)); err != nil { // It may exist from earlier replicas.
 		return nil, err
 	}
 	addresses, err := harness.FreePorts(len(names))
@@ -121,28 +118,25 @@ func startReplicas(ctx context.Context, cluster string, names []string, args ...
 	return r, r.ready(ctx)
 }
 
-// turns is for tests to have a cluster one after the other.
+// turns are the locks of clusters that tests use one after the other.
 var turns = map[string]*sync.Mutex{"hub": {}, other: {}}
 
-// turn waits until no other test has the cluster. Who needs both has the hub first.
+// turn waits until no other test uses the cluster. A test that needs both clusters takes the hub first.
 func turn(t *testing.T, cluster string) {
 	t.Helper()
 	turns[cluster].Lock()
 	t.Cleanup(turns[cluster].Unlock)
 }
 
-// disturbed are the replicas that inject into the pods of other; nil until a test needs
-// them.
+// disturbed are the replicas that inject on other; nil until a test needs them.
 var disturbed *replicas
 
-// briefLease is that of the disturbed. Tests wait until it is over, or until who leads
-// cannot renew it for two thirds of it and ends; so it is as short as a busy machine
-// allows.
+// briefLease is the lease duration of the disturbed replicas. Tests wait until a Lease expires, or until a leader ends
+// because it could not renew its Lease for two thirds of this time. So it is as short as a busy machine allows.
 const briefLease = "8s"
 
-// disturb returns the two replicas that inject into the pods of other, when it is the
-// test's turn. It may do to them what it wants: they run again when the next one has its
-// turn.
+// disturb waits for the test's turn, and returns the two replicas that inject on other. The test may stop or pause
+// them: they are restarted before the next turn.
 func disturb(t *testing.T) *replicas {
 	t.Helper()
 	turn(t, other)
@@ -162,8 +156,8 @@ func disturb(t *testing.T) *replicas {
 	return disturbed
 }
 
-// alone is [begin] for a test that stops replicas, or that must have all policies of a
-// cluster: it makes a namespace on other when it is the test's turn.
+// alone is [begin] for a test that stops replicas, or needs a cluster without policies of other tests. It waits for the
+// test's turn on other, and creates a namespace there.
 func alone(t *testing.T) *scene {
 	t.Helper()
 	r := disturb(t)
@@ -173,15 +167,15 @@ func alone(t *testing.T) *scene {
 	return s
 }
 
-// issue returns the data of the webhook's Secret with an authority that has been
-// trusted for hours, beside what there was.
+// issue returns the data of the webhook's Secret. Its authority is some hours old and follows the one in old, if there
+// is one.
 func issue(old map[string][]byte) (map[string][]byte, error) {
 	var before *pki.Bundle
 	ago := 6 * time.Hour
 	if old != nil {
 		ago = 3 * time.Hour
 		old = maps.Clone(old)
-		delete(old, pki.AuthorityKeys) // An authority that cannot sign has a successor issued.
+		delete(old, pki.AuthorityKeys) // An authority without its key cannot sign, so a successor is issued.
 		var err error
 		if before, err = pki.Parse(old); err != nil {
 			return nil, err
@@ -204,7 +198,7 @@ func (r *replicas) start(s *slot) (err error) {
 	return err
 }
 
-// ready waits until all replicas are at work.
+// ready waits until all replicas are ready.
 func (r *replicas) ready(ctx context.Context) error {
 	for _, s := range r.slots {
 		if err := harness.Await(ctx, s.now.Ready); err != nil {
@@ -214,10 +208,10 @@ func (r *replicas) ready(ctx context.Context) error {
 	return nil
 }
 
-// kill ends a replica as a crash does.
+// kill ends a replica like a crash.
 func (r *replicas) kill(s *slot) error { return s.now.Stop(syscall.SIGKILL) }
 
-// restore starts what has ended, and waits until all are at work.
+// restore starts the replicas that have ended, and waits until all are ready.
 func (r *replicas) restore(ctx context.Context) error {
 	for _, s := range r.slots {
 		if !s.now.Ended() {
@@ -230,8 +224,8 @@ func (r *replicas) restore(ctx context.Context) error {
 	return r.ready(ctx)
 }
 
-// bury has nobody wait until the lease of a leader is over that has been killed: that
-// somebody does, and leads then, is for TestLeaderKilled to see.
+// bury deletes the Lease of a killed leader, so that tests need not wait until it expires. TestLeaderKilled covers that
+// wait.
 func (r *replicas) bury(ctx context.Context) error {
 	api, err := shared.Client(r.cluster)
 	if err != nil {
@@ -249,16 +243,15 @@ func (r *replicas) bury(ctx context.Context) error {
 	return nil
 }
 
-// leaseKey is where it stands who leads.
+// leaseKey is the name of the Lease for the leader election.
 var leaseKey = client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: "refract-injection"}
 
-// holds says whether the lease is in the name of the replica.
+// holds reports whether the replica holds the Lease.
 func (s *slot) holds(lease *coordinationv1.Lease) bool {
 	return lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, s.name+"_")
 }
 
-// busy returns the slot of the replica that the API server is connected to, and is
-// nil if it is to none.
+// busy returns the slot of the replica that got the API server's last connection; nil if there is none.
 func (r *replicas) busy() *slot {
 	last := r.front.last()
 	for _, s := range r.slots {
@@ -269,15 +262,14 @@ func (r *replicas) busy() *slot {
 	return nil
 }
 
-// front passes TCP connections on to several addresses, in turn, as a Service
-// does. One that refuses is passed over: a Service leaves out what is not ready.
+// front forwards TCP connections to several addresses in turn. Like a Service, it skips those that refuse connections.
 type front struct {
 	listener net.Listener
 	to       []string
 
 	mu    sync.Mutex
 	turn  int
-	taken string // Where the last connection went.
+	taken string // The target of the last connection.
 }
 
 func listen(to ...string) (*front, error) {
@@ -290,7 +282,7 @@ func listen(to ...string) (*front, error) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // It was closed.
+				return // The listener is closed.
 			}
 			go f.pass(c)
 		}
@@ -326,12 +318,12 @@ func (f *front) pass(from net.Conn) {
 	}
 }
 
-// exchange passes on what either says until one of them ends.
+// exchange copies data between two connections until one of them ends.
 func exchange(a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, c := range [][2]net.Conn{{a, b}, {b, a}} {
 		both.Go(func() {
-			_, _ = io.Copy(c[0], c[1]) // The end of a connection is no failure here.
+			_, _ = io.Copy(c[0], c[1]) // The end of a connection is not an error here.
 			_ = a.Close()
 			_ = b.Close()
 		})

@@ -20,10 +20,10 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// aWhile is how long nothing must happen for a test to believe that nothing will.
+// aWhile is the time without an event after which a test assumes that the event will not come.
 const aWhile = 4 * time.Second
 
-// deployments creates Deployments of two pods, and waits until they are there.
+// deployments creates Deployments of two pods each, and waits until the pods are ready.
 func (s *scene) deployments(more, pod string, names ...string) {
 	s.Helper()
 	apps := map[string]int{}
@@ -34,8 +34,7 @@ func (s *scene) deployments(more, pod string, names ...string) {
 	s.settled(apps)
 }
 
-// generations returns those of the namespace's Deployments in the order of their
-// names.
+// generations returns the generations of the namespace's Deployments in the order of their names.
 func (s *scene) generations(ctx context.Context) ([]int64, error) {
 	list := &appsv1.DeploymentList{}
 	err := s.api.List(ctx, list, client.InNamespace(s.ns))
@@ -47,7 +46,7 @@ func (s *scene) generations(ctx context.Context) ([]int64, error) {
 	return all, err
 }
 
-// generationsStay returns what fails unless the Deployments have these generations.
+// generationsStay returns a function that fails unless the Deployments have these generations.
 func (s *scene) generationsStay(want ...int64) func(context.Context) error {
 	return func(ctx context.Context) error {
 		got, err := s.generations(ctx)
@@ -58,7 +57,7 @@ func (s *scene) generationsStay(want ...int64) func(context.Context) error {
 	}
 }
 
-// phase returns an error unless the rollout of the policy stands there.
+// phase returns a function that fails unless the policy's rollout has this phase.
 func phase(want refractv1beta1.RolloutPhase) func(*refractv1beta1.ServiceInjectionPolicy) error {
 	return func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if r := p.Status.Rollout; r == nil || r.Phase != want || p.Status.ObservedGeneration != p.Generation {
@@ -68,8 +67,7 @@ func phase(want refractv1beta1.RolloutPhase) func(*refractv1beta1.ServiceInjecti
 	}
 }
 
-// rolledOut returns an error unless that many pods have what the policy injects,
-// and nothing is left to be done.
+// rolledOut returns a function that fails unless n pods are injected and the rollout is complete.
 func rolledOut(n int32) func(*refractv1beta1.ServiceInjectionPolicy) error {
 	return func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Injected != n || p.Status.Stale != 0 {
@@ -79,8 +77,7 @@ func rolledOut(n int32) func(*refractv1beta1.ServiceInjectionPolicy) error {
 	}
 }
 
-// rollout runs `refract rollout`, which must end with the code, and returns what it
-// prints.
+// rollout runs `refract rollout`, which must end with this exit code, and returns its output.
 func (s *scene) rollout(code int, args ...string) string {
 	s.Helper()
 	out, err := shared.Refract(append([]string{"rollout", args[0], "--kubeconfig", shared.Kubeconfig(s.cluster), "-n", s.ns}, args[1:]...)...)
@@ -94,8 +91,7 @@ func (s *scene) rollout(code int, args ...string) string {
 	return out
 }
 
-// TestMissingSecret has a policy name what is not there: nothing is recreated until
-// it is.
+// TestMissingSecret: a policy refers to missing objects. Pods are recreated only when the objects exist.
 func TestMissingSecret(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -118,21 +114,21 @@ func TestMissingSecret(t *testing.T) {
 			}
 			return phase(refractv1beta1.PhaseBlocked)(p)
 		})
-		s.stays("nothing is recreated", aWhile/2, s.generationsStay(1))
+		s.stays("no pod is recreated", aWhile/2, s.generationsStay(1))
 	}
 	blocked("db-cred")
 	s.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: db-conf}, data: {a: b}}", "{apiVersion: v1, kind: Secret, metadata: {name: db-cred}, stringData: {user: me}}")
 	blocked("password")
 	s.apply("{apiVersion: v1, kind: Secret, metadata: {name: db-cred}, stringData: {user: me, password: secret}}")
-	p := s.untilPolicy("db", "goes on", rolledOut(2))
+	p := s.untilPolicy("db", "is rolled out", rolledOut(2))
 	if err := condition(p, refractv1beta1.ConditionReferencesResolved, metav1.ConditionTrue, ""); err != nil {
 		t.Error(err)
 	}
 	s.must(s.generationsStay(2)(t.Context()))
 }
 
-// TestHaltsAfterCanary has the pods of all Deployments find no node any more: the
-// first to be rolled cannot become available, and no other is touched.
+// TestHaltsAfterCanary: new pods of all Deployments cannot be scheduled any more. The first rolled Deployment does not
+// become available, and the others stay unchanged.
 func TestHaltsAfterCanary(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -162,51 +158,51 @@ func TestHaltsAfterCanary(t *testing.T) {
 		}
 		return nil
 	}
-	s.stays("the others are untouched", aWhile, sum)
+	s.stays("the others are unchanged", aWhile, sum)
 	for _, app := range []string{"a", "b", "c"} {
 		if got := follow.least(app); got < 2 {
 			t.Errorf("%s: %d pods were ready at a time, want 2", app, got)
 		}
 	}
 	if out := s.rollout(1, "status", "db"); !strings.Contains(out, "Halted") {
-		t.Errorf("refract rollout status: want it to say Halted, got\n%s", out)
+		t.Errorf("refract rollout status: want Halted, got\n%s", out)
 	}
 	label(`"yes"`)
-	s.untilPolicy("db", "stays halted, as nobody has said otherwise", halted)
+	s.untilPolicy("db", "stays halted until it is resumed", halted)
 	s.must(sum(t.Context()))
 	s.rollout(0, "resume", "db")
-	s.untilPolicy("db", "goes on", rolledOut(6))
+	s.untilPolicy("db", "is rolled out", rolledOut(6))
 	s.must(s.generationsStay(2, 2, 2)(t.Context()))
 }
 
-// TestManual has a rollout wait for somebody to approve it, and one for nobody.
+// TestManual: with strategy Manual, a rollout waits for an approval; with None, it never begins.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.deployments("", app, "web")
 	s.apply(sip("never", `{selector: {matchLabels: {role: web}}, env: [{name: NEVER, value: "1"}], rollout: {strategy: None}}`))
-	s.untilPolicy("never", "counts", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("never", "counts the stale pods", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Stale != 2 {
 			return errors.New("want 2 stale")
 		}
 		return nil
 	})
-	s.stays("nothing is recreated", aWhile/2, s.generationsStay(1))
+	s.stays("no pod is recreated", aWhile/2, s.generationsStay(1))
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "never"}}))
 
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {strategy: Manual}}`))
 	s.untilPolicy("db", "awaits approval", phase(refractv1beta1.PhaseAwaitingApproval))
-	s.stays("nothing is recreated", aWhile/2, s.generationsStay(1))
+	s.stays("no pod is recreated", aWhile/2, s.generationsStay(1))
 	s.rollout(0, "approve", "db")
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 
-	// What was approved was that, and not what comes next.
+	// An approval does not cover later changes.
 	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", `{"spec":{"env":[{"name":"DB_PORT","value":"7000"}]}}`)
 	s.untilPolicy("db", "awaits approval again", phase(refractv1beta1.PhaseAwaitingApproval))
-	s.stays("nothing is recreated", aWhile/2, s.generationsStay(2))
+	s.stays("no pod is recreated", aWhile/2, s.generationsStay(2))
 }
 
-// TestPause has a rollout paused when it has begun, and resumed.
+// TestPause pauses a rollout that has begun, and resumes it.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -215,14 +211,14 @@ func TestPause(t *testing.T) {
 	s.begun(1)
 	s.rollout(0, "pause", "db")
 	s.untilPolicy("db", "is paused", phase(refractv1beta1.PhasePaused))
-	s.until("what had begun is done", func(ctx context.Context) error {
+	s.until("the Deployment that had begun is complete", func(ctx context.Context) error {
 		p, err := s.policy(ctx, "db")
 		if err == nil && p.Status.Injected != 2 {
 			err = fmt.Errorf("%d pods are injected", p.Status.Injected)
 		}
 		return err
 	})
-	s.stays("one was touched, and no other is", aWhile, func(ctx context.Context) error {
+	s.stays("no further Deployment is changed", aWhile, func(ctx context.Context) error {
 		all, err := s.generations(ctx)
 		if err == nil && all[0]+all[1]+all[2] != 4 {
 			err = fmt.Errorf("generations are %v", all)
@@ -234,8 +230,7 @@ func TestPause(t *testing.T) {
 	s.must(s.generationsStay(2, 2, 2)(t.Context()))
 }
 
-// TestOwnerReverts has somebody else own a Deployment, who takes out of its template
-// what he has not put there.
+// TestOwnerReverts: another program owns a Deployment, and removes annotations of others from its template.
 func TestOwnerReverts(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -244,8 +239,7 @@ func TestOwnerReverts(t *testing.T) {
 	var last int64
 	s.follow(&appsv1.DeploymentList{}, func(o client.Object, gone bool) {
 		d := o.(*appsv1.Deployment)
-		// A write of the status shows the same template again: only a new generation
-		// is a new write of it.
+		// A write of the status shows the same template again. Only a new generation is a new write of the template.
 		if _, there := d.Spec.Template.Annotations[refractv1beta1.HashAnnotation]; gone || !there || d.Generation <= last {
 			return
 		}
@@ -257,29 +251,29 @@ func TestOwnerReverts(t *testing.T) {
 		}
 	})
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
-	s.untilPolicy("db", "says that the owner reverts", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+	s.untilPolicy("db", "reports that the owner reverts", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if !strings.Contains(inJSON(p.Status), "OwnerReverts") {
 			return errors.New("want OwnerReverts")
 		}
 		return nil
 	})
 	before := reverted.Load()
-	s.stays("there is no end of it", aWhile, func(context.Context) error {
+	s.stays("the restarts end", aWhile, func(context.Context) error {
 		if n := reverted.Load(); n > before+1 {
-			return fmt.Errorf("it was written %d times, and %d times since that was said", n, n-before)
+			return fmt.Errorf("the hash was written %d times, %d of them after the report", n, n-before)
 		}
 		return nil
 	})
 }
 
-// TestNoSecondRollout is the rest of case 24: what comes at the same time is rolled
-// out at once, and what changes nothing is not rolled out.
+// TestNoSecondRollout is the rest of case 24: simultaneous changes are rolled out together, and changes without an
+// effect on pods are not rolled out.
 func TestNoSecondRollout(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.deployments("", app, "web")
-	// At the same time is when both are known before anything may happen. A change of the
-	// annotations is a generation of a Deployment, too.
+	// Both policies are known before the rollout may begin. A change of the Deployment's annotations is a new
+	// generation, too.
 	const before = 3
 	s.patch(&appsv1.Deployment{}, "web", `{"metadata":{"annotations":{"refract.dev/rollout":"false"}}}`)
 	s.apply(
@@ -305,16 +299,16 @@ func TestNoSecondRollout(t *testing.T) {
 		"the rollout":         `{"spec":{"rollout":{"maxConcurrent":7}}}`,
 	} {
 		s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", patch)
-		s.untilPolicy("db", "is seen with "+what, rolledOut(2))
+		s.untilPolicy("db", "is observed after a change of "+what, rolledOut(2))
 	}
-	s.stays("nothing is rolled out again", aWhile, s.generationsStay(before+1))
+	s.stays("there is no further rollout", aWhile, s.generationsStay(before+1))
 
 	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
 	s.has("web", "db: db\nmq: mq\napp: env DB_PORT=7000 MQ=mq")
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 	s.must(s.generationsStay(before + 2)(t.Context()))
 
-	// A policy that is gone leaves pods as they are.
+	// The deletion of a policy leaves pods unchanged.
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "mq"}}))
-	s.stays("nothing is rolled out again", aWhile/2, s.generationsStay(before+2))
+	s.stays("there is no further rollout", aWhile/2, s.generationsStay(before+2))
 }

@@ -21,7 +21,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// addContainer answers reviews of pods by adding a container to those that lack it.
+// addContainer is a webhook that adds a container to pods that lack it.
 func addContainer(w http.ResponseWriter, r *http.Request) {
 	review := &admissionv1.AdmissionReview{}
 	pod := &corev1.Pod{}
@@ -45,12 +45,12 @@ func addContainer(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request = nil
 	if err := json.NewEncoder(w).Encode(review); err != nil {
-		panic(http.ErrAbortHandler) // Who asked is gone.
+		panic(http.ErrAbortHandler) // The client has disconnected.
 	}
 }
 
-// sidecar has an API server ask a webhook of the test about the pods of the scene:
-// before or after it asks Refract, as the name says.
+// sidecar registers a webhook of the test for the pods of the scene. The API server calls webhooks in the order of
+// their names, so name decides whether it comes before Refract's.
 func (s *scene) sidecar(name string, again admissionregistrationv1.ReinvocationPolicyType) {
 	s.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(addContainer))
@@ -78,14 +78,14 @@ func (s *scene) sidecar(name string, again admissionregistrationv1.ReinvocationP
 			return err
 		}
 		if text := inJSON(pod.Object["spec"]); !strings.Contains(text, `"c3"`) {
-			return fmt.Errorf("they do not: %s", text)
+			return fmt.Errorf("the pod lacks the sidecar: %s", text)
 		}
 		return nil
 	})
 }
 
-// TestSidecar is case 23: another webhook adds a container, before Refract is asked
-// or after that, when it is asked once more.
+// TestSidecar is case 23: another webhook adds a container before Refract's call, or after it. In the latter case, the
+// API server calls Refract again.
 func TestSidecar(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -122,11 +122,11 @@ func TestSidecar(t *testing.T) {
 			r, err := recordOf(p)
 			s.must(err)
 			if len(r.Applied) != 2 || !cmp.Equal(r.Applied[0].Env, []string{"DB_PORT"}) || !cmp.Equal(r.Applied[0].Volumes, []string{"cache-volume"}) {
-				t.Errorf("The record lists what was added in either turn; it is %s", inJSON(r))
+				t.Errorf("want all items of both calls in the record, got %s", inJSON(r))
 			}
 			s.untilPolicy("p", "counts the pod", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 				if p.Status.Injected != 1 || p.Status.Stale != 0 {
-					return errors.New("want one injected")
+					return errors.New("want one pod injected")
 				}
 				return nil
 			})
@@ -134,9 +134,8 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// TestSidecarThatConflicts has a container added that says something else: when it
-// is there first the policy is left out, and when it comes later what is injected
-// already stays.
+// TestSidecarThatConflicts: another webhook adds a container that conflicts with a policy. If it comes first, the
+// policy is skipped. If it comes later, the injected items stay.
 func TestSidecarThatConflicts(t *testing.T) {
 	t.Parallel()
 	for configuration, want := range map[string]string{

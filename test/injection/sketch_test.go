@@ -24,14 +24,14 @@ func inJSON(v any) string {
 	return string(text)
 }
 
-// typed returns the pod that the object is.
+// typed converts an object to a pod.
 func typed(u *unstructured.Unstructured) (*corev1.Pod, error) {
 	p := &corev1.Pod{}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p)
 	return p, err
 }
 
-// recordOf returns what a pod says was injected into it.
+// recordOf returns the record in the injection annotation of a pod.
 func recordOf(p *corev1.Pod) (*inject.Record, error) {
 	r := &inject.Record{}
 	text, ok := p.Annotations[refractv1beta1.InjectionAnnotation]
@@ -44,15 +44,14 @@ func recordOf(p *corev1.Pod) (*inject.Record, error) {
 	return r, nil
 }
 
-// sketch returns the part of a pod that injection is about, a line each:
+// sketch returns the parts of a pod that injection can change, one per line:
 //
 //	SERVICE: POLICY,POLICY
 //	volume NAME: SOURCE
 //	CONTAINER: env NAME=VALUE NAME<SOURCE; from PREFIX:SOURCE; mount PATH=VOLUME
 //	skipped POLICY: REASON
 //
-// Init containers come before the others. A container that has nothing is left
-// out.
+// Init containers come before the others. Containers without injected parts are omitted.
 func sketch(p *corev1.Pod) (string, error) {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
@@ -78,7 +77,7 @@ func sketch(p *corev1.Pod) (string, error) {
 	return tokenVolume.ReplaceAllString(strings.Join(lines, "\n"), "kube-api-access"), nil
 }
 
-// tokenVolume is what an API server calls the volume with a pod's token.
+// tokenVolume matches the name that API servers give to the volume with a pod's token.
 var tokenVolume = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
 
 // partsOf sketches a container.
@@ -135,7 +134,7 @@ func optional(is *bool) string {
 	return ""
 }
 
-// sourceOf names where a volume comes from.
+// sourceOf describes the source of a volume.
 func sourceOf(v *corev1.Volume) string {
 	switch {
 	case v.EmptyDir != nil:
@@ -153,7 +152,7 @@ func sourceOf(v *corev1.Volume) string {
 	}
 }
 
-// lines returns the lines of a text without what a raw string has around them.
+// lines trims the lines of a raw string, and drops empty ones.
 func lines(text string) string {
 	var all []string
 	for line := range strings.Lines(text) {

@@ -15,9 +15,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// The examples of the proposal, with the indentation that it has lost, and what is
-// not served any more replaced: extensions/v1beta1, and the namespace myns, which
-// is the test's.
+// The examples of the proposal. The lost indentation is restored, extensions/v1beta1, which is no longer served, is
+// replaced, and the namespace myns is omitted, so that the test's is used.
 const (
 	exampleWebsite = `
 apiVersion: v1
@@ -85,7 +84,7 @@ spec:
   - name: cache-volume
     emptyDir: {}
 `
-	// A value cannot be a number in a pod: it is the text "6379".
+	// The values of variables in pods are strings, so the number is "6379".
 	wantWebsite = `
 apiVersion: v1
 kind: Pod
@@ -144,8 +143,8 @@ spec:
 `
 )
 
-// TestSourceDocument has both examples of the proposal give its results, through a
-// bare pod, a ReplicaSet and a Deployment, each of which stays as it was written.
+// TestSourceDocument: both examples of the proposal give its results, for a pod without an owner, a ReplicaSet and a
+// Deployment. The workloads themselves stay unchanged.
 func TestSourceDocument(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -178,7 +177,7 @@ func TestSourceDocument(t *testing.T) {
 					}
 					s.must(s.api.Get(t.Context(), client.ObjectKeyFromObject(workload), workload))
 					if at := harness.Lacks("", written.Object["spec"], workload.Object["spec"]); at != "" || workload.GetGeneration() != 1 {
-						t.Errorf("The %s is not as it was written: %s, generation %d", kind, at, workload.GetGeneration())
+						t.Errorf("The %s was changed: %s, generation %d", kind, at, workload.GetGeneration())
 					}
 					if got, _, _ := unstructured.NestedMap(workload.Object, "spec", "template", "metadata", "annotations"); len(got) > 0 {
 						t.Errorf("The template of the %s has annotations: %v", kind, got)
@@ -189,7 +188,7 @@ func TestSourceDocument(t *testing.T) {
 	}
 }
 
-// as returns the pod, or ReplicaSet of pods, of a manifest as an object of the kind.
+// as converts the pod or ReplicaSet of a manifest to an object of this kind.
 func as(t *testing.T, s *scene, kind, manifest string) *unstructured.Unstructured {
 	t.Helper()
 	u := s.read(manifest)[0]
@@ -219,7 +218,7 @@ func labelsOf(template map[string]any) map[string]string {
 	return labels
 }
 
-// replicasOf returns how many pods there will be.
+// replicasOf returns the number of pods of the object.
 func replicasOf(u *unstructured.Unstructured) int64 {
 	if n, ok, _ := unstructured.NestedInt64(u.Object, "spec", "replicas"); ok {
 		return n
@@ -227,25 +226,25 @@ func replicasOf(u *unstructured.Unstructured) int64 {
 	return 1
 }
 
-// arePods waits until that many pods run, and compares each with what it should be.
-// Lists have to be as long as they should; whatever else a pod has, was filled in.
+// arePods waits until n pods run, and compares each with want. Lists must have the same length; other additional fields
+// are allowed, since they are defaults.
 func (s *scene) arePods(labels client.MatchingLabels, want *unstructured.Unstructured, n int64) {
 	s.Helper()
 	want.SetNamespace("")
-	s.until(fmt.Sprintf("%d pods are as they should be", n), func(ctx context.Context) error {
+	s.until(fmt.Sprintf("%d pods are as wanted", n), func(ctx context.Context) error {
 		pods, err := s.pods(ctx, labels)
 		if err != nil {
 			return err
 		}
 		if int64(len(pods)) != n {
-			return fmt.Errorf("there are %d", len(pods))
+			return fmt.Errorf("there are %d pods", len(pods))
 		}
 		for i := range pods {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pods[i])
 			if err != nil {
 				return err
 			}
-			object["apiVersion"], object["kind"] = "v1", "Pod" // A list does not say them.
+			object["apiVersion"], object["kind"] = "v1", "Pod" // Lists omit both.
 			if at := harness.Lacks("", want.Object, object); at != "" {
 				return fmt.Errorf("pod %s: %s", pods[i].Name, at)
 			}

@@ -17,7 +17,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// longName is 200 characters that can be a policy's name and no annotation's key.
+// longName has 200 characters: valid as the name of a policy, but not in the key of an annotation.
 var longName = strings.Repeat("long-name.", 19) + "long-names"
 
 // TestTrickyCases are the cases of which other injectors have got some wrong, in
@@ -37,50 +37,50 @@ func TestTrickyCases(t *testing.T) {
 	const db = `{service: db, ` + port + `}`
 	admit(s, map[string]row{
 		"Case01": {
-			reason:   "A conflict in one container leaves the others alone, too.",
+			reason:   "A conflict in one container affects all containers.",
 			policies: map[string]string{"p1": db},
 			spec:     `{containers: [{name: c1}, {name: c2, env: [{name: DB_PORT, value: "7000"}]}]}`,
 			want:     "c2: env DB_PORT=7000\nskipped p1: EnvConflict",
 		},
 		"Case02": {
-			reason:   "A conflict in an init container counts unless these are left out.",
+			reason:   "A conflict in an init container counts, unless the policy excludes init containers.",
 			policies: map[string]string{"p1": db, "p2": `{containers: {initContainers: false}, env: [{name: I, value: "2"}]}`},
 			spec:     `{initContainers: [{name: i1, env: [{name: DB_PORT, value: "1"}, {name: I, value: "1"}]}], containers: [{name: c1}]}`,
 			want:     "no_service: p2\ni1: env DB_PORT=1 I=1\nc1: env I=2\nskipped p1: EnvConflict",
 		},
 		"Case03": {
-			reason:   "Of two policies that conflict the older is applied.",
+			reason:   "The older of two policies in conflict is applied.",
 			old:      map[string]string{"z1": db},
 			policies: map[string]string{"a2": `{service: db, env: [{name: DB_PORT, value: "7000"}]}`},
 			spec:     one,
 			want:     "db: z1\nc1: env DB_PORT=6379\nskipped a2: EnvConflict",
 		},
 		"Case04": {
-			reason:   "A policy that conflicts leaves others alone.",
+			reason:   "A conflict of one policy does not affect others.",
 			policies: map[string]string{"p1": `{env: [{name: FOO, value: "1"}]}`, "p2": `{env: [{name: BAR, value: "2"}]}`},
 			spec:     `{containers: [{name: c1, env: [{name: FOO, value: "0"}]}]}`,
 			want:     "no_service: p2\nc1: env FOO=0 BAR=2\nskipped p1: EnvConflict",
 		},
 		"Case05": {
-			reason:   "Two policies with the same items: each item once, both policies named.",
+			reason:   "Two policies with equal items: each item is added once, and both policies are named.",
 			policies: map[string]string{"p1": `{service: db, ` + port + `, ` + cache + `}`, "p2": `{service: db, ` + port + `, ` + cache + `}`},
 			spec:     one,
 			want:     "db: p1,p2\nvolume cache-volume: emptyDir\nc1: env DB_PORT=6379; mount /cache=cache-volume",
 		},
 		"Case06": {
-			reason:   "The pod has everything of its own.",
+			reason:   "The pod already has all items.",
 			policies: map[string]string{"p1": `{service: db, ` + port + `, ` + cache + `}`},
 			spec:     `{containers: [{name: c1, ` + port + `, volumeMounts: [{mountPath: /cache, name: cache-volume}]}], volumes: [{name: cache-volume, emptyDir: {}}]}`,
 			want:     "db: p1\nvolume cache-volume: emptyDir\nc1: env DB_PORT=6379; mount /cache=cache-volume",
 		},
 		"Case07": {
-			reason:   "A field reference is the same with its version written out.",
+			reason:   "Field references are equal with and without the default version.",
 			policies: map[string]string{"p1": `{env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}`},
 			spec:     `{containers: [{name: c1, env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}]}`,
 			want:     "no_service: p1\nc1: env POD<metadata.name",
 		},
 		"Case08": {
-			reason: "A volume is the same with its mode written out, and not with another.",
+			reason: "Volumes are equal with and without the default mode, but not with another mode.",
 			policies: map[string]string{
 				"p1": `{volumes: [{name: a, secret: {secretName: x}}], env: [{name: A, value: a}]}`,
 				"p2": `{volumes: [{name: b, secret: {secretName: x}}], env: [{name: B, value: b}]}`,
@@ -95,7 +95,7 @@ func TestTrickyCases(t *testing.T) {
 			want:     "no_service: p1\nvolume v: emptyDir\nc1: mount /a=v /b=v/b",
 		},
 		"Case11": {
-			reason:   "A path is the same with a slash behind it.",
+			reason:   "A slash at the end of a path makes no difference.",
 			policies: map[string]string{"p1": `{volumes: [{name: v, emptyDir: {}}], volumeMounts: [{mountPath: /opt/, name: v}]}`},
 			spec:     `{containers: [{name: c1, volumeMounts: [{mountPath: /opt, name: m}]}], volumes: [{name: m, emptyDir: {}}]}`,
 			want:     "volume m: emptyDir\nc1: mount /opt=m\nskipped p1: MountConflict",
@@ -107,19 +107,19 @@ func TestTrickyCases(t *testing.T) {
 			want:     "volume cache-volume: claim/c\nskipped p1: VolumeConflict",
 		},
 		"Case13": {
-			reason:   "The API server mounts the token before anybody is asked.",
+			reason:   "The API server adds the mount of the token before it calls webhooks.",
 			policies: map[string]string{"p1": `{volumes: [{name: v, emptyDir: {}}], volumeMounts: [{mountPath: /var/run/secrets/kubernetes.io/serviceaccount, name: v}]}`},
 			spec:     `{automountServiceAccountToken: true, containers: [{name: c1}]}`,
 			want:     "volume kube-api-access: projected\nc1: mount /var/run/secrets/kubernetes.io/serviceaccount=kube-api-access:ro\nskipped p1: MountConflict",
 		},
 		"Case14": {
-			reason:   "A variable is usable by those behind it alone.",
+			reason:   "Only later variables can refer to a variable.",
 			policies: map[string]string{"p1": `{env: [{name: DB_HOST, value: db}]}`, "p2": `{envPosition: Prepend, env: [{name: DB_PORT, value: "1"}]}`},
 			spec:     `{containers: [{name: c1, env: [{name: URL, value: "http://$(DB_HOST):$(DB_PORT)"}]}]}`,
 			want:     "no_service: p1,p2\nc1: env DB_PORT=1 URL=http://$(DB_HOST):$(DB_PORT) DB_HOST=db",
 		},
 		"Case15": {
-			reason: "A source is the same with the same prefix, and in conflict if it is optional here alone.",
+			reason: "Sources with the same prefix are equal, and in conflict if only one is optional.",
 			policies: map[string]string{
 				"p1": `{envFrom: [{configMapRef: {name: conf}}]}`, "p2": `{envFrom: [{prefix: P_, configMapRef: {name: conf}}]}`,
 				"p3": `{envFrom: [{configMapRef: {name: conf, optional: true}}]}`,
@@ -128,20 +128,20 @@ func TestTrickyCases(t *testing.T) {
 			want: "no_service: p1,p2\nc1: from :configmap/conf P_:configmap/conf\nskipped p3: EnvFromConflict",
 		},
 		"Case16": {
-			reason:   "What a source provides is nobody's business.",
+			reason:   "The content of a source is not read, so it causes no conflict.",
 			policies: map[string]string{"p1": `{env: [{name: KEY, value: a}]}`},
 			spec:     `{containers: [{name: c1, envFrom: [{configMapRef: {name: has-key}}]}]}`,
 			want:     "no_service: p1\nc1: env KEY=a; from :configmap/has-key",
 		},
 		"Case19": {
-			reason:      "Nothing but the exact word.",
+			reason:      "Only the exact values opt out.",
 			policies:    map[string]string{"p1": db},
 			annotations: `podpreset.admission.kubernetes.io/exclude: "1", refract.dev/inject: ""`,
 			spec:        one,
 			want:        "db: p1\nc1: env DB_PORT=6379",
 		},
 		"Case21": {
-			reason:   "Lists that are empty, null or not there; keys with slashes.",
+			reason:   "Lists may be empty, null or missing.",
 			policies: map[string]string{"p1": `{` + port + `, envFrom: [{configMapRef: {name: conf}}], ` + cache + `}`},
 			spec:     `{volumes: null, initContainers: null, containers: [{name: c1, env: null, envFrom: [], volumeMounts: null}, {name: c2, env: []}]}`,
 			want: `
@@ -153,9 +153,8 @@ func TestTrickyCases(t *testing.T) {
 	})
 }
 
-// TestEveryPod is case 17: {} selects every pod of the namespace, without labels or
-// with any, and no pod of another. Case 20 is the policy's name; case 18 a pod that
-// does not say its namespace.
+// TestEveryPod is case 17: the selector {} selects every pod of the namespace, with any labels or none, and no pod of
+// another namespace. The long name is case 20, and a pod without a namespace in its manifest is case 18.
 func TestEveryPod(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -195,7 +194,7 @@ func TestEveryPod(t *testing.T) {
 	})
 }
 
-// TestSelectorRequired is the rest of case 17.
+// TestSelectorRequired is the rest of case 17: invalid policies are rejected.
 func TestSelectorRequired(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -216,7 +215,7 @@ func TestSelectorRequired(t *testing.T) {
 	}
 }
 
-// TestImmutable is the first half of case 24: what a policy is about stays.
+// TestImmutable is the first half of case 24: the service and the selector of a policy cannot be changed.
 func TestImmutable(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -237,15 +236,15 @@ func TestImmutable(t *testing.T) {
 	}
 }
 
-// TestOverlapWarning has a policy created that conflicts with another for some pods:
-// the warning names labels that such a pod has.
+// TestOverlapWarning: a new policy conflicts with another one for some pods. The warning names the labels of such a
+// pod.
 func TestOverlapWarning(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.apply(sip("first", `{selector: {matchLabels: {role: frontend}}, `+port+`}`))
 	s.accepted("first")
 	second := sip("second", `{selector: {matchExpressions: [{key: tier, operator: In, values: [gold, silver]}]}, env: [{name: DB_PORT, value: "7000"}]}`)
-	s.until("who writes the second is warned", func(ctx context.Context) error { // Each replica hears of the first by itself.
+	s.until("the author of the second policy gets a warning", func(ctx context.Context) error { // Each replica learns of the first policy separately.
 		s.warnings.take()
 		if err := s.api.Create(ctx, s.read(second)[0], client.DryRunAll); err != nil {
 			return err
@@ -262,11 +261,11 @@ func TestOverlapWarning(t *testing.T) {
 	s.warnings.take()
 	s.apply(sip("third", `{selector: {matchExpressions: [{key: role, operator: NotIn, values: [frontend]}, {key: tier, operator: DoesNotExist}]}, env: [{name: DB_PORT, value: "8000"}]}`))
 	if got := s.warnings.take(); strings.Contains(got, "DB_PORT") {
-		t.Errorf("No pod is of two policies: want no warning, got %q", got)
+		t.Errorf("no pod can match both policies: want no warning, got %q", got)
 	}
 }
 
-// TestDryRun has a pod created that is not: nothing may come of it.
+// TestDryRun: a dry run shows the injection, but has no effect.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -278,21 +277,20 @@ func TestDryRun(t *testing.T) {
 	got, err := sketch(p)
 	s.must(err)
 	if diff := cmp.Diff("db: p\nc1: env OWN=own DB_PORT=6379\nskipped q: EnvConflict", got); diff != "" {
-		t.Errorf("A dry run shows what would be: -want, +got:\n%s", diff)
+		t.Errorf("The pod of the dry run: -want, +got:\n%s", diff)
 	}
 	s.must(absent(s.api.Get(t.Context(), client.ObjectKeyFromObject(p), &corev1.Pod{})))
 	events := &corev1.EventList{}
 	s.must(s.api.List(t.Context(), events, client.InNamespace(s.ns)))
 	for i := range events.Items {
 		if e := &events.Items[i]; strings.Contains(e.Message, "dry") {
-			t.Errorf("There is an event of it: %s", e.Message)
+			t.Errorf("There is an event about the dry run: %s", e.Message)
 		}
 	}
 }
 
-// TestUnknownFields is case 22, as far as an API server keeps what this program's
-// libraries do not know: fields of the newest Kubernetes survive, in the pod and in
-// what is injected.
+// TestUnknownFields is case 22, for fields that the API server knows and the libraries of this program may not: fields
+// of the newest Kubernetes survive, in the pod and in the policy.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -310,12 +308,11 @@ func TestUnknownFields(t *testing.T) {
 	c["volumeMounts"] = c["volumeMounts"].([]any)[:1]
 	got.Object["spec"].(map[string]any)["volumes"] = got.Object["spec"].(map[string]any)["volumes"].([]any)[:1]
 	if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
-		t.Errorf("What is not injected: -without the policy, +with it:\n%s", diff)
+		t.Errorf("Without the injected items: -no policy, +policy:\n%s", diff)
 	}
 }
 
-// TestNumbers: a number without quotes is a text, however it is written, and
-// writing it again changes nothing.
+// TestNumbers: a number without quotes becomes a string, and the same write again changes nothing.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -332,10 +329,10 @@ func TestNumbers(t *testing.T) {
 		s.must(err)
 		want := []any{map[string]any{"name": "DB_PORT", "value": "6379"}, map[string]any{"name": "ZERO", "value": "0"}, map[string]any{"name": "LESS", "value": "-1"}}
 		if diff := cmp.Diff(want, env); diff != "" {
-			t.Errorf("What is stored: -want, +got:\n%s", diff)
+			t.Errorf("The stored variables: -want, +got:\n%s", diff)
 		}
 		if generation != 0 && u.GetGeneration() != generation {
-			t.Errorf("Applying the same again: generation %d, was %d", u.GetGeneration(), generation)
+			t.Errorf("The same apply has changed the generation to %d, was %d", u.GetGeneration(), generation)
 		}
 		generation = u.GetGeneration()
 	}
@@ -343,6 +340,6 @@ func TestNumbers(t *testing.T) {
 	p, err := s.policy(t.Context(), "server-side")
 	s.must(err)
 	if diff := cmp.Diff([]refractv1beta1.EnvVar{{Name: "DB_PORT", Value: "6379"}}, p.Spec.Env); diff != "" {
-		t.Errorf("What is stored: -want, +got:\n%s", diff)
+		t.Errorf("The stored variables: -want, +got:\n%s", diff)
 	}
 }

@@ -22,19 +22,19 @@ import (
 	"refract.dev/test/harness"
 )
 
-// fault is something that is wrong with an installation, and what is said of it.
+// fault is a fault of an installation, with the expected result of refract check.
 type fault struct {
 	name   string
 	reason string
-	do     func(w *world) (undo func()) // Nil if nothing has to be done.
-	again  func(w *world)               // Done before each look: a replica puts it right now and then. It may be nil.
+	do     func(w *world) (undo func()) // Nil if the arguments alone cause the result.
+	again  func(w *world)               // Called before each check, because a replica repairs the fault. Nil for none.
 	args   []string                     // Of refract check.
-	check  string                       // The check that finds it.
-	want   string                       // What it says.
-	advice string                       // What it says to do.
+	check  string                       // Name of the check that finds the fault.
+	want   string                       // Part of its result.
+	advice string                       // Part of its advice.
 }
 
-// TestCheck makes one thing after the other wrong with an installation that works.
+// TestCheck injects one fault after the other into a working installation.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -45,14 +45,14 @@ func TestCheck(t *testing.T) {
 	for _, f := range slowToHeal() {
 		w.find(t, &f)
 	}
-	// Nobody puts right what follows.
+	// No replica runs any more that could repair the following faults.
 	w.kill(replica)
 	for _, f := range unattended() {
 		w.find(t, &f)
 	}
 }
 
-// find makes something wrong, and wants it found, and all else right.
+// find injects a fault, and waits until refract check reports this fault and no other.
 func (w *world) find(t *testing.T, f *fault) {
 	t.Helper()
 	t.Run(f.name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func (w *world) find(t *testing.T, f *fault) {
 	})
 }
 
-// settled waits until nothing is wrong but the checks named.
+// settled waits until refract check reports no fault except by the named checks.
 func (w *world) settled(what string, but []string, args ...string) {
 	w.t.Helper()
 	harness.Eventually(w.t, what, func(context.Context) error {
@@ -95,11 +95,11 @@ func (w *world) settled(what string, but []string, args ...string) {
 	})
 }
 
-// slowToHeal are faults that a replica does not put right by itself, or not at once.
+// slowToHeal are faults that a replica repairs late or not at all.
 func slowToHeal() []fault {
 	return []fault{
 		{
-			name: "RightMissing", reason: "A role was narrowed.",
+			name: "RightMissing", reason: "A role lacks a rule.",
 			do: func(w *world) func() {
 				w.kubectl("", "patch", "clusterrole", "refract-hub", "--type=json", `-p=[{"op":"remove","path":"/rules/4"}]`)
 				return func() { w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-") }
@@ -107,7 +107,7 @@ func slowToHeal() []fault {
 			check: "rights", want: "system:serviceaccount:kube-admiral-system:refract may not get customresourcedefinitions", advice: "refract install",
 		},
 		{
-			name: "NotReady", reason: "Pods find no node.",
+			name: "NotReady", reason: "No node fits the pods.",
 			do: func(w *world) func() {
 				patch := func(selector string) {
 					w.kubectl("", "patch", "deployment", "refract", "-n", system, "--type=merge",
@@ -119,7 +119,7 @@ func slowToHeal() []fault {
 			check: "deployment", want: "0 of 2 replicas are ready: pod refract-", advice: "kubectl describe",
 		},
 		{
-			name: "TwoInstallations", reason: "Somebody has installed it twice.",
+			name: "TwoInstallations", reason: "The cluster has two installations.",
 			do: func(w *world) func() {
 				other := w.must("install", "--export", "--system-namespace", "other", "--image", image)
 				w.kubectl(other, "apply", "-f", "-")
@@ -131,7 +131,7 @@ func slowToHeal() []fault {
 			check: "others", want: "deployment other/refract", advice: "uninstall",
 		},
 		{
-			name: "KubeAdmiral", reason: "The program is there that our types are from.",
+			name: "KubeAdmiral", reason: "KubeAdmiral, which has the same types, is installed.",
 			do: func(w *world) func() {
 				w.kubectl(kubeAdmiral, "apply", "-f", "-")
 				return func() { w.kubectl(kubeAdmiral, "delete", "-f", "-") }
@@ -139,7 +139,7 @@ func slowToHeal() []fault {
 			check: "kubeadmiral", want: "federatedtypeconfigs.core.kubeadmiral.io", advice: "run only one of them",
 		},
 		{
-			name: "TypeOfAnotherVersion", reason: "A definition is not that of this program.",
+			name: "TypeOfAnotherVersion", reason: "A definition is from another version.",
 			do: func(w *world) func() {
 				const crd = "overridepolicies.core.kubeadmiral.io"
 				describe := func(as string) {
@@ -153,14 +153,14 @@ func slowToHeal() []fault {
 			check: "types", want: "overridepolicies.core.kubeadmiral.io is from another version", advice: "refract install",
 		},
 		{
-			name: "PolicyMissing", reason: "Nobody says who may have a Secret follow.",
+			name: "PolicyMissing", reason: "The admission policy for objects that travel with others is not bound.",
 			again: func(w *world) {
 				w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-followers", "--ignore-not-found")
 			},
 			check: "policies", want: `"refract-followers" not found`, advice: "log",
 		},
 		{
-			name: "MemberNotReady", reason: "A member leads nowhere.",
+			name: "MemberNotReady", reason: "A member has no Secret.",
 			do: func(w *world) func() {
 				w.kubectl(lost, "apply", "-f", "-")
 				return func() { w.must("unjoin", "lost", "--force") }
@@ -168,7 +168,7 @@ func slowToHeal() []fault {
 			check: "member", want: "lost: SecretNotFound", advice: "refract get cluster/lost",
 		},
 		{
-			name: "WiredToNobody", reason: "A definition asks a part that is not there.",
+			name: "WiredToNobody", reason: "A definition names the conversion webhook of a missing part.",
 			do: func(w *world) func() {
 				w.kubectl(wired, "apply", "-f", "-")
 				return func() { w.kubectl(wired, "delete", "-f", "-") }
@@ -176,12 +176,12 @@ func slowToHeal() []fault {
 			check: "conversion", want: "widgets.example.com (service kube-admiral-system/refract-conversion)", advice: "--unwire",
 		},
 		{
-			name: "PartMissing", reason: "A part is not there that should be.",
+			name: "PartMissing", reason: "A required part is not installed.",
 			args:  []string{"--injection"},
 			check: "installed", want: "no injection", advice: "refract install --injection",
 		},
 		{
-			name: "NoRights", reason: "Who would install may not.",
+			name: "NoRights", reason: "The user has no right to install.",
 			args:  []string{"--pre", "--as", "nobody", "--as-group", "system:masters-not"},
 			check: "rights", want: "cannot be written", advice: "as a user who may",
 		},
@@ -200,11 +200,11 @@ func slowToHeal() []fault {
 	}
 }
 
-// unattended are faults that a replica would put right.
+// unattended are faults that a running replica would repair.
 func unattended() []fault {
 	return []fault{
 		{
-			name: "Unreachable", reason: "Nobody answers the API server.",
+			name: "Unreachable", reason: "The webhook does not answer.",
 			check: "answer", want: "failed calling webhook", advice: "check the Service",
 		},
 		{
@@ -226,7 +226,7 @@ func unattended() []fault {
 			check: "lease", want: "ahead of the API server's", advice: "NTP",
 		},
 		{
-			name: "CertificateExpired", reason: "It was not renewed.",
+			name: "CertificateExpired", reason: "The certificate was not renewed.",
 			do: func(w *world) func() {
 				w.issue(time.Now().Add(-pki.ServingLife - time.Hour))
 				return nil
@@ -234,7 +234,7 @@ func unattended() []fault {
 			check: "certificate", want: "expired at", advice: "delete the secret",
 		},
 		{
-			name: "CertificateMissing", reason: "Somebody has deleted it.",
+			name: "CertificateMissing", reason: "The Secret with the certificate is missing.",
 			do: func(w *world) func() {
 				w.kubectl("", "delete", "secret", "refract-webhook", "-n", system)
 				return nil
@@ -242,7 +242,7 @@ func unattended() []fault {
 			check: "certificate", want: "not found", advice: "refract run issues another",
 		},
 		{
-			name: "AnotherIsAsked", reason: "The configuration is that of another installation.",
+			name: "AnotherIsAsked", reason: "The webhook configuration names the Service of another installation.",
 			do: func(w *world) func() {
 				w.kubectl(`{"webhooks": [{"name": "policies.refract.dev", "clientConfig": {"url": null, "service": {"namespace": "other", "name": "refract", "path": "/validate/policies"}}}]}`,
 					"patch", "validatingwebhookconfiguration", "refract-policies", "--patch-file=/dev/stdin")
@@ -251,7 +251,7 @@ func unattended() []fault {
 			check: "webhook", want: "calls service other/refract", advice: "log",
 		},
 		{
-			name: "NotAsked", reason: "Somebody has deleted the configuration.",
+			name: "NotAsked", reason: "The webhook configuration is missing.",
 			do: func(w *world) func() {
 				w.kubectl("", "delete", "validatingwebhookconfiguration", "refract-policies")
 				return nil
@@ -259,7 +259,7 @@ func unattended() []fault {
 			check: "answer", want: "an invalid OverridePolicy was not rejected", advice: "refract-policies",
 		},
 		{
-			name: "LeftOver", reason: "The manifests are gone, and what they had written is not.",
+			name: "LeftOver", reason: "The manifests are deleted, but objects that the replicas created remain.",
 			do: func(w *world) func() {
 				w.kubectl("", "delete", "deployment", "refract", "-n", system)
 				w.kubectl("", "delete", "lease", "refract-leader", "-n", system)
@@ -270,7 +270,7 @@ func unattended() []fault {
 	}
 }
 
-// issue writes the certificate that would have been issued at a time.
+// issue writes a certificate that was issued at this time.
 func (w *world) issue(at time.Time) {
 	w.t.Helper()
 	issuer := pki.Issuer{CommonName: "refract-webhook", Names: []string{"127.0.0.1"}, Now: func() time.Time { return at }}
@@ -289,7 +289,7 @@ func (w *world) issue(at time.Time) {
 	w.kubectl(string(text), "patch", "secret", "refract-webhook", "-n", system, "--type=merge", "--patch-file=/dev/stdin")
 }
 
-// TestCheckCluster: what is wrong with a cluster before anything is installed.
+// TestCheckCluster checks a cluster before the installation.
 func TestCheckCluster(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -315,7 +315,7 @@ func TestCheckCluster(t *testing.T) {
 			check: "version", want: "Kubernetes v1.34.2",
 		},
 		"NoAdmissionPolicies": {
-			reason: "They are turned off.",
+			reason: "The API server does not serve admission policies.",
 			change: func(path string, body []byte) []byte {
 				if path != "/apis/admissionregistration.k8s.io/v1" {
 					return body
@@ -324,8 +324,8 @@ func TestCheckCluster(t *testing.T) {
 			},
 			check: "admission", want: "without validatingadmissionpolicies",
 		},
-		"Clock": {reason: "It is off by a minute.", ahead: time.Minute, check: "clock", want: "differ by 1m0s"},
-		"Nodes": {reason: "No pod can run.", bare: true, check: "nodes", want: "none of 0 nodes is ready"},
+		"Clock": {reason: "The clock is ahead by a minute.", ahead: time.Minute, check: "clock", want: "differ by 1m0s"},
+		"Nodes": {reason: "The cluster has no node for pods.", bare: true, check: "nodes", want: "none of 0 nodes is ready"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestCheckCluster(t *testing.T) {
 	}
 }
 
-// behind returns how to reach an API server by way of a proxy that changes its answers.
+// behind returns a client configuration for an API server through a proxy that changes the answers.
 func behind(t *testing.T, cfg *rest.Config, change func(path string, body []byte) []byte) *rest.Config {
 	t.Helper()
 	transport, err := rest.TransportFor(cfg)

@@ -23,7 +23,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// ofUsers are objects of users: a policy of ours, and what can be written without us.
+// ofUsers are objects of users: a policy, and objects that need no installation.
 const ofUsers = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
@@ -31,23 +31,23 @@ metadata: {name: web, namespace: default}
 spec: {overrideRules: [{overriders: {jsonpatch: [{path: /spec/replicas, operator: replace, value: 2}]}}]}
 `
 
-// TestInstallAndUninstall: what is installed works and is checked; when it has been uninstalled
-// the cluster is as it was before, but for what users wrote; with --purge that goes, too.
+// TestInstallAndUninstall: an installation works and passes refract check. An uninstallation restores the cluster,
+// except for objects of users; with --purge these are deleted, too.
 func TestInstallAndUninstall(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
 	before := w.everything()
 
 	if out, code := w.refract("check"); code != 1 || !strings.Contains(out, "✗ installed    Refract is not installed in namespace "+system) {
-		t.Errorf("want refract check to say that nothing is installed, got exit code %d\n%s", code, out)
+		t.Errorf("want refract check to report that nothing is installed, got exit code %d\n%s", code, out)
 	}
 	w.must("check", "--pre", "--injection", "--conversion")
 
-	// What runs has to be there for the installation to be right in the end.
+	// The check passes only once the replicas run.
 	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
 	propagation := w.start("refract")
 	out := w.must("install", "--image", image)
-	harness.WantAll(t, "It says what it writes, waits, and checks.", out, []string{
+	harness.WantAll(t, "The output names the written objects, the wait and the check.", out, []string{
 		"deployment " + system + "/refract configured", "deployment " + system + "/refract: 2 of 2 replicas are ready", "✔ answer",
 	})
 	if again := w.must("install", "--image", image); strings.Contains(again, "created") || strings.Contains(again, "configured") {
@@ -55,25 +55,26 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	w.kubectl(ofUsers, "apply", "-f", "-")
 
-	// Its pods end when the Deployment goes; so does what stands for them.
+	// The pods end with the Deployment, and so does the replica that replaces them here.
 	w.kill(propagation)
 	out = w.must("uninstall")
-	harness.WantAll(t, "It says what it takes away.", out, []string{
+	harness.WantAll(t, "The output names the removed objects.", out, []string{
 		"validatingwebhookconfiguration refract-policies deleted", "deployment " + system + "/refract deleted", "clusterrole refract-hub deleted",
 		"Refract is removed from the cluster",
 	})
 	w.kubectl(strings.ReplaceAll(ofUsers, "name: web", "name: other"), "apply", "-f", "-")
 
 	out = w.must("uninstall", "--purge", "--yes")
-	harness.WantAll(t, "It lists what goes.", out, []string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
+	harness.WantAll(t, "The output lists the objects to delete.", out,
+		[]string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
 	w.gone("namespace", namespaceOf(system))
 	if diff := cmp.Diff(before, w.everything()); diff != "" {
-		t.Errorf("what is left: -before, +after:\n%s", diff)
+		t.Errorf("objects of the cluster: -before, +after:\n%s", diff)
 	}
 }
 
-// TestManifestsDeleted: whoever deletes the manifests by hand can write afterwards what could be
-// written before.
+// TestManifestsDeleted: after a manual deletion of the manifests, users can write the same objects as before the
+// installation.
 func TestManifestsDeleted(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -109,10 +110,10 @@ func TestManifestsDeleted(t *testing.T) {
 	}
 	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-injection-pods")
 	if said := wrong(w.check()); !strings.Contains(said, `policies: the API server does not restrict the accounts of Refract`) {
-		t.Errorf("want an admission policy of the installation to be missed, got\n%s", said)
+		t.Errorf("want a missing admission policy reported, got\n%s", said)
 	}
 	w.kubectl(manifest, "apply", "-f", "-")
-	// The replicas go on to run, as a pod does for half a minute: what they still do is undone.
+	// The replicas continue for a while, like pods for half a minute. Their last writes must be removed as well.
 	w.kubectl(manifest, "delete", "-f", "-", "--wait=false")
 	for _, o := range asked {
 		w.gone(fmt.Sprintf("%T", o), o)
@@ -124,11 +125,11 @@ func TestManifestsDeleted(t *testing.T) {
 	w.gone("namespace", namespaceOf(system))
 	for _, r := range w.check().Results {
 		if r.Check == "left" {
-			t.Errorf("want nothing to be left, got %s", r.Message)
+			t.Errorf("want no remaining objects, got %s", r.Message)
 		}
 	}
 
-	// It may run outside of the cluster as well.
+	// A replica may run outside of the cluster.
 	outside, err := w.ReplicaFor(site, "outside")
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +140,9 @@ func TestManifestsDeleted(t *testing.T) {
 	w.settled("a program outside of the cluster is right", nil)
 }
 
-// TestManifestsDeletedWhileConverting: what converts objects that need it cannot be deleted by hand, and goes on to convert; all
-// the rest goes. Whoever wants it gone nevertheless is told how, and can write afterwards what could be written before.
+// TestManifestsDeletedWhileConverting: a manual deletion does not remove the conversion while objects need it, and
+// removes everything else. The message tells users how to remove the conversion nevertheless. Afterwards they can write
+// the same objects as before the installation.
 func TestManifestsDeletedWhileConverting(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -160,23 +162,23 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 	converted := func() {
 		t.Helper()
 		if got := w.kubectl("", "get", "routes.v1.traffic.example.com", "-A", "-o", "name"); got != "route.traffic.example.com/a\n" {
-			t.Errorf("want objects in another version than they are stored in, got %q", got)
+			t.Errorf("want the objects in a version other than the stored one, got %q", got)
 		}
 	}
 
-	// API servers heed an admission policy a moment after it was written.
-	harness.Eventually(t, "what converts cannot be deleted", func(context.Context) error {
+	// API servers enforce a new admission policy after a moment.
+	harness.Eventually(t, "the conversion cannot be deleted", func(context.Context) error {
 		_, err := w.KubectlSays(site, "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")
 		if err == nil {
-			return errors.New("it can")
+			return errors.New("the deletion is allowed")
 		}
 		return nil
 	})
 	said, err := w.KubectlSays(site, manifest, "delete", "-f", "-", "--wait=false")
 	if err == nil {
-		t.Errorf("want kubectl to say that not all could be deleted, got\n%s", said)
+		t.Errorf("want kubectl to report objects that it could not delete, got\n%s", said)
 	}
-	harness.WantAll(t, "It says why, and what to do.", said, []string{
+	harness.WantAll(t, "The message has the reason and the remedy.", said, []string{
 		`ConversionPolicy routes converts routes.traffic.example.com`, "refract uninstall --unwire", `deployments.apps "refract-conversion" is forbidden`,
 		`namespaces "kube-admiral-system" is forbidden`, `deployment.apps "refract" deleted`, `clusterrole.rbac.authorization.k8s.io "refract-hub" deleted`,
 	})
@@ -185,7 +187,7 @@ func TestManifestsDeletedWhileConverting(t *testing.T) {
 	converted()
 
 	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
-	harness.Eventually(t, "it can be deleted all the same", func(context.Context) error {
+	harness.Eventually(t, "the conversion can be deleted nevertheless", func(context.Context) error {
 		_, err := w.KubectlSays(site, manifest, "delete", "-f", "-", "--wait=false", "--ignore-not-found")
 		return err
 	})
@@ -196,8 +198,7 @@ func namespaceOf(name string) client.Object {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// everything returns all objects of the cluster by their names, as YAML, without what changes by
-// itself.
+// everything returns all objects of the cluster as YAML, by name, without fields that change by themselves.
 func (w *world) everything() map[string]string {
 	w.t.Helper()
 	cfg, err := w.Config(site)
@@ -220,7 +221,7 @@ func (w *world) everything() map[string]string {
 		}
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
-			// What says how things stand, and not what is wanted.
+			// Objects of these kinds change by themselves.
 			if !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"Event", "Lease", "ComponentStatus", "Node", "CSINode"}, r.Kind) {
 				continue
 			}
@@ -255,7 +256,7 @@ func (w *world) objectsOf(kind schema.GroupVersionKind) map[string]string {
 	return all
 }
 
-// TestUninstallConverted: what converts objects that need it stays, and runs, until none does.
+// TestUninstallConverted: the conversion stays and works while objects need it.
 func TestUninstallConverted(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1)
@@ -272,11 +273,11 @@ func TestUninstallConverted(t *testing.T) {
 			t.Errorf("%s\nwant exit code 1 and %q, got %d\n%s", reason, why, code, out)
 		}
 		if out := w.kubectl("", "get", "deployments", "-n", system, "-o", "name"); out != "deployment.apps/refract-conversion\n" {
-			t.Errorf("%s\nwant what converts to stay, and nothing else, got\n%s", reason, out)
+			t.Errorf("%s\nwant only the conversion to stay, got\n%s", reason, out)
 		}
 		if out := w.kubectl("", "get", "clusterrolebindings", "-l", "app.kubernetes.io/part-of=refract", "-o", "name"); !strings.Contains(out, "/refract-conversion\n") ||
 			strings.Contains(out, "refract-hub") {
-			t.Errorf("%s\nwant its rights to stay, got\n%s", reason, out)
+			t.Errorf("%s\nwant the rights of the conversion to stay, got\n%s", reason, out)
 		}
 	}
 	stays("Both versions are served.", "its versions v1, v2 are in use")
@@ -284,9 +285,10 @@ func TestUninstallConverted(t *testing.T) {
 	stays("An object may be stored in another version.", "objects may be stored in v1, v2: refract crd migrate widgets.example.com", "--unwire")
 	stored(`["v1"]`)
 	out := w.must("uninstall", "--unwire")
-	harness.WantAll(t, "It is wired to nobody.", out, []string{"customresourcedefinition widgets.example.com is no longer converted", "Refract is removed from the cluster"})
+	harness.WantAll(t, "The definition has no conversion webhook any more.", out,
+		[]string{"customresourcedefinition widgets.example.com is no longer converted", "Refract is removed from the cluster"})
 	if got := w.kubectl("", "get", "widgets.v2.example.com", "-n", "default", "-o", "name"); got != "widget.example.com/a\n" {
-		t.Errorf("want objects to be read in both versions, got %q", got)
+		t.Errorf("want objects readable in both versions, got %q", got)
 	}
 	w.gone("namespace", namespaceOf(system))
 }

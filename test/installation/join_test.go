@@ -18,8 +18,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// contexts writes one kubeconfig with a context for each cluster, the first of which is current,
-// and has the commands read it.
+// contexts writes a kubeconfig with a context for each cluster, the first of which is current, and makes the commands read it.
 func (w *world) contexts(clusters ...string) string {
 	w.t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -40,9 +39,8 @@ func (w *world) contexts(clusters ...string) string {
 	return path
 }
 
-// TestJoin: a member gets an account of its own by the rights of whoever joins it, and loses it when
-// it leaves; a second hub's is not taken away, and a narrower role is what it says. Refract is found in
-// whichever namespace of the hub it is installed in.
+// TestJoin: refract join creates an account on a member with the rights of its user, and refract unjoin removes it. The account for a second hub stays. A
+// narrower role limits the account. The commands find Refract in any namespace of the hub.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	const member, elsewhere = "member-2", "fleet-system"
@@ -56,7 +54,7 @@ func TestJoin(t *testing.T) {
 	}
 
 	out := w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member, "--label", "region=eu")
-	harness.WantAll(t, "It says what it does.", out, []string{
+	harness.WantAll(t, "The output names the steps.", out, []string{
 		"serviceaccount kube-admiral-system/refract-member has the rights of clusterrole refract-member on the cluster", "cluster eu-1 joined", "cluster eu-1 is ready",
 	})
 	secret := &corev1.Secret{}
@@ -64,19 +62,19 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(secret.Data["client-certificate-data"]) > 0 || len(secret.Data["client-key-data"]) > 0 {
-		t.Error("want the administrator's certificate to stay where it is")
+		t.Error("want no copy of the administrator's certificate on the hub")
 	}
 	got, err := w.Kubectl(member, "", "auth", "can-i", "create", "serviceaccounts/refract-member", "--subresource=token", "-n", system,
 		"--as", "system:serviceaccount:"+system+":refract-member")
 	if strings.TrimSpace(got) != "yes" {
-		t.Errorf("want its account to be able to renew its token, got %q, %v", got, err)
+		t.Errorf("want the account to have the right to renew its token, got %q, %v", got, err)
 	}
 	if out, code := w.refract("join", "eu-1", "--kubeconfig", config, "--member-context", member); code != 2 || !strings.Contains(out, `cluster "eu-1" is joined already`) {
-		t.Errorf("want it to have joined already, got exit code %d\n%s", code, out)
+		t.Errorf("want the message that the cluster has joined already, got exit code %d\n%s", code, out)
 	}
 	w.renewed(t, config, there, "eu-1")
 
-	// Another hub has joined it as well.
+	// Another hub has joined the same member.
 	if _, err := w.Kubectl(member, "", "annotate", "serviceaccount", "refract-member", "-n", system, "--overwrite",
 		"refract.dev/hubs="+hubsOf(t, there)+",another"); err != nil {
 		t.Fatal(err)
@@ -103,7 +101,7 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 	w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member)
 	got, err = w.Kubectl(member, "", "get", "clusterrole", "refract-member", "-o", "yaml")
 	if err != nil || !strings.Contains(got, "widgets") {
-		t.Errorf("want what somebody has added to the role to stay, got %v\n%s", err, got)
+		t.Errorf("want the user's addition to the role to stay, got %v\n%s", err, got)
 	}
 	w.must("unjoin", "eu-1", "--kubeconfig", config, "--yes")
 	if got := hubsOf(t, there); got != "another" {
@@ -115,16 +113,16 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 	}
 	w.must("join", "eu-2", "--kubeconfig", config, "--member-context", member, "--role", role)
 	if got, err := w.Kubectl(member, "", "auth", "can-i", "create", "deployments", "--as", "system:serviceaccount:"+system+":refract-member"); strings.TrimSpace(got) != "no" {
-		t.Errorf("want it to be able to do what the role says, and nothing else, got %q, %v", got, err)
+		t.Errorf("want the account to have exactly the rights of the role, got %q, %v", got, err)
 	}
 	out = w.must("unjoin", "eu-2", "--kubeconfig", config, "--yes")
-	harness.WantAll(t, "It says what it takes away.", out, []string{"clusterrole refract-member deleted on cluster eu-2", "cluster eu-2 left"})
+	harness.WantAll(t, "The output names the removed objects.", out, []string{"clusterrole refract-member deleted on cluster eu-2", "cluster eu-2 left"})
 	for _, o := range []client.Object{&rbacv1.ClusterRoleBinding{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
 		key := client.ObjectKey{Name: "refract-member"}
 		if _, ok := o.(*rbacv1.ClusterRoleBinding); !ok {
 			key.Namespace = system
 		}
-		harness.Eventually(t, "what belonged to the role is gone", func(ctx context.Context) error {
+		harness.Eventually(t, "the objects of the account are deleted", func(ctx context.Context) error {
 			err := there.Get(ctx, key, o)
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -134,8 +132,8 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
 	}
 }
 
-// renewed has the token of a member be one that nobody accepts any more, as in a backup of a hub that is too old, and gives the member
-// another by the contexts of a kubeconfig.
+// renewed invalidates the token of a member, as after the restore of an old backup of the hub, and gives the member a new one with the contexts of a
+// kubeconfig.
 func (w *world) renewed(t *testing.T, config string, there client.Client, name string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{}
@@ -156,9 +154,9 @@ func (w *world) renewed(t *testing.T, config string, there client.Client, name s
 		t.Errorf("want a member without a context to be named, got exit code %d\n%s", code, out)
 	}
 	out = w.must("join", "--renew-all", "--member-kubeconfig", config)
-	harness.WantAll(t, "It says what it does.", out, []string{"cluster " + name + " is ready", "cluster " + name + ": renewed by context member-2"})
+	harness.WantAll(t, "The output names the steps.", out, []string{"cluster " + name + " is ready", "cluster " + name + ": renewed by context member-2"})
 	if hubs := hubsOf(t, there); !strings.HasSuffix(hubs, "/"+name) {
-		t.Errorf("want the account to be that of the member again, got %q", hubs)
+		t.Errorf("want the account to name the member's hub again, got %q", hubs)
 	}
 }
 

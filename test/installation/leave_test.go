@@ -39,7 +39,7 @@ metadata: {name: settings, namespace: NS, labels: {kubeadmiral.io/propagation-po
 data: {color: blue}
 `
 
-// TestNamespacesAfterLeaving: however Refract is taken out of a hub, its users can delete namespaces afterwards, and the copies stay.
+// TestNamespacesAfterLeaving: after every way to remove Refract from a hub, users can delete namespaces, and the copies stay.
 func TestNamespacesAfterLeaving(t *testing.T) {
 	t.Parallel()
 	const member = "member-2"
@@ -78,16 +78,16 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 			harness.Eventually(t, way.name+": a report in "+name, func(context.Context) error {
 				out, err := w.Kubectl(site, "", "get", "propagation", "settings.configmaps", "-n", name, "-o", "jsonpath={.status.synced}")
 				if err == nil && out != "1" {
-					err = fmt.Errorf("%q copies are as they should be", out)
+					err = fmt.Errorf("%q copies are correct", out)
 				}
 				return err
 			})
 		}
 
-		if way.leave == nil { // Its pods end when the Deployment goes; so does what stands for them.
+		if way.leave == nil { // The pods end with the Deployment, and so does the replica that replaces them here.
 			w.kill(replica)
 			out := w.must("uninstall")
-			harness.WantAll(t, "It says what stays.", out, []string{"5 copies stay on eu-1", "Refract is removed from the cluster"})
+			harness.WantAll(t, "The output names the remaining copies.", out, []string{"5 copies stay on eu-1", "Refract is removed from the cluster"})
 		} else {
 			way.leave()
 			w.gone("deployment", &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "refract"}})
@@ -102,14 +102,14 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 			w.gone(way.name+": namespace", namespaceOf(name))
 		}
 		if took := time.Since(began); took > time.Minute {
-			t.Errorf("%s: want the namespaces to be gone within a minute, got %v", way.name, took)
+			t.Errorf("%s: want the namespaces deleted within a minute, got %v", way.name, took)
 		}
 		for _, name := range shops {
 			if err := copied(name); err != nil {
 				t.Errorf("%s: want the copy to stay, got %v", way.name, err)
 			}
 		}
-		if way.leave != nil { // Else the rest of an installation waits to hear nothing of a replica that it has not ended.
+		if way.leave != nil { // Without the Lease, uninstall does not wait for the ended replica.
 			w.kubectl("", "delete", "lease", "--all", "-n", system, "--ignore-not-found")
 			w.must("uninstall")
 		}
@@ -120,8 +120,7 @@ func TestNamespacesAfterLeaving(t *testing.T) {
 	}
 }
 
-// asHelm deletes the objects of a manifest as `helm uninstall` does: in its order, one after the other, without waiting for what they
-// leave behind.
+// asHelm deletes the objects of a manifest like `helm uninstall`: in its order, one after the other, without waiting for the end of their deletion.
 func (w *world) asHelm(manifest string) {
 	w.t.Helper()
 	order := []string{"Service", "Deployment", "RoleBinding", "Role", "ClusterRoleBinding", "ClusterRole", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"}
@@ -132,7 +131,7 @@ func (w *world) asHelm(manifest string) {
 			w.t.Fatal(err)
 		}
 		switch o.GetKind() {
-		case "", "CustomResourceDefinition", "Namespace": // The first stay, and helm did not make the second.
+		case "", "CustomResourceDefinition", "Namespace": // Helm keeps definitions, and has not created the namespace.
 		default:
 			objects = append(objects, o)
 		}

@@ -1,7 +1,6 @@
-// Package installation tests how Refract comes into a cluster and leaves it again, and what
-// refract check makes of what is wrong, on control planes with controllers and a scheduler,
-// whose nodes run nothing. A replica of `refract run` with the rights of the installation's
-// account is what its pods would be.
+// Package installation tests the installation and removal of Refract, and refract check, on control planes with
+// controllers and a scheduler. Their nodes run nothing: a replica of `refract run` with the rights of the
+// installation's account replaces the pods.
 package installation
 
 import (
@@ -31,11 +30,11 @@ func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 const (
 	system = "kube-admiral-system"
 	image  = "refract.example.com/refract:v0.1.0"
-	// site is the cluster that has controllers and nodes, and that Refract is installed in.
+	// site is the cluster with controllers and nodes. Refract is installed in it.
 	site = "member-1"
 )
 
-// world is a cluster that Refract is installed in.
+// world is a cluster with an installation of Refract.
 type world struct {
 	*harness.Env
 
@@ -53,7 +52,7 @@ func begin(t *testing.T, members int) *world {
 	return &world{env, t, c}
 }
 
-// refract runs the program against the cluster, and returns what it prints and its exit code.
+// refract runs the program against the cluster, and returns its output and its exit code.
 func (w *world) refract(args ...string) (string, int) {
 	w.t.Helper()
 	binary, err := w.Binary()
@@ -70,7 +69,7 @@ func (w *world) refract(args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// must runs the program, which has to end well.
+// must runs the program, which must succeed.
 func (w *world) must(args ...string) string {
 	w.t.Helper()
 	out, code := w.refract(args...)
@@ -90,7 +89,7 @@ func (w *world) kubectl(manifest string, args ...string) string {
 	return out
 }
 
-// start starts what the pods of a part would run, as its account, and waits until it is at work.
+// start starts a replica that replaces the pods of a part, with their account, and waits until it is ready.
 func (w *world) start(account string, args ...string) *harness.Replica {
 	w.t.Helper()
 	ports, err := harness.FreePorts(1)
@@ -119,7 +118,7 @@ func (w *world) kill(r *harness.Replica) {
 	}
 }
 
-// kubeconfigOf writes a kubeconfig of a service account.
+// kubeconfigOf writes a kubeconfig for a service account.
 func (w *world) kubeconfigOf(namespace, account string) string {
 	w.t.Helper()
 	token := w.kubectl("", "create", "token", account, "-n", namespace, "--duration", "2h")
@@ -143,7 +142,7 @@ func (w *world) kubeconfigOf(namespace, account string) string {
 	return path
 }
 
-// check returns what refract check says as JSON.
+// check returns the JSON report of refract check.
 func (w *world) check(args ...string) *checkup.Report {
 	w.t.Helper()
 	out, code := w.refract(append([]string{"check", "-o", "json"}, args...)...)
@@ -157,7 +156,7 @@ func (w *world) check(args ...string) *checkup.Report {
 	return report
 }
 
-// wrong are the results that are not right, a line each.
+// wrong returns the failed results, one line each.
 func wrong(r *checkup.Report) string {
 	var lines []string
 	for _, result := range r.Results {
@@ -168,7 +167,7 @@ func wrong(r *checkup.Report) string {
 	return strings.Join(lines, "\n")
 }
 
-// gone waits until an object is not there.
+// gone waits until an object does not exist.
 func (w *world) gone(what string, o client.Object) {
 	w.t.Helper()
 	harness.Eventually(w.t, what+" is gone", func(ctx context.Context) error {

@@ -1,5 +1,5 @@
-// Package inventory tests, with real control planes, that the clusters which an inventory lists become members, and what becomes of
-// them when it lists them no more.
+// Package inventory tests, with real control planes, that the clusters in an inventory become members, and that a
+// member stays when it leaves the inventory.
 package inventory
 
 import (
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 var env *harness.Env
 
-// world is a hub on which inventories are kept, and the controllers that read them.
+// world is a hub with inventories, and the controllers that read them.
 type world struct {
 	*testing.T
 
@@ -54,7 +54,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// types are those of the inventories, of which nothing matters here but their names.
+// types are the definitions of the inventories. Only their names matter here.
 const types = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -92,7 +92,7 @@ spec:
 {apiVersion: v1, kind: Namespace, metadata: {name: kube-admiral-system}}
 `
 
-// workload goes wherever the clusters of Europe are.
+// workload is placed on the clusters of Europe.
 const workload = `
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
@@ -112,7 +112,7 @@ metadata: {name: data, namespace: shop, labels: {kubeadmiral.io/propagation-poli
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `
 
-// program is what an operator has named: it says a token that it was given, and that this holds for two minutes.
+// program is the operator's credentials program: it prints a given token that is valid for two minutes.
 const program = `#!/bin/sh
 echo run >> "$1.runs"
 echo "$KUBERNETES_EXEC_INFO" > "$1.info"
@@ -120,7 +120,7 @@ until=$(date -u -d "+2 minutes" +%Y-%m-%dT%H:%M:%SZ)
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s","expirationTimestamp":"%s"}}' "$(cat "$1")" "$until"
 `
 
-// TestInventories has a cluster join from each kind of inventory, with credentials from each source, and leave.
+// TestInventories lets a cluster join from each kind of inventory, with credentials from each source, and leave.
 func TestInventories(t *testing.T) {
 	w := &world{T: t, members: map[string]client.WithWatch{}}
 	var err error
@@ -149,9 +149,9 @@ func TestInventories(t *testing.T) {
 			t.Logf("the log ends:\n%s", harness.LogTail(run.Log))
 		}
 	})
-	harness.Eventually(t, "the controllers are at work", run.Ready)
+	harness.Eventually(t, "the controllers are ready", run.Ready)
 
-	// From a Secret, which has to say where its token goes.
+	// The credentials come from a Secret, which must name the server for its token.
 	w.profile("eu-1", "secretreader", "member-1", "eu-1")
 	w.await("NoCredentials", "secret kube-admiral-system/eu-1 does not exist: want one with the key token")
 	w.secret(system, "eu-1", nil, map[string]string{"token": w.token("member-1")})
@@ -163,17 +163,17 @@ func TestInventories(t *testing.T) {
 	w.ready("eu-1")
 	w.copies("member-1", true)
 
-	// From a program.
+	// The credentials come from a program.
 	w.profile("us-1", "cloud", "member-2", "us-1")
 	w.ready("us-1")
 	w.copies("member-2", false)
 	info, err := os.ReadFile(token + ".info")
 	w.must(err)
 	if to, err := env.Access("member-2"); err != nil || !strings.Contains(string(info), to.Endpoint) {
-		t.Errorf("want the program told which cluster it is about, got %s, %v", info, err)
+		t.Errorf("want the cluster in the input of the program, got %s, %v", info, err)
 	}
 
-	// From Cluster API.
+	// The cluster comes from Cluster API.
 	text, err := os.ReadFile(env.Kubeconfig("member-3"))
 	w.must(err)
 	w.must(harness.ApplyAll(t.Context(), w.hub, `{apiVersion: cluster.x-k8s.io/v1beta1, kind: Cluster, metadata: {name: lab, namespace: capi, labels: {topology.kubernetes.io/region: eu-1, refract.dev/x: mine}}}`))
@@ -182,33 +182,33 @@ func TestInventories(t *testing.T) {
 	w.copies("member-3", true)
 	lab := w.cluster("lab")
 	if lab.Labels["refract.dev/x"] != "" || lab.Annotations["refract.dev/inventory"] != "Cluster/capi/lab" {
-		t.Errorf("want labels but Refract's own, and where it is listed: got %v, %v", lab.Labels, lab.Annotations)
+		t.Errorf("want the labels except Refract's own, and the inventory: got %v, %v", lab.Labels, lab.Annotations)
 	}
 
-	// A property is a label, and no other label is touched.
+	// A property becomes a label, and other labels stay unchanged.
 	w.must(env.Patch(t.Context(), "hub", "federatedcluster", "", "us-1", `{"metadata":{"labels":{"tier":"gold"}}}`))
 	w.profile("us-1", "cloud", "member-2", "eu-1")
 	w.copies("member-2", true)
 	if us := w.cluster("us-1"); us.Labels["tier"] != "gold" {
-		t.Errorf("want the labels of others left alone, got %v", us.Labels)
+		t.Errorf("want other labels unchanged, got %v", us.Labels)
 	}
 
-	// A name that somebody has given is theirs; a way that nobody knows is said to be so.
+	// A name that a user has joined stays the user's; an unknown provider is reported.
 	before := w.cluster("by-hand")
 	w.profile("by-hand", "secretreader", "member-1", "eu-1")
 	w.event("by-hand", "NameTaken", "has already joined, by hand")
 	if after := w.cluster("by-hand"); after.Generation != before.Generation {
-		t.Errorf("want it left alone, got %+v", after.Spec)
+		t.Errorf("want the user's cluster unchanged, got %+v", after.Spec)
 	}
 	w.profile("strange", "elsewhere", "member-1", "eu-1")
 	w.event("strange", "UnknownProvider", "its access providers are elsewhere, and Refract knows none of them")
 
-	// What is listed cannot be taken out, as it would join again.
+	// A listed cluster cannot be removed, because it would join again.
 	if _, err := env.Refract("unjoin", "eu-1", "--kubeconfig", env.Kubeconfig("hub"), "--yes"); err == nil || !strings.Contains(err.Error(), "because ClusterProfile/fleet/eu-1 lists it") {
-		t.Errorf("refract unjoin: want it refused, got %v", err)
+		t.Errorf("refract unjoin: want a rejection, got %v", err)
 	}
 
-	// What is not listed any more stays as it is, until somebody takes it out.
+	// A cluster that is no longer listed stays a member until a user removes it.
 	w.delete("eu-1")
 	w.await("Gone", "until you remove it: refract unjoin eu-1")
 	harness.Consistently(t, "the copies stay", 2*time.Second, func(ctx context.Context) error { return w.has(ctx, "member-1", true) })
@@ -218,7 +218,7 @@ func TestInventories(t *testing.T) {
 	}
 	w.copies("member-1", false)
 	if left := w.claim("member-1"); left.UID != claim.UID || left.DeletionTimestamp != nil || left.Labels[corev1alpha1.ManagedLabel] != "" {
-		t.Errorf("want the claim to stay, as the cluster's own, got %v", left.ObjectMeta)
+		t.Errorf("want the claim to stay as a plain object of the cluster, got %v", left.ObjectMeta)
 	}
 	harness.Eventually(t, "the Secret is gone", func(ctx context.Context) error {
 		err := w.hub.Get(ctx, client.ObjectKey{Namespace: system, Name: "eu-1-inventory"}, &corev1.Secret{})
@@ -228,12 +228,12 @@ func TestInventories(t *testing.T) {
 		return errors.Join(err, errors.New("it is there"))
 	})
 
-	// A type that is gone says nothing about clusters.
+	// A deleted inventory type says nothing about its clusters.
 	w.must(harness.DeleteCRD(t.Context(), w.hub, "clusterprofiles.multicluster.x-k8s.io"))
 	harness.Consistently(t, "the copies stay", 2*time.Second, func(ctx context.Context) error { return w.has(ctx, "member-2", true) })
 }
 
-// token returns one of an account on a member that may do everything there.
+// token returns a token of an administrator account on a member.
 func (w *world) token(member string) string {
 	w.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "inventory"}}
@@ -248,7 +248,7 @@ func (w *world) token(member string) string {
 	return request.Status.Token
 }
 
-// profile lists a cluster in the fleet: who knows the credentials, which member it is, and where that stands.
+// profile lists a cluster in the fleet, with the provider of its credentials, the member, and the region.
 func (w *world) profile(name, provider, member, region string) {
 	w.Helper()
 	to, err := env.Access(member)
@@ -277,7 +277,7 @@ func (w *world) cluster(name string) *corev1alpha1.FederatedCluster {
 	return fc
 }
 
-// await waits until the condition InInventory of eu-1 has a reason, and a message that has a text in it.
+// await waits until the condition InInventory of eu-1 has a reason and a text in its message.
 func (w *world) await(reason, text string) {
 	w.Helper()
 	harness.Eventually(w, "eu-1 is "+reason, func(ctx context.Context) error {
@@ -289,7 +289,7 @@ func (w *world) await(reason, text string) {
 	})
 }
 
-// ready waits until a cluster is.
+// ready waits until a cluster is ready.
 func (w *world) ready(name string) {
 	w.Helper()
 	harness.Eventually(w, name+" is ready", func(ctx context.Context) error {
@@ -314,7 +314,7 @@ func (w *world) condition(ctx context.Context, name string, of corev1alpha1.Clus
 	return corev1alpha1.ClusterCondition{}, fmt.Errorf("there is no condition %s", of)
 }
 
-// copies waits until a member has a copy of the workload, or none.
+// copies waits until a member has a copy of the workload, or has none.
 func (w *world) copies(member string, want bool) {
 	w.Helper()
 	harness.Eventually(w, fmt.Sprintf("%s has a copy: %t", member, want), func(ctx context.Context) error { return w.has(ctx, member, want) })
@@ -332,7 +332,7 @@ func (w *world) has(ctx context.Context, member string, want bool) error {
 	}
 }
 
-// claim returns a member's copy of the claim.
+// claim returns the copy of the claim on a member.
 func (w *world) claim(member string) *corev1.PersistentVolumeClaim {
 	w.Helper()
 	claim := &corev1.PersistentVolumeClaim{}
@@ -342,7 +342,7 @@ func (w *world) claim(member string) *corev1.PersistentVolumeClaim {
 	return claim
 }
 
-// event waits until something was said about a ClusterProfile.
+// event waits for an event on a ClusterProfile.
 func (w *world) event(profile, reason, text string) {
 	w.Helper()
 	harness.Eventually(w, profile+" is told "+reason, func(ctx context.Context) error {
@@ -358,6 +358,6 @@ func (w *world) event(profile, reason, text string) {
 			}
 			said = append(said, e.InvolvedObject.Name+": "+e.Reason+": "+e.Message)
 		}
-		return fmt.Errorf("what was said is %q", said)
+		return fmt.Errorf("the events are %q", said)
 	})
 }

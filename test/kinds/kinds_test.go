@@ -1,5 +1,5 @@
-// Package kinds tests what users do with objects of each kind, on clusters that differ: docs/reference/kinds.md is made of
-// what it finds. Each archive in testdata is a row.
+// Package kinds tests the usual operations on objects of each kind, on clusters that differ, and generates
+// docs/reference/kinds.md from the results. Each archive in testdata is a row of the page.
 package kinds
 
 import (
@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
-// reference is the page that the test keeps.
+// reference is the generated page.
 const reference = "../../docs/reference/kinds.md"
 
 // hubs are the two kinds of hub, in the order of the page.
@@ -36,13 +36,14 @@ var hubs = []struct {
 	{"OrdinaryHub", "An ordinary cluster as the hub", true},
 }
 
-// required are the kinds whose objects must be Ready on every cluster, with each kind of hub: this is not for -update to change.
+// required are the kinds whose objects must be Ready on every cluster, with each kind of hub. -update does not change
+// this list.
 var required = []string{
 	"cronjob", "deployment", "deployment-with-autoscaler", "deployment-with-claim", "job", "pod", "service", "service-dual-stack",
 	"service-headless", "service-loadbalancer", "service-nodeport", "statefulset",
 }
 
-// TestKinds makes the page, and compares it with the one in the repository.
+// TestKinds generates the page, and compares it with the one in the repository.
 func TestKinds(t *testing.T) {
 	kinds, err := load("testdata/*.txtar")
 	if err != nil {
@@ -78,18 +79,18 @@ func TestKinds(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(expected, page.String()); diff != "" {
-		t.Errorf("%s must say what works.\n-page, +found:\n%s\nIf what was found is right: go test ./test/kinds -update", reference, diff)
+		t.Errorf("%s must match the results.\n-page, +found:\n%s\nIf the results are correct: go test ./test/kinds -update", reference, diff)
 	}
 }
 
-// fleet is where objects are tried.
+// fleet is the fleet on which objects are tried.
 type fleet struct {
 	env      *harness.Env
 	clients  map[string]client.WithWatch
 	ordinary bool
 }
 
-// try tries all kinds on a fleet of their own, and returns the results by the name of the kind and the operation.
+// try tries all kinds on their own fleet, and returns the results by kind and operation.
 func try(t *testing.T, kinds []*kind, ordinary bool, expected string) map[string]map[string]string {
 	t.Helper()
 	f := &fleet{
@@ -121,7 +122,7 @@ func try(t *testing.T, kinds []*kind, ordinary bool, expected string) map[string
 	return found
 }
 
-// start has the members join, and runs the controllers.
+// start joins the members, and runs the controllers.
 func (f *fleet) start(ctx context.Context) (err error) {
 	for _, cluster := range append([]string{"hub"}, f.env.Members...) {
 		if f.clients[cluster], err = f.env.Client(cluster); err != nil {
@@ -150,7 +151,7 @@ func (f *fleet) start(ctx context.Context) (err error) {
 	return harness.Await(ctx, controllers.Ready)
 }
 
-// installTypes has a member know the types that injection needs.
+// installTypes installs the types that injection needs on a member.
 func (f *fleet) installTypes(ctx context.Context, member string) error {
 	const name = "serviceinjectionpolicies.refract.dev"
 	u, err := f.env.Get(ctx, "hub", "crd", "", name)
@@ -163,7 +164,7 @@ func (f *fleet) installTypes(ctx context.Context, member string) error {
 	return client.IgnoreAlreadyExists(f.clients[member].Create(ctx, anew(u)))
 }
 
-// anew returns an object as a user would write it, from one that a cluster has.
+// anew returns an object of a cluster in the form that a user would write.
 func anew(u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := u.DeepCopy()
 	out.SetResourceVersion("")
@@ -175,7 +176,7 @@ func anew(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// section returns the part of a page below a title.
+// section returns the section of a page with this title.
 func section(page, title string) string {
 	_, after, _ := strings.Cut(page, "\n## "+title+"\n")
 	before, _, _ := strings.Cut(after, "\n## ")
@@ -234,7 +235,7 @@ func table(kinds []*kind, found map[string]map[string]string) string {
 	return out.String()
 }
 
-// description says what each row is about.
+// description returns a line about each row.
 func description(kinds []*kind) string {
 	var out strings.Builder
 	out.WriteString("\n## The objects\n\nThe manifests are in [test/kinds/testdata](../../test/kinds/testdata), with the fields that are changed.\n\n" +
@@ -274,7 +275,7 @@ func load(pattern string) ([]*kind, error) {
 	return out, nil
 }
 
-// patience is how long something may take that has worked before, and that has not.
+// patience is the time limit for an operation: longer for one that worked before.
 func patience(before string) time.Duration {
 	switch {
 	case *golden.Update:

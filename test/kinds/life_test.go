@@ -27,7 +27,7 @@ import (
 	"refract.dev/tree"
 )
 
-// What is done with an object, in this order.
+// The operations on an object, in this order.
 const (
 	create   = "create"
 	change   = "change"
@@ -51,10 +51,10 @@ type setting struct {
 // kind is one row of the page.
 type kind struct {
 	name, comment string
-	needs         []*unstructured.Unstructured // What the hub has before.
+	needs         []*unstructured.Unstructured // Objects that the hub has first.
 	object        *unstructured.Unstructured
 	change, drift []setting
-	local         []tree.Pointer // Fields with another value on each cluster.
+	local         []tree.Pointer // Fields that each cluster sets itself.
 }
 
 // read reads an archive.
@@ -126,7 +126,7 @@ func patch(of []setting) (client.Patch, error) {
 	for _, s := range of {
 		op := "add"
 		if last := s.pointer.String(); last[strings.LastIndex(last, "/")+1:] == "0" {
-			op = "replace" // Or an element would be inserted.
+			op = "replace" // add would insert an element.
 		}
 		out = append(out, map[string]any{"op": op, "path": s.pointer.String(), "value": s.value})
 	}
@@ -134,17 +134,17 @@ func patch(of []setting) (client.Patch, error) {
 	return client.RawPatch("application/json-patch+json", text), err
 }
 
-// trial is one object on its way through all operations.
+// trial is one object during all operations.
 type trial struct {
 	*fleet
 	kind      *kind
-	namespace string // Empty for an object of the whole cluster.
+	namespace string // Empty for a cluster-scoped object.
 	record    client.ObjectKey
-	members   []string // Those that have the object.
+	members   []string // Members that have the object.
 }
 
-// life does all operations with an object of a kind, one after the other, and returns the result of each. An error is a
-// fault of the test.
+// life performs all operations with an object of a kind, one after the other, and returns the result of each. An error
+// is a fault of the test.
 func (f *fleet) life(ctx context.Context, k *kind, before map[string]string) (map[string]string, error) {
 	t, err := f.begin(ctx, k)
 	if err != nil {
@@ -153,8 +153,8 @@ func (f *fleet) life(ctx context.Context, k *kind, before map[string]string) (ma
 	results := map[string]string{}
 	for _, op := range []struct {
 		name string
-		do   func(context.Context) error         // Asks for it.
-		is   func(context.Context, string) error // Whether a member is as it should be.
+		do   func(context.Context) error         // Starts the operation.
+		is   func(context.Context, string) error // Returns nil if the member has the expected state.
 	}{
 		{create, t.create, t.settled},
 		{change, t.change, t.hasHubs(k.change)},
@@ -175,7 +175,7 @@ func (f *fleet) life(ctx context.Context, k *kind, before map[string]string) (ma
 	return results, nil
 }
 
-// begin makes a namespace for an object, and what the object needs.
+// begin creates a namespace for an object, and the objects that it needs.
 func (f *fleet) begin(ctx context.Context, k *kind) (*trial, error) {
 	hub := f.clients["hub"]
 	namespaced := true
@@ -233,12 +233,12 @@ func (f *fleet) begin(ctx context.Context, k *kind) (*trial, error) {
 	return t, harness.Await(ctx, func(context.Context) error { return t.name() })
 }
 
-// put creates an object on the hub that an object needs.
+// put creates an object on the hub that the object of the trial needs.
 func (f *fleet) put(ctx context.Context, u *unstructured.Unstructured) error {
 	return client.IgnoreAlreadyExists(f.clients["hub"].Create(ctx, u.DeepCopy()))
 }
 
-// name finds out where Refract reports on the object.
+// name finds the Propagation of the object.
 func (t *trial) name() error {
 	gvk := t.kind.object.GroupVersionKind()
 	mapping, err := t.clients["hub"].RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -293,7 +293,7 @@ func (t *trial) recreate(ctx context.Context) error {
 	return t.create(ctx)
 }
 
-// adopting is the member whose object is adopted: the one with a webhook.
+// adopting is the member whose existing object is adopted: the one with a webhook.
 const adopting = "member-2"
 
 // adopt creates the object on a member, and then on the hub.
@@ -302,10 +302,10 @@ func (t *trial) adopt(ctx context.Context) error {
 	theirs.SetLabels(map[string]string{"app": "web", "theirs": "true"})
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	err := harness.Await(limited, func(ctx context.Context) error { // The former copy may be about to go.
+	err := harness.Await(limited, func(ctx context.Context) error { // The former copy may still be in deletion.
 		err := t.clients[adopting].Create(ctx, theirs.DeepCopy(), client.FieldOwner("somebody"))
 		if u, _ := t.get(ctx, adopting); u != nil && u.GetLabels()["kubeadmiral.io/managed"] == "" && u.GetDeletionTimestamp() == nil {
-			return client.IgnoreAlreadyExists(err) // It was a copy, and stays as the member's own.
+			return client.IgnoreAlreadyExists(err) // A former copy stayed as an object of the member.
 		}
 		return err
 	})
@@ -342,7 +342,7 @@ func (t *trial) get(ctx context.Context, cluster string) (*unstructured.Unstruct
 	return u, err
 }
 
-// report returns the row of a member, if it is about the object that the hub has now.
+// report returns the row of a member, if it is about the present object of the hub.
 func (t *trial) report(ctx context.Context, member string) (*refractv1alpha1.ClusterStatus, error) {
 	source, err := t.get(ctx, "hub")
 	if err != nil || source == nil {
@@ -373,7 +373,7 @@ func (t *trial) report(ctx context.Context, member string) (*refractv1alpha1.Clu
 	return nil, errors.New("nothing is reported of this member")
 }
 
-// settled returns nil if a member has what belongs there, and it is ready.
+// settled returns nil if a member has the intended content, and it is ready.
 func (t *trial) settled(ctx context.Context, member string) error {
 	r, err := t.report(ctx, member)
 	switch {
@@ -409,7 +409,7 @@ func (t *trial) hasOwn(ctx context.Context, copied *unstructured.Unstructured) e
 	return nil
 }
 
-// hasHubs returns what checks that a member has the values of the hub in these fields.
+// hasHubs returns a function that returns nil if a member has the hub's values in these fields.
 func (t *trial) hasHubs(fields []setting) func(context.Context, string) error {
 	return func(ctx context.Context, member string) error {
 		source, err := t.get(ctx, "hub")
@@ -450,7 +450,7 @@ func (t *trial) isGone(ctx context.Context, member string) error {
 	return err
 }
 
-// isAdopted returns nil if a member has what belongs there, and the one whose object it was has adopted it.
+// isAdopted returns nil if a member has the intended content, and exactly the adopting member has adopted its object.
 func (t *trial) isAdopted(ctx context.Context, member string) error {
 	if err := t.settled(ctx, member); err != nil {
 		return err
@@ -462,8 +462,8 @@ func (t *trial) isAdopted(ctx context.Context, member string) error {
 	return err
 }
 
-// await waits until all members of the trial are as they should be, and returns the cell of the page. A member on which the
-// object was not created is not looked at any more.
+// await waits until all members of the trial have the expected state, and returns the cell of the page. A member on
+// which the object could not be created is omitted from later operations.
 func (t *trial) await(ctx context.Context, op, before string, is func(context.Context, string) error) string {
 	ctx, cancel := context.WithTimeout(ctx, patience(before))
 	defer cancel()
@@ -476,7 +476,7 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 				now[m] = plain(err.Error())
 			}
 		}
-		if ctx.Err() == nil || len(failed) == 0 { // Or else it has failed because its time was over.
+		if ctx.Err() == nil || len(failed) == 0 { // A later failure may only be the end of the context.
 			failed = now
 		}
 		if len(now) > 0 {
@@ -506,7 +506,7 @@ func (t *trial) await(ctx context.Context, op, before string, is func(context.Co
 	return strings.Join(trouble, "; ")
 }
 
-// varying matches what differs from one run to the next.
+// varying matches parts of messages that differ between runs.
 var varying = []struct {
 	what *regexp.Regexp
 	by   string
@@ -521,7 +521,7 @@ var varying = []struct {
 	{regexp.MustCompile(`\|`), "/"},
 }
 
-// plain returns the first sentence of a reason, without what differs from one run to the next.
+// plain returns the first sentence of a reason, without the parts that differ between runs.
 func plain(text string) string {
 	for _, v := range varying {
 		text = v.what.ReplaceAllString(text, v.by)

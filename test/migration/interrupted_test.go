@@ -19,12 +19,12 @@ import (
 	"refract.dev/test/harness"
 )
 
-// underWay is how many requests of a run may be at the API server when it ends, and be
-// done after somebody has looked at what is stored.
+// underWay is the maximum number of requests of an interrupted run that the API server may still complete after the
+// test has read the stored objects.
 const underWay = 8
 
-// TestInterrupted shows that a run that was interrupted is continued where it was, and
-// begun anew if the definition is another meanwhile.
+// TestInterrupted: an interrupted run is continued at its place, and starts again if the definition was changed in the
+// meantime.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	const objects = 500
@@ -44,7 +44,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	counts := k.storedIn()
 	if counts["v1"] == 0 || counts["v2"] < 400 {
-		t.Fatalf("It is to be interrupted midway: got %v", counts)
+		t.Fatalf("want an interruption in the middle, got %v", counts)
 	}
 	stored, annotation := k.definition()
 	if diff := cmp.Diff([]string{"v1", "v2"}, stored); diff != "" {
@@ -62,24 +62,23 @@ func TestInterrupted(t *testing.T) {
 	}
 	before := versionsOf(k.listed())
 	if r := k.migrate(o); r.Outcome != migration.Declined || plan.After != "default/some-00399" || !plan.Continuing || plan.Objects != objects {
-		t.Errorf("Run(...): who is asked must know that it is continued: got %+v, %+v", r, plan)
+		t.Errorf("Run(...): the confirmation must mention the continuation: got %+v, %+v", r, plan)
 	}
 	if diff := cmp.Diff(before, versionsOf(k.listed())); diff != "" {
-		t.Errorf("The answer was no: -before, +after:\n%s", diff)
+		t.Errorf("without a confirmation: -before, +after:\n%s", diff)
 	}
 
 	r := k.migrate(k.options())
 	if r.Outcome != migration.Migrated || r.ContinuedAfter != "default/some-00399" || r.Objects != objects || r.Passes != 2 {
-		t.Errorf("Run(...): want it continued, got %+v", r)
+		t.Errorf("Run(...): want a continued run, got %+v", r)
 	}
 	if r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
-		t.Errorf("Run(...): want the %d rewritten that were left, got %d", counts["v1"], r.Rewritten)
+		t.Errorf("Run(...): want the %d remaining objects rewritten, got %d", counts["v1"], r.Rewritten)
 	}
 	k.wantMigrated(objects)
 }
 
-// TestInterruptedAndChanged shows that nothing is taken for done that was done for
-// another definition.
+// TestInterruptedAndChanged: work for an earlier definition does not count.
 func TestInterruptedAndChanged(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
@@ -100,15 +99,15 @@ func TestInterruptedAndChanged(t *testing.T) {
 		t.Fatalf("Run(...): want %v, got %v", migration.ErrChanged, err)
 	}
 	if stored, annotation := k.definition(); !slices.Equal(stored, []string{"v1", "v2"}) || annotation == "" {
-		t.Errorf("want storedVersions as before, and an annotation that is of no use, got %v and %q", stored, annotation)
+		t.Errorf("want unchanged storedVersions, and an outdated annotation, got %v and %q", stored, annotation)
 	}
 	if r := k.migrate(k.options()); r.Outcome != migration.Migrated || r.ContinuedAfter != "" {
-		t.Errorf("Run(...): want it begun anew, got %+v", r)
+		t.Errorf("Run(...): want a new run, got %+v", r)
 	}
 	k.wantMigrated(300)
 }
 
-// TestTwice shows that two migrations at the same time do each other no harm.
+// TestTwice: two migrations at the same time do not harm each other.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -133,11 +132,11 @@ func TestTwice(t *testing.T) {
 	for _, r := range results {
 		rewritten += r.Rewritten
 		if r.Outcome != migration.Migrated || r.Objects != 400 {
-			t.Errorf("Run(...): want both to end well, got %+v", r)
+			t.Errorf("Run(...): want two successful runs, got %+v", r)
 		}
 	}
-	if rewritten < 400 { // More if one has met what the other was just writing.
-		t.Errorf("want each object rewritten by one of them, got %d", rewritten)
+	if rewritten < 400 { // More if both runs wrote the same object.
+		t.Errorf("want each object rewritten by one of the runs, got %d", rewritten)
 	}
 	if got := k.storedIn(); !cmp.Equal(got, map[string]int{"v2": 400}) {
 		t.Errorf("want everything stored in v2, got %v", got)
@@ -149,8 +148,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestKilled kills a process midway, as the command line has it, and has another one
-// finish.
+// TestKilled kills a process of the command in the middle of a migration, and lets another one finish.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	const objects = 500
@@ -176,14 +174,14 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := victim.Wait(); err == nil {
-		t.Fatalf("It is to be killed before it is done.\n%s", &said)
+		t.Fatalf("want the process killed before its end\n%s", &said)
 	}
 	counts := k.storedIn()
 	if counts["v1"] == 0 || counts["v2"] == 0 {
-		t.Fatalf("It is to be killed midway: got %v", counts)
+		t.Fatalf("want a kill in the middle, got %v", counts)
 	}
 	if stored, _ := k.definition(); !slices.Equal(stored, []string{"v1", "v2"}) {
-		t.Errorf("want storedVersions as before, got %v", stored)
+		t.Errorf("want unchanged storedVersions, got %v", stored)
 	}
 
 	var out, narration bytes.Buffer
@@ -197,10 +195,10 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Outcome != migration.Migrated || r.ContinuedAfter == "" || r.Objects != objects || r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
-		t.Errorf("want it continued, and the %d rewritten that were left, got %+v", counts["v1"], r)
+		t.Errorf("want a continued run with the %d remaining objects rewritten, got %+v", counts["v1"], r)
 	}
 	if want := "continuing an interrupted run after " + r.ContinuedAfter; !strings.Contains(narration.String(), want) {
-		t.Errorf("want %q said, got:\n%s", want, &narration)
+		t.Errorf("want %q in the output, got:\n%s", want, &narration)
 	}
 	k.wantMigrated(objects)
 	for name, is := range k.listed() {
@@ -210,7 +208,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// refract returns the command line as a process.
+// refract returns the command as a process.
 func refract(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append(args, "--kubeconfig", shared.Kubeconfig("hub"))...)
@@ -218,7 +216,7 @@ func refract(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestCommand shows what the command line prints, and its exit codes.
+// TestCommand checks the output of the command, and its exit codes.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -231,28 +229,28 @@ func TestCommand(t *testing.T) {
 		err    []string
 	}{
 		{
-			reason: "The version has to be the storage version first.",
+			reason: "The version must be the storage version already.",
 			args:   []string{"--yes"}, code: 2,
 			err: []string{"it is not the storage version: that is v1", "hint: in spec.versions of its manifest set storage to true for v2"},
 		},
 		{
-			reason: "A dry run asks nothing, and writes nothing.",
+			reason: "A dry run needs no confirmation, and writes nothing.",
 			args:   []string{"--dry-run"},
 			out:    []string{"can be migrated to v2: 12 objects, and none would fail", "storedVersions would be: v1, v2 → v2"},
 		},
 		{
-			reason: "Without a terminal nobody can be asked.",
+			reason: "Without a terminal there can be no confirmation.",
 			code:   2,
 			err:    []string{"12 objects, stored in v1, v2, to be stored in v2 only", "there is no terminal for the confirmation", "--yes confirms"},
 		},
 		{
-			reason: "All are rewritten.",
+			reason: "All objects are rewritten.",
 			args:   []string{"--yes"},
 			out:    []string{"is migrated to v2", "12 objects: 12 rewritten, 0 already there, 0 gone, 0 failed", "storedVersions: v1, v2 → v2"},
 			err:    []string{"reading every object", "rewriting"},
 		},
 		{
-			reason: "Again, there is nothing to do.",
+			reason: "A second run rewrites nothing.",
 			args:   []string{"--yes", "--context", "hub"},
 			out:    []string{"12 objects: 0 rewritten, 12 already there", "storedVersions: v2 → v2"},
 		},
@@ -265,7 +263,7 @@ func TestCommand(t *testing.T) {
 		cmd := refract(t, append([]string{"crd", "migrate", k.name(), "--to", "v2", "--settle", "0s"}, tc.args...)...)
 		var out, narration bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &narration
-		_ = cmd.Run() // The code tells.
+		_ = cmd.Run() // The exit code is compared below.
 		if got := cmd.ProcessState.ExitCode(); got != tc.code {
 			t.Errorf("\n%s\n%v: want exit code %d, got %d\n%s", tc.reason, tc.args, tc.code, got, &narration)
 		}
@@ -281,7 +279,7 @@ func TestCommand(t *testing.T) {
 		}
 	}
 
-	// Whoever presses Tab waits for a moment at most: an API server that is busy leaves him without an answer.
+	// Completion waits for only a moment: a busy API server may not answer in this time.
 	completes := func(want string, args ...string) {
 		t.Helper()
 		harness.Eventually(t, want+" is completed", func(context.Context) error {

@@ -1,5 +1,4 @@
-// Package migration tests the migration of stored objects with a real API server, and
-// looks into its etcd.
+// Package migration tests the migration of stored objects with a real API server, and reads its etcd.
 package migration
 
 import (
@@ -31,8 +30,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// asRefract is set in the environment of a process of this test that is to be the
-// command line.
+// asRefract in the environment makes a process of this test act as the command.
 const asRefract = "REFRACT_TEST_AS_REFRACT"
 
 // hub is a cluster with definitions.
@@ -44,12 +42,11 @@ type hub struct {
 }
 
 var (
-	// shared is the cluster of all tests that leave it at work.
+	// shared is the cluster of the tests that leave it running.
 	shared *hub
-	// converter is the webhook of all definitions that have one, each of which asks at a
-	// path of its own: /GROUP.
+	// converter is the webhook of all definitions that have one. Each definition has its own path: /GROUP.
 	converter *httptest.Server
-	// lenient has the paths at which it converts what is negative, too.
+	// lenient has the paths at which the webhook converts negative sizes, too.
 	lenient sync.Map
 
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -80,7 +77,7 @@ func newHub(e *harness.Env) (h *hub, err error) {
 	return h, err
 }
 
-// review is what matters of a ConversionReview.
+// review contains the used fields of a ConversionReview.
 type review struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -100,8 +97,8 @@ type response struct {
 	Result           map[string]any   `json:"result"`
 }
 
-// convertReview converts between v1, in which a size is a number, and v2, in which it is
-// a text of that many characters. What is negative has no place in v2.
+// convertReview converts between v1, whose size is a number, and v2, whose size is a text of that many characters. A
+// negative size has no counterpart in v2.
 func convertReview(w http.ResponseWriter, r *http.Request) {
 	in := &review{}
 	if err := json.NewDecoder(r.Body).Decode(in); err != nil || in.Request == nil {
@@ -145,14 +142,14 @@ func convertOne(o map[string]any, to string, lenient bool) error {
 // kind is a custom resource of a test.
 type kind struct {
 	t     *testing.T
-	hub   *hub // The shared one, unless a test has its own.
+	hub   *hub // The shared cluster, unless a test has its own.
 	group string
 	scope string // Namespaced or Cluster.
-	// webhook has the two versions differ. Without it they are the same.
+	// webhook gives the two versions different schemas.
 	webhook bool
 }
 
-// mend has the webhook convert what is negative, too.
+// mend makes the webhook convert negative sizes, too, which it rejects otherwise.
 func (k *kind) mend() { lenient.Store("/"+k.group, true) }
 
 func (k *kind) name() string { return "widgets." + k.group }
@@ -161,12 +158,12 @@ func (k *kind) gvr(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.group, Version: version, Resource: "widgets"}
 }
 
-// versions of a definition.
+// versions describes the versions of a definition.
 type versions struct {
 	storage   string
 	unservedA bool     // Whether v1 is not served.
-	without   bool     // v1 altogether.
-	rules     []string // CEL rules of the spec of both.
+	without   bool     // Whether v1 is missing.
+	rules     []string // CEL rules of the spec in both versions.
 }
 
 // manifest returns the definition.
@@ -214,7 +211,7 @@ func (k *kind) manifest(v versions) *unstructured.Unstructured {
 	}}
 }
 
-// install creates a definition that stores in v1, and waits until that works.
+// install creates a definition with the storage version v1, and waits until it works.
 func install(t *testing.T, k kind) *kind {
 	t.Helper()
 	k.t = t
@@ -230,9 +227,8 @@ func install(t *testing.T, k kind) *kind {
 	}
 	t.Cleanup(func() {
 		is := k.hub.objects.Resource(definitions)
-		// What does not convert cannot even be deleted; and an API server that has found
-		// something that does not is in no hurry to look again, unless the definition is
-		// another.
+		// An object that cannot be converted cannot be deleted either. After such an error, an API server waits long
+		// before its next attempt, unless the definition changes.
 		simple := []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
 		if _, err := is.Patch(contextAfter(t), k.name(), types.MergePatchType, simple, metav1.PatchOptions{}); err != nil {
 			t.Error(err)
@@ -267,7 +263,7 @@ func (k *kind) apply(v versions) error {
 	}
 }
 
-// mustApply is apply, and waits until what is created is stored in the version.
+// mustApply is apply, and waits until new objects are stored in the version.
 func (k *kind) mustApply(v versions) {
 	k.t.Helper()
 	if err := k.apply(v); err != nil {
@@ -276,11 +272,11 @@ func (k *kind) mustApply(v versions) {
 	k.settled(v.storage, v.storage)
 }
 
-// settled waits until an object that is created in any of the versions is stored in one.
+// settled waits until objects that are created in each version of in are stored in the version storage.
 func (k *kind) settled(storage string, in ...string) {
 	k.t.Helper()
 	for _, version := range in {
-		harness.Eventually(k.t, "what is created in "+version+" is stored in "+storage, func(ctx context.Context) error {
+		harness.Eventually(k.t, "new objects in "+version+" are stored in "+storage, func(ctx context.Context) error {
 			probe := k.object(version, "probe", 1)
 			if _, err := k.in(version).Create(ctx, probe, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
@@ -305,7 +301,7 @@ func (k *kind) in(version string) dynamic.ResourceInterface {
 	return r.Namespace("default")
 }
 
-// object returns an object as it is written in a version.
+// object returns an object in the form of a version.
 func (k *kind) object(version, name string, size int64) *unstructured.Unstructured {
 	spec := map[string]any{"size": size, "note": name}
 	if version == "v2" && k.webhook {
@@ -316,7 +312,7 @@ func (k *kind) object(version, name string, size int64) *unstructured.Unstructur
 	}}
 }
 
-// create creates objects in v1 whose names end with a number.
+// create creates objects in v1, with numbers at the end of their names.
 func (k *kind) create(prefix string, n int) {
 	k.t.Helper()
 	var all errgroup.Group
@@ -332,7 +328,7 @@ func (k *kind) create(prefix string, n int) {
 	}
 }
 
-// document is what etcd holds under a key.
+// document is the value of a key in etcd.
 type document []byte
 
 func (d document) apiVersion() string {
@@ -345,7 +341,7 @@ func (d document) apiVersion() string {
 	return o.APIVersion
 }
 
-// stored returns what etcd holds, by name.
+// stored returns the documents in etcd, by name.
 func (k *kind) stored() map[string]document {
 	k.t.Helper()
 	prefix := "/registry/" + k.group + "/widgets/"
@@ -360,7 +356,7 @@ func (k *kind) stored() map[string]document {
 	return out
 }
 
-// storedIn counts what etcd holds, by version.
+// storedIn counts the documents in etcd, by version.
 func (k *kind) storedIn() map[string]int {
 	counts := map[string]int{}
 	for _, d := range k.stored() {
@@ -369,8 +365,8 @@ func (k *kind) storedIn() map[string]int {
 	return counts
 }
 
-// listed returns all objects in v2, by name, as soon as they are listed: with 429 says an API server with a new definition that
-// it has not yet read what is stored.
+// listed returns all objects in v2, by name. It waits until they can be listed: for a moment, an API server with a new
+// definition answers 429.
 func (k *kind) listed() map[string]*unstructured.Unstructured {
 	k.t.Helper()
 	var list *unstructured.UnstructuredList
@@ -399,7 +395,7 @@ func (k *kind) definition() (stored []string, annotation string) {
 	return stored, is.GetAnnotations()[migration.Annotation]
 }
 
-// options of a migration to v2, as fast as it goes.
+// options returns the options of a migration to v2 at full speed.
 func (k *kind) options() migration.Options {
 	return migration.Options{Config: k.hub.config, Name: k.name(), To: "v2"}
 }
@@ -414,7 +410,7 @@ func (k *kind) migrate(o migration.Options) *migration.Result {
 	return r
 }
 
-// wantMigrated checks that etcd and the definition know v2 alone.
+// wantMigrated checks that etcd and the definition have only v2.
 func (k *kind) wantMigrated(objects int) {
 	k.t.Helper()
 	if got := k.storedIn(); got["v2"] != objects || len(got) != min(1, objects) {
@@ -425,14 +421,14 @@ func (k *kind) wantMigrated(objects int) {
 	}
 }
 
-// same returns the object without what every write changes.
+// same returns the object without the fields that every write changes.
 func same(o *unstructured.Unstructured) map[string]any {
 	o = o.DeepCopy()
 	o.SetResourceVersion("")
 	return o.Object
 }
 
-// applied is a server-side apply in a version by a manager.
+// applied applies an object in a version as a manager.
 func (k *kind) applied(version, name, manager string, spec map[string]any) {
 	k.t.Helper()
 	body, err := json.Marshal(map[string]any{

@@ -11,11 +11,11 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestOutage shows that a migration goes on when the API server comes back.
+// TestOutage: a migration continues after an outage of the API server.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	const objects = 400
-	own, err := newHub(harness.New(t, harness.Topology{Own: true})) // Nobody else's API server is killed.
+	own, err := newHub(harness.New(t, harness.Topology{Own: true})) // The test kills this API server, so it is not shared.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,10 +34,10 @@ func TestOutage(t *testing.T) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
-		defer tell() // However it ends.
+		defer tell() // Also after a failure.
 		r, err := migration.Run(t.Context(), o)
 		if err != nil || r.Outcome != migration.Migrated || r.Objects != objects {
-			t.Errorf("Run(...): want all migrated, got %+v, %v", r, err)
+			t.Errorf("Run(...): want all objects migrated, got %+v, %v", r, err)
 		}
 	})
 	<-midway

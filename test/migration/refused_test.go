@@ -18,14 +18,13 @@ import (
 	"refract.dev/test/harness"
 )
 
-// contextAfter is for what cleans up.
+// contextAfter returns a context for cleanups.
 func contextAfter(t *testing.T) context.Context {
 	t.Helper()
 	return context.WithoutCancel(t.Context())
 }
 
-// TestUnreadable shows that nothing is written if an object does not convert, and which
-// one that is.
+// TestUnreadable: if an object cannot be converted, nothing is written, and the object is named.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -67,7 +66,7 @@ func TestUnreadable(t *testing.T) {
 	k.wantMigrated(22)
 }
 
-// TestUnreadableInEveryVersion shows what is said if no version can read an object.
+// TestUnreadableInEveryVersion checks the report on an object that no version can read.
 func TestUnreadableInEveryVersion(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -80,15 +79,14 @@ func TestUnreadableInEveryVersion(t *testing.T) {
 	}
 	r := k.migrate(k.options())
 	if r.Outcome != migration.Refused || len(r.Failures) != 1 {
-		t.Fatalf("Run(...): want it refused, got %+v", r)
+		t.Fatalf("Run(...): want a refusal, got %+v", r)
 	}
 	if diff := cmp.Diff("(the object after default/good-00001)", r.Failures[0].Object); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 }
 
-// TestTightened shows that a schema that became tighter keeps nobody from migrating,
-// since nothing of the objects is changed.
+// TestTightened: a stricter schema does not prevent a migration, because the objects do not change.
 func TestTightened(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
@@ -100,12 +98,11 @@ func TestTightened(t *testing.T) {
 	k.wantMigrated(9)
 }
 
-// TestDenied shows what becomes of objects that an admission policy does not let anybody
-// write: they are named, and the definition keeps its versions.
+// TestDenied: objects whose writes an admission policy rejects are named, and the definition keeps its versions.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
-	k.create("some", 9) // Of the sizes 0 to 6, 0 and 1.
+	k.create("some", 9) // Their sizes are 0 to 6, 0 and 1.
 	k.mustApply(versions{storage: "v2"})
 	deny(t, k, "object.spec.size < 5")
 
@@ -128,7 +125,7 @@ func TestDenied(t *testing.T) {
 			t.Errorf("-want, +got:\n%s", diff)
 		}
 		if stored, annotation := k.definition(); !slices.Equal(stored, []string{"v1", "v2"}) || annotation != "" {
-			t.Errorf("want storedVersions as before and no annotation, got %v and %q", stored, annotation)
+			t.Errorf("want unchanged storedVersions and no annotation, got %v and %q", stored, annotation)
 		}
 	}
 }
@@ -170,16 +167,16 @@ func deny(t *testing.T, k *kind, unless string) {
 		_, err := k.in("v2").Patch(ctx, "some-00005", types.MergePatchType, []byte(`{"spec":{"note":"x"}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
-			return errors.New("it lets everything pass")
+			return errors.New("the policy allows the update")
 		}
 		if !strings.Contains(err.Error(), "it is too large") {
-			return fmt.Errorf("it says something else: %w", err)
+			return fmt.Errorf("want the denial of the policy, got %w", err)
 		}
 		return nil
 	})
 }
 
-// TestNotStorage shows what is refused before anything is read.
+// TestNotStorage checks the errors that are found before any object is read.
 func TestNotStorage(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
@@ -189,8 +186,8 @@ func TestNotStorage(t *testing.T) {
 		want     error
 	}{
 		"NotStorage":   {reason: "New objects would be stored in v1.", name: k.name(), to: "v2", want: migration.ErrNotStorage},
-		"NoVersion":    {reason: "There is no such version.", name: k.name(), to: "v3", want: migration.ErrNoVersion},
-		"NoDefinition": {reason: "There is no such definition.", name: "gadgets." + k.group, to: "v2", want: migration.ErrNoDefinition},
+		"NoVersion":    {reason: "The definition does not have the version.", name: k.name(), to: "v3", want: migration.ErrNoVersion},
+		"NoDefinition": {reason: "The definition does not exist.", name: "gadgets." + k.group, to: "v2", want: migration.ErrNoDefinition},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"refract.dev/conversion/migration"
 )
 
-// TestUntouched shows that nothing of an object changes but the bytes in which it is
-// stored, whoever has written it, and that a second run writes nothing.
+// TestUntouched: a migration changes only the stored form of an object, regardless of its writers, and a second run
+// writes nothing.
 func TestUntouched(t *testing.T) {
 	t.Parallel()
 	for name, k := range map[string]kind{
@@ -35,7 +35,7 @@ func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 	k.applied("v1", "applied", "one", map[string]any{"size": 3})
 	k.applied("v2", "applied", "two", map[string]any{"note": "by another, in another version"})
 	for name, patch := range map[string]string{
-		"plain-00000": `{"metadata":{"managedFields":[{}]}}`, // Takes them away.
+		"plain-00000": `{"metadata":{"managedFields":[{}]}}`, // Removes the managed fields.
 		"plain-00001": `{"metadata":{"finalizers":["example.org/hold"],"labels":{"a":"b"}}}`,
 	} {
 		if _, err := k.in("v1").Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
@@ -46,7 +46,7 @@ func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 	if _, err := k.in("v1").Patch(t.Context(), "plain-00002", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.in("v1").Delete(t.Context(), "plain-00001", metav1.DeleteOptions{}); err != nil { // The finalizer holds it.
+	if err := k.in("v1").Delete(t.Context(), "plain-00001", metav1.DeleteOptions{}); err != nil { // The finalizer delays the deletion.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { release(t, k, "plain-00001") })
@@ -88,7 +88,7 @@ func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 	}
 }
 
-// release lets an object go that a finalizer holds.
+// release removes the finalizer of an object in deletion.
 func release(t *testing.T, k *kind, name string) {
 	t.Helper()
 	ctx := contextAfter(t)
@@ -106,7 +106,7 @@ func versionsOf(objects map[string]*unstructured.Unstructured) map[string]string
 	return out
 }
 
-// TestDryRun shows that a dry run writes nothing.
+// TestDryRun: a dry run writes nothing.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -130,8 +130,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestRemovableAfterwards shows why one migrates: the API server refuses to let go of a
-// version that may be stored, and does not once nothing is.
+// TestRemovableAfterwards: the API server rejects the removal of a version in which objects may be stored, and allows
+// it after the migration.
 func TestRemovableAfterwards(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{})
@@ -149,7 +149,7 @@ func TestRemovableAfterwards(t *testing.T) {
 	}
 }
 
-// TestUnserved shows that the old version need not be served any more.
+// TestUnserved: the old version need not be served.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})

@@ -16,19 +16,19 @@ import (
 	"refract.dev/conversion/migration"
 )
 
-// The objects of TestWriters, by what is done to them meanwhile: those before updated
-// are updated, those before deleted are deleted, and the rest is left alone.
+// The objects of TestWriters, by number: those below updated are updated during the migration, the next ones below
+// deleted are deleted, and the rest stays unchanged.
 const (
 	updated = 300
 	deleted = 600
 	many    = 1200
 )
 
-// between is how long a writer waits from one write to the next. Without a pause three of
-// them take more of a small machine than the migration does.
+// between is the pause of a writer between two writes. Without it, three writers would take more of a small machine
+// than the migration.
 const between = 5 * time.Millisecond
 
-// TestWriters migrates while others update, delete and create objects in both versions.
+// TestWriters migrates while clients update, delete and create objects in both versions.
 func TestWriters(t *testing.T) {
 	t.Parallel()
 	k := install(t, kind{webhook: true})
@@ -55,14 +55,14 @@ func TestWriters(t *testing.T) {
 		t.Errorf("Run(...): the numbers do not add up: %+v", r)
 	}
 	if w.updates == 0 || w.deletions == 0 || w.creations == 0 {
-		t.Fatal("Somebody must write meanwhile.")
+		t.Fatal("want writes during the migration")
 	}
 	k.wantMigrated(many - w.deletions + w.creations)
 
 	after := k.listed()
 	want := map[string]string{}
 	for name := range before {
-		want[name] = name // As it was created.
+		want[name] = name // The content at the creation.
 	}
 	maps.Copy(want, w.notes)
 	maps.DeleteFunc(want, func(_, note string) bool { return note == "" })
@@ -71,12 +71,12 @@ func TestWriters(t *testing.T) {
 		got[name], _, _ = nested(o.Object, "spec", "note")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Each object has what its last writer wrote, and none is lost: -want, +got:\n%s", diff)
+		t.Errorf("objects with the content of their last writers: -want, +got:\n%s", diff)
 	}
 	for i := deleted; i < many; i++ {
 		name := fmt.Sprintf("some-%05d", i)
 		if diff := cmp.Diff(same(before[name]), same(after[name])); diff != "" {
-			t.Fatalf("%s: nobody has touched it: -before, +after:\n%s", name, diff)
+			t.Fatalf("%s, which no writer changed: -before, +after:\n%s", name, diff)
 		}
 	}
 }
@@ -95,11 +95,11 @@ type writers struct {
 	k *kind
 
 	mu                            sync.Mutex
-	notes                         map[string]string // What was written last; empty for what was deleted.
+	notes                         map[string]string // Last written content; empty for deleted objects.
 	updates, deletions, creations int
 }
 
-// start starts three writers, and returns what ends them and waits for that.
+// start starts three writers, and returns a function that stops them and waits for their end.
 func (w *writers) start() (stop func()) {
 	ctx, cancel := context.WithCancel(w.k.t.Context())
 	var running sync.WaitGroup
@@ -109,7 +109,7 @@ func (w *writers) start() (stop func()) {
 			defer ticks.Stop()
 			for i := 0; ctx.Err() == nil; i++ {
 				if err := write(i); err != nil {
-					w.k.t.Errorf("A writer must not be disturbed by the migration: %v", err)
+					w.k.t.Errorf("The migration must not disturb a writer: %v", err)
 					return
 				}
 				select {
@@ -136,7 +136,7 @@ func (w *writers) note(name, note string, counter *int) {
 }
 
 func (w *writers) update(i int) error {
-	name := fmt.Sprintf("some-%05d", i*37%updated) // All over them, again and again.
+	name := fmt.Sprintf("some-%05d", i*37%updated) // The numbers are spread over all objects and repeat.
 	note := fmt.Sprintf("update %d", i)
 	patch := fmt.Appendf(nil, `{"spec":{"note":%q}}`, note)
 	if _, err := w.k.in(either(i)).Patch(w.k.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -148,7 +148,7 @@ func (w *writers) update(i int) error {
 
 func (w *writers) delete(i int) error {
 	if updated+i >= deleted {
-		return nil // All are gone.
+		return nil // All objects are deleted.
 	}
 	name := fmt.Sprintf("some-%05d", deleted-1-i)
 	if err := w.k.in(either(i)).Delete(w.k.t.Context(), name, metav1.DeleteOptions{}); err != nil {

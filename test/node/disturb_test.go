@@ -109,10 +109,10 @@ func (s *stream) judge(t *testing.T) {
 		}
 		t.Errorf("%s while %s: %s: %v", s.name, f.while, f.when, f.err)
 	}
-	t.Logf("%s: %d; not as they should have been: %d, and %d until those who were killed had begun again", s.name, s.done, len(s.failed)-killed, killed)
+	t.Logf("%s: %d actions; %d failed, and %d while a killed program restarted", s.name, s.done, len(s.failed)-killed, killed)
 }
 
-var errNotInjected = errors.New("it was not injected into")
+var errNotInjected = errors.New("the pod lacks the items of the policy")
 
 // unanswered reports whether an error shows that the API server got no answer from Refract.
 func unanswered(err error) bool {
@@ -136,7 +136,7 @@ func undisturbed(t *testing.T, disturbances []part) {
 	apply(t, ns, strings.ReplaceAll(allowDatabase, "VALUE", "6379"))
 	kubectl(t, conversionPolicy, "apply", "--server-side", "-f", "-")
 	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
-	harness.Eventually(t, "pods are injected into", func(ctx context.Context) error { return createPod(ctx, ns, 0) })
+	harness.Eventually(t, "pods are injected", func(ctx context.Context) error { return createPod(ctx, ns, 0) })
 
 	streams := append(sizes(t, ns), &stream{name: "pods created", does: func(ctx context.Context, n int) error { return createPod(ctx, ns, n) }})
 	ctx, stop := context.WithCancel(t.Context())
@@ -177,7 +177,7 @@ func createPod(ctx context.Context, ns string, n int) error {
 		options = append(options, client.DryRunAll)
 	}
 	if err := api.Create(ctx, pod, options...); err != nil {
-		return fmt.Errorf("it was refused: %w", err)
+		return fmt.Errorf("the pod was rejected: %w", err)
 	}
 	for _, v := range pod.Spec.Containers[0].Env {
 		if v.Name == "DB_PORT" && v.Value == "6379" {
@@ -301,7 +301,7 @@ func kill(t *testing.T, name string) {
 	if _, err := node.Ctr(t.Context(), "tasks", "kill", "--signal", "SIGKILL", id); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "what was killed is ready again", func(ctx context.Context) error {
+	harness.Eventually(t, "the killed container is ready again", func(ctx context.Context) error {
 		now := &corev1.Pod{}
 		if err := api.Get(ctx, client.ObjectKeyFromObject(victim), now); err != nil {
 			return err

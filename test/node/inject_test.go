@@ -77,7 +77,7 @@ func inject(t *testing.T) {
 	policy("7000")
 	for pod := range reports(t, ns, "7000") {
 		if first[pod] {
-			t.Errorf("pod %s was there before the policy changed", pod)
+			t.Errorf("pod %s is older than the change of the policy", pod)
 		}
 	}
 	kubectl(t, "", "delete", "namespace", ns, "--wait=false")
@@ -99,7 +99,7 @@ func reports(t *testing.T, ns, port string) map[string]bool {
 		for i := range list.Items {
 			p := &list.Items[i]
 			if p.DeletionTimestamp != nil {
-				return fmt.Errorf("pod %s is going", p.Name)
+				return fmt.Errorf("pod %s is being deleted", p.Name)
 			}
 			text, err := typed.CoreV1().Pods(ns).GetLogs(p.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
 			if err != nil {
@@ -119,13 +119,13 @@ func reports(t *testing.T, ns, port string) map[string]bool {
 func sees(text []byte, port string) error {
 	var s seen
 	if err := json.Unmarshal(text, &s); err != nil {
-		return fmt.Errorf("reading what it says, %q: %w", text, err)
+		return fmt.Errorf("reading its report, %q: %w", text, err)
 	}
 	got := map[string]string{"DB_PORT": s.Env["DB_PORT"], "DB_PASSWORD": s.Env["DB_PASSWORD"], "OWN": s.Env["OWN"]}
 	want := map[string]string{"DB_PORT": port, "DB_PASSWORD": "hunter2", "OWN": "1"}
 	files := map[string]string{"/etc/db/ca.crt": "an authority", "/etc/db/password": "hunter2"}
 	if diff := cmp.Diff(want, got) + cmp.Diff(files, s.Files); diff != "" {
-		return fmt.Errorf("it sees: -want, +got:\n%s", diff)
+		return fmt.Errorf("environment and files: -want, +got:\n%s", diff)
 	}
 	return nil
 }

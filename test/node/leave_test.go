@@ -56,13 +56,13 @@ func manifestsDeleted(t *testing.T) {
 	}
 	for _, part := range []string{"", "injection", "conversion"} {
 		if out, err := remove(part); err == nil || !strings.Contains(out, "ConversionPolicy sizes converts sizes.example.com") {
-			t.Errorf("%s: want what converts to stay, got %v\n%s", part, err, out)
+			t.Errorf("%s: want the conversion to stay, got %v\n%s", part, err, out)
 		}
 	}
 	converts(t)
 	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
 	for _, part := range []string{"", "injection", "conversion"} {
-		harness.Eventually(t, "what is left can be deleted", func(context.Context) error {
+		harness.Eventually(t, "the remaining objects can be deleted", func(context.Context) error {
 			_, err := remove(part)
 			return err
 		})
@@ -101,14 +101,14 @@ func deletedByHand(t *testing.T) {
 	kubectl(t, "", "get", "sizes.v1.example.com", "-A") // In the stored version, without a conversion.
 	out, err := refract(t, "check")
 	if err == nil || !strings.Contains(out, "no webhook answers the API server: sizes.example.com (service "+system+"/refract-conversion)") {
-		t.Errorf("want check to name what is still converted, got %v", err)
+		t.Errorf("want check to name the definition that is still converted, got %v", err)
 	}
 	if strings.Contains(out, "has left") {
-		t.Error("want nothing else to be left")
+		t.Error("want no other remaining objects")
 	}
 	// For some seconds the Lease of the leader shows a running replica. Without Deployments, this looks like a replica
 	// outside of the cluster.
-	harness.Eventually(t, "the conversion is taken back", func(context.Context) error {
+	harness.Eventually(t, "the conversion is removed", func(context.Context) error {
 		_, err := refract(t, "uninstall", "--unwire")
 		return err
 	})
@@ -140,9 +140,9 @@ func creatable(t *testing.T, manifests map[string]string) {
 		})
 	}
 	took := time.Since(begun)
-	t.Logf("all can be written after %.1f s", took.Seconds())
+	t.Logf("all writes succeed after %.1f s", took.Seconds())
 	if took > time.Minute {
-		t.Error("want that within a minute")
+		t.Error("want all writes to succeed within a minute")
 	}
 }
 
@@ -191,12 +191,12 @@ func helm(t *testing.T) {
 	does(t, "install", "refract", chart, "--create-namespace", "--set", "propagation.enabled=true,injection.enabled=true,conversion.enabled=true,"+image(0))
 	allRolledOut(t, cluster.Images()[0])
 	// Helm waits for pods, but not for kube-proxy's rules for them.
-	harness.Eventually(t, "all is well", func(context.Context) error {
+	harness.Eventually(t, "refract check reports no fault", func(context.Context) error {
 		_, err := refract(t, "check")
 		return err
 	})
 	if out, err := refract(t, "uninstall"); err == nil || !strings.Contains(out, "Helm") {
-		t.Errorf("want what Helm keeps to be left to it, got %v", err)
+		t.Errorf("want refract uninstall to leave Helm's objects to Helm, got %v", err)
 	}
 	undisturbed(t, []part{
 		{"Upgrade", func(t *testing.T) {
@@ -212,15 +212,15 @@ func helm(t *testing.T) {
 	})
 	out, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "1m")
 	if err == nil || !strings.Contains(out, "failed to delete release") { // Helm does not print the reason.
-		t.Errorf("want what converts to stay, got %v\n%s", err, out)
+		t.Errorf("want the conversion to stay, got %v\n%s", err, out)
 	}
 	out, err = node.Env.KubectlSays("hub", "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")
 	if err == nil || !strings.Contains(out, "ConversionPolicy sizes converts sizes.example.com") {
-		t.Errorf("want kubectl to say why, got %v\n%s", err, out)
+		t.Errorf("want kubectl to print the reason, got %v\n%s", err, out)
 	}
 	converts(t)
 	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
-	harness.Eventually(t, "what is left can be uninstalled", func(context.Context) error {
+	harness.Eventually(t, "the rest of the installation can be removed", func(context.Context) error {
 		_, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "5m")
 		return err
 	})

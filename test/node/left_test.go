@@ -8,7 +8,7 @@ var left = []struct {
 	rights []string
 }{
 	{
-		reason: "The rule has two kinds and two names, and this is none of the pairs that there are.",
+		reason: "The rule lists two kinds and two names, and these pairs of them do not exist.",
 		rights: []string{
 			"refract: create mutatingwebhookconfigurations.admissionregistration.k8s.io refract-policies",
 			"refract: get mutatingwebhookconfigurations.admissionregistration.k8s.io refract-policies",
@@ -17,7 +17,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "Events are of events.k8s.io; the kind of the core is for libraries that make those.",
+		reason: "Refract writes Events of events.k8s.io; the core kind is for libraries that still use it.",
 		rights: []string{
 			"refract-conversion: create events.",
 			"refract-conversion: patch events.",
@@ -31,7 +31,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "An Event that comes again becomes a series, and one that is refused for its namespace is written anew.",
+		reason: "A repeated Event becomes a series, and an Event that its namespace rejects is created in another one.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: create events.events.k8s.io",
@@ -46,21 +46,21 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "The first start after an upgrade takes off the finalizers and owners that earlier versions have set: TestReportOne has such Propagations.",
+		reason: "The first start after an upgrade removes finalizers and owners of earlier versions: TestReportOne has such Propagations.",
 		rights: []string{"refract: patch propagations.refract.dev"},
 	},
 	{
-		reason: "A Propagation is read before its owners or annotations of an earlier version are removed, and before a removal that it does not name.",
+		reason: "A Propagation is read before the removal of owners or annotations of an earlier version, and before the removal of a copy that it does not list.",
 		maybe:  true,
 		rights: []string{"refract: get propagations.refract.dev"},
 	},
 	{
-		reason: "A cluster is read anew when its status was changed meanwhile.",
+		reason: "A cluster is read again after a conflict in its status.",
 		maybe:  true,
 		rights: []string{"refract: get federatedclusters.core.kubeadmiral.io"},
 	},
 	{
-		reason: "It takes members, and objects that are propagated: test/adversary has the hub's role with both.",
+		reason: "These need members and cluster-scoped objects: test/adversary tests the hub's role with both.",
 		rights: []string{
 			"refract: create clusterpropagations.refract.dev",
 			"refract: delete clusterpropagations.refract.dev",
@@ -89,12 +89,12 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "It takes reports on Secrets, or rollouts of them: test/rollout has both.",
+		reason: "This needs reports on Secrets, or rollouts of Secrets: test/rollout has both.",
 		maybe:  true,
 		rights: []string{"refract: get secrets. refract-revisions"},
 	},
 	{
-		reason: "Lists come with the watches of API servers that stream them, as this one does; the hub lists when it asks by itself.",
+		reason: "This API server streams lists in watches, so informers need no list requests; direct reads of the hub do.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: list customresourcedefinitions.apiextensions.k8s.io",
@@ -119,7 +119,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "A report is collected with its object, if nothing holds it up; what a rollout needs no more is deleted a minute later: test/rollout.",
+		reason: "The garbage collector usually deletes a Propagation with its object. Unneeded revisions of a rollout are deleted after a minute: see test/rollout.",
 		maybe:  true,
 		rights: []string{
 			"refract: delete controllerrevisions.apps",
@@ -130,7 +130,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "Who comes first makes what several keep, as definitions and the Secret of certificates.",
+		reason: "The first of several replicas or parts creates shared objects, such as definitions and the Secret with certificates.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: create customresourcedefinitions.apiextensions.k8s.io conversionpolicies.refract.dev",
@@ -155,7 +155,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "Certificates are renewed after months.",
+		reason: "A renewal of certificates is due only after months.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: update secrets. refract-conversion-webhook",
@@ -164,7 +164,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "A webhook configuration is written anew when the authority has changed, or somebody has changed it; the hub's is patched.",
+		reason: "A webhook configuration is updated only after a change of the authority or by another client; the hub's is patched.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: get validatingwebhookconfigurations.admissionregistration.k8s.io refract-conversion",
@@ -188,7 +188,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "A configuration is taken away when webhooks are switched off.",
+		reason: "A configuration is deleted when webhooks are disabled.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: delete validatingwebhookconfigurations.admissionregistration.k8s.io refract-conversion",
@@ -197,14 +197,14 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "The rule has names of policies and of bindings, and these names are of bindings alone.",
+		reason: "The rule lists names of policies and of bindings, and only bindings have these names.",
 		rights: []string{
 			"refract: patch validatingadmissionpolicies.admissionregistration.k8s.io refract-followers-cluster",
 			"refract: patch validatingadmissionpolicies.admissionregistration.k8s.io refract-named-followers-cluster",
 		},
 	},
 	{
-		reason: "It takes pods of such a workload, or that need to be evicted: test/injection has them.",
+		reason: "These need workloads of other kinds, or pods that must be evicted: test/injection has them.",
 		rights: []string{
 			"refract-injection: create pods/eviction.",
 			"refract-injection: get daemonsets.apps",
@@ -218,7 +218,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "It is read by itself when the caches may be behind.",
+		reason: "A direct read happens only if the cache may be outdated.",
 		maybe:  true,
 		rights: []string{
 			"refract-conversion: get conversionpolicies.refract.dev",
@@ -231,7 +231,7 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "Somebody has a halted rollout go on by an annotation, which is taken off.",
+		reason: "A user's annotation resumes a halted rollout, and Refract removes the annotation.",
 		rights: []string{
 			"refract-injection: patch serviceinjectionpolicies.refract.dev",
 		},

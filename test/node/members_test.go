@@ -104,7 +104,7 @@ func members(t *testing.T) {
 	}
 	kubectl(t, "", "wait", "--for=condition=Ready", "propagation/shop.configmaps", "-n", ns, "--timeout=1m")
 	if out := kubectl(t, "", "get", "propagation", "shop.configmaps", "-n", ns, "-o", "jsonpath={.status.variants[*].changes}"); !strings.Contains(out, "OverridePolicy "+ns+"/europe rule 0") {
-		t.Errorf("want to be told whose the value is, got %s", out)
+		t.Errorf("want the author of the value in the output, got %s", out)
 	}
 	if _, err := node.Env.Kubectl(joined["us-1"], "", "patch", "configmap", "shop", "-n", ns, "--type=merge", `-p={"data":{"currency":"GBP"}}`); err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ type part struct {
 // the audit log with Refract's roles.
 func TestNode(t *testing.T) {
 	if !t.Run("Install", install) {
-		t.Fatal("what comes after it stands on that")
+		t.Fatal("the following parts need the installation")
 	}
 	for _, p := range []part{
 		{"Refused", refused}, {"Inject", inject}, {"Members", members}, {"Disturb", disturb}, {"Rights", rights},
@@ -195,7 +195,7 @@ func states(list *corev1.PodList) string {
 		p := &list.Items[i]
 		out = append(out, fmt.Sprintf("%s is %s", p.Name, p.Status.Phase))
 		for j := range p.Status.ContainerStatuses {
-			text, _ := json.Marshal(p.Status.ContainerStatuses[j].State) //nolint:errchkjson // It comes from JSON.
+			text, _ := json.Marshal(p.Status.ContainerStatuses[j].State) //nolint:errchkjson // The value was decoded from JSON.
 			out = append(out, string(text))
 		}
 	}
@@ -252,7 +252,7 @@ func refused(t *testing.T) {
 		harness.Eventually(t, text, func(context.Context) error {
 			out, err := node.Env.KubectlSays("hub", manifest, "create", "--dry-run=server", "-f", "-")
 			if err == nil || !strings.Contains(out, text) {
-				return fmt.Errorf("it is not refused so: %w: %s", err, out)
+				return fmt.Errorf("want a rejection with the text, got %w: %s", err, out)
 			}
 			return nil
 		})

@@ -124,18 +124,18 @@ func rights(t *testing.T) {
 		case given[r]:
 			taken++
 			if reason != "" && !maybe[r] {
-				t.Errorf("%s: it is taken, and is said not to be: %s", r, reason)
+				t.Errorf("%s: the right was used, although the list has a reason against its use: %s", r, reason)
 			}
 		case reason == "":
-			t.Errorf("%s: it was never taken: say why it is needed, or take it out of the role", r)
+			t.Errorf("%s: the right was never used: add a reason to the list, or remove the right from the role", r)
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(reasons)) {
 		if _, ok := given[r]; !ok {
-			t.Errorf("%s: no role gives it: take it out of the list", r)
+			t.Errorf("%s: no role grants the right: remove it from the list", r)
 		}
 	}
-	t.Logf("%d requests of Refract, %d forbidden; %d rights, of which %d were taken", len(all), forbidden, len(given), taken)
+	t.Logf("%d requests of Refract, %d forbidden; %d rights, of which %d were used", len(all), forbidden, len(given), taken)
 }
 
 // requestsIn returns the requests of Refract's accounts in an audit log.

@@ -1,5 +1,4 @@
-// Package offline_test holds the commands that need no cluster to their laws, over
-// generated fleets.
+// Package offline_test checks laws of the commands that need no cluster, with generated fleets.
 package offline_test
 
 import (
@@ -20,12 +19,11 @@ import (
 	"refract.dev/test/generate"
 )
 
-// diffFleets is how many fleets TestDiff compares.
+// diffFleets is the number of fleets that TestDiff compares.
 const diffFleets = 120
 
-// TestDiff: of each pair of fleets, what is listed for a copy turns what the
-// cluster holds into what it gets; every copy that becomes different is in one
-// group, and no other is in any.
+// TestDiff: for each pair of fleets, the listed changes of a copy turn its old content into its new content; every
+// changed copy is in exactly one group, and no other copy is in a group.
 func TestDiff(t *testing.T) {
 	seen, unknown := map[diff.Status]int{}, 0
 	for seed := range uint64(diffFleets) {
@@ -55,11 +53,11 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	if unknown == 0 {
-		t.Errorf("of %d fleets none has an object that cannot be compared: the test shows nothing", diffFleets)
+		t.Errorf("none of %d fleets has an object that cannot be compared: the test shows nothing", diffFleets)
 	}
 	for _, status := range []diff.Status{diff.Changed, diff.Created, diff.Deleted, diff.Failing, diff.Recovered} {
 		if seen[status] == 0 {
-			t.Errorf("of %d fleets none has a copy that is %s: the test shows nothing", diffFleets, status)
+			t.Errorf("none of %d fleets has a copy that is %s: the test shows nothing", diffFleets, status)
 		}
 	}
 }
@@ -73,7 +71,7 @@ func readFleet(t *testing.T, fleet generate.Fleet) *manifest.Set {
 	return set
 }
 
-// inOneFile returns the same documents the other way round.
+// inOneFile returns the same documents in reverse order.
 func inOneFile(f generate.Fleet) generate.Fleet {
 	var all []generate.Document
 	for _, name := range f.Paths() {
@@ -122,13 +120,12 @@ type place struct {
 	cluster string
 }
 
-// copyAt is what a cluster holds of an object, or gets.
+// copyAt is the present or future content of an object on a cluster.
 type copyAt struct {
-	object map[string]any // Nil when it fails.
+	object map[string]any // Nil if the rendering fails.
 }
 
-// checkCopies compares the groups with what comes of evaluating both sides, copy
-// by copy.
+// checkCopies compares the groups with an evaluation of both sides, copy by copy.
 func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set, seen map[diff.Status]int) {
 	t.Helper()
 	grouped := map[place]*diff.Group{}
@@ -155,7 +152,7 @@ func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set
 	}
 	for at := range grouped {
 		if !places[at] {
-			t.Errorf("%s: %v is %s, and is nowhere", name, at, grouped[at].Status)
+			t.Errorf("%s: %v is %s, and neither side has it", name, at, grouped[at].Status)
 		}
 	}
 	for at := range places {
@@ -174,7 +171,7 @@ func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set
 		}
 		seen[got]++
 		if _, without := unapproved[at]; (got == diff.Created || got == diff.Deleted) && without != has && !announced(grouped[at]) {
-			t.Errorf("%s: %v is %s after an approval only, and that is not announced", name, at, got)
+			t.Errorf("%s: %v is %s only after an approval, and the group does not say so", name, at, got)
 		}
 		if got == diff.Changed {
 			checkChanges(t, name, at, grouped[at], was.object, is.object)
@@ -182,7 +179,7 @@ func checkCopies(t *testing.T, name string, d *diff.Diff, from, to *manifest.Set
 	}
 }
 
-// announced reports whether a group says that it waits for approval.
+// announced reports whether a group says that it waits for an approval.
 func announced(g *diff.Group) bool {
 	return slices.ContainsFunc(g.Impacts, func(i diff.Impact) bool { return i.Effect == diff.Approving })
 }
@@ -207,8 +204,7 @@ func statusOf(t *testing.T, was, is copyAt, had, has bool) diff.Status {
 	}
 }
 
-// checkChanges applies the changes of a group by another implementation of
-// RFC 6902.
+// checkChanges applies the changes of a group with another implementation of RFC 6902.
 func checkChanges(t *testing.T, name string, at place, g *diff.Group, was, is map[string]any) {
 	t.Helper()
 	type operation struct {
@@ -238,11 +234,11 @@ func checkChanges(t *testing.T, name string, at place, g *diff.Group, was, is ma
 	}
 }
 
-// copiesOf returns what clusters that stay, or come, hold and get after all approvals, what they get without one, and
-// which objects nothing is written of.
+// copiesOf returns the copies on the clusters of the new side: their present content, their content after all
+// approvals, and their content without an approval. It also returns the objects that are not written.
 func copiesOf(t *testing.T, from, to *manifest.Set) (before, after, unapproved map[place]copyAt, held map[manifest.Identity]bool) {
 	t.Helper()
-	// Where an object has a label on one side only, it is nowhere on the other.
+	// An object with a policy label on one side only has no clusters on the other.
 	from, to = without(from, to), without(to, from)
 	was, err := render.Evaluate(from, render.Options{})
 	if err != nil {
@@ -267,7 +263,7 @@ func copiesOf(t *testing.T, from, to *manifest.Set) (before, after, unapproved m
 	for i := range is.Outcomes {
 		held[is.Outcomes[i].ID] = is.Outcomes[i].Held != ""
 	}
-	// An object that fails as a whole leaves all as it is, or leaves it unknown.
+	// If an object fails as a whole, its copies stay, or their content is unknown.
 	spreadFailures(is, before, after)
 	spreadFailures(was, after, before)
 	return before, after, unapproved, held
@@ -289,7 +285,7 @@ func without(set, other *manifest.Set) *manifest.Set {
 }
 
 func isLabelled(o *manifest.Object) bool {
-	_, ok, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()) //nolint:dogsled // Only this matters.
+	_, ok, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()) //nolint:dogsled // Only this value is needed.
 	return ok
 }
 
@@ -311,8 +307,7 @@ func addCopies(copies map[place]copyAt, e *render.Evaluation, stays map[string]b
 	}
 }
 
-// spreadFailures adds to failed a copy that fails for each that the other side
-// has of an object that failed as a whole.
+// spreadFailures adds a failed copy for each copy on the other side of an object that failed as a whole.
 func spreadFailures(e *render.Evaluation, other, failed map[place]copyAt) {
 	for at := range other {
 		o := e.Find(at.id)
@@ -322,9 +317,9 @@ func spreadFailures(e *render.Evaluation, other, failed map[place]copyAt) {
 	}
 }
 
-// BenchmarkDiff compares a fleet of 1,000 objects on 1,000 clusters with one in
-// which one of 50 policies is another: as a whole, and what of that evaluating
-// both sides takes. Reading is not measured.
+// BenchmarkDiff compares a fleet of 1,000 objects on 1,000 clusters with the same fleet after a change of one of 50
+// policies. It measures the whole comparison, and the evaluation of both sides as a part of it. Reading is not
+// measured.
 func BenchmarkDiff(b *testing.B) {
 	fleet := generate.Large(generate.Size{Objects: 1000, Clusters: 1000, Policies: 50})
 	from, problems := manifest.ReadFS(fleet.FS())

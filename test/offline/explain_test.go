@@ -19,10 +19,9 @@ import (
 	"refract.dev/tree"
 )
 
-// TestExplainAccountsForEveryDifference explains all objects of random fleets. What
-// is explained must be enough to make of the object on the hub what each cluster
-// gets, by an engine that knows nothing but RFC 6902; and every cluster must be
-// spoken of once.
+// TestExplainAccountsForEveryDifference explains all objects of random fleets. The explanation must suffice to turn the
+// hub's object into each cluster's content, with an engine that knows only RFC 6902. Every cluster must occur once in
+// it.
 func TestExplainAccountsForEveryDifference(t *testing.T) {
 	const fleets = 500
 	writes, failed, elsewhere := 0, 0, 0
@@ -74,7 +73,7 @@ func checkGroup(t *testing.T, seed uint64, o *render.Outcome, g *explain.Group) 
 			return 0
 		}
 	}
-	if g.Failed || o.ID.Kind == "Secret" { // Of which the values are not told.
+	if g.Failed || o.ID.Kind == "Secret" { // Values of Secrets are masked.
 		return len(writes)
 	}
 	object := override.Template(o.Object.Content).DeepCopy().Object
@@ -95,7 +94,7 @@ func checkGroup(t *testing.T, seed uint64, o *render.Outcome, g *explain.Group) 
 	return len(writes)
 }
 
-// gets returns what a cluster gets.
+// gets returns the content for a cluster.
 func gets(o *render.Outcome, cluster string) *unstructured.Unstructured {
 	for i := range o.Variants {
 		for _, c := range o.Variants[i].Clusters {
@@ -107,7 +106,7 @@ func gets(o *render.Outcome, cluster string) *unstructured.Unstructured {
 	return nil
 }
 
-// prepare gives an object what always exists for the rules.
+// prepare adds the parts of an object that always exist for the rules.
 func prepare(object map[string]any) {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -120,8 +119,8 @@ func prepare(object map[string]any) {
 	}
 }
 
-// withoutEmptyLists returns the value without empty lists of containers, which
-// are left out if it was overrides that emptied them.
+// withoutEmptyLists returns the value without empty lists of containers. The rendering omits lists that overrides
+// emptied.
 func withoutEmptyLists(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -144,7 +143,7 @@ func withoutEmptyLists(value any) any {
 	}
 }
 
-// applied returns the value after a write, which it may have been changed to.
+// applied returns a value after a write. The write may change the value itself.
 func applied(value any, w explain.Write) any {
 	keys := strings.Split(w.Path, "/")[1:]
 	for i := range keys {
@@ -186,8 +185,7 @@ func appliedAt(value any, keys []string, w explain.Write) any {
 	}
 }
 
-// checkClusters holds that each cluster is spoken of once, unless nobody knows
-// where the object goes.
+// checkClusters checks that each cluster occurs once, unless the placement of the object is unknown.
 func checkClusters(t *testing.T, seed uint64, e *render.Evaluation, o *render.Outcome, x *explain.Explanation) {
 	t.Helper()
 	var got, want []string
@@ -196,7 +194,7 @@ func checkClusters(t *testing.T, seed uint64, e *render.Evaluation, o *render.Ou
 	}
 	for _, r := range x.Elsewhere {
 		if r.Reason == "" {
-			t.Errorf("seed %d: %s: there is no reason for %v", seed, o.ID, r.Clusters)
+			t.Errorf("seed %d: %s: the explanation has no reason for %v", seed, o.ID, r.Clusters)
 		}
 		got = append(got, r.Clusters...)
 	}

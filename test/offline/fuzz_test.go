@@ -17,9 +17,9 @@ import (
 	"refract.dev/tree"
 )
 
-// FuzzAnswers asks everything about a fleet that is generated, about a change of
-// it, and about a document that nobody vouches for, in every form: nothing may
-// panic or be modified. For ten minutes:
+// FuzzAnswers runs all commands in all formats on a generated fleet, on a change of
+// the fleet, and on an arbitrary document: no command may
+// panic or modify its input. For ten minutes:
 //
 //	go test ./test/offline -run '^$' -fuzz FuzzAnswers -fuzztime 10m -fuzzminimizetime 5x
 func FuzzAnswers(f *testing.F) {

@@ -14,10 +14,9 @@ import (
 	"refract.dev/test/generate"
 )
 
-// TestLint lints fleets that are generated, with and without mistakes: whatever
-// they hold, the result is the same each time and can be written in each format,
-// findings have a known code and a place, no finding is there twice, what fails in
-// render is among them, and what was read stays as it was.
+// TestLint lints generated fleets, with and without mistakes. The result must be the same each time, and can be written
+// in each format. Each finding has a known code and a place, and occurs once. Failures of render are among the
+// findings, and the input stays unchanged.
 func TestLint(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
@@ -42,7 +41,7 @@ func lintTwice(t *testing.T, fleet generate.Fleet) {
 	}
 	again, more := manifest.ReadFS(fleet.FS())
 	if diff := cmp.Diff(first, lint.Lint(again, more)); diff != "" {
-		t.Errorf("linted again: -want, +got:\n%s", diff)
+		t.Errorf("second run: -want, +got:\n%s", diff)
 	}
 	for i := range first.Findings {
 		checkFinding(t, &first.Findings[i])
@@ -54,7 +53,7 @@ func lintTwice(t *testing.T, fleet generate.Fleet) {
 	lines := map[string]bool{}
 	for line := range bytes.Lines(text.Bytes()) {
 		if lines[string(line)] && line[0] != ' ' {
-			t.Errorf("said twice: %s", line)
+			t.Errorf("duplicate finding: %s", line)
 		}
 		lines[string(line)] = true
 	}
@@ -66,7 +65,7 @@ func lintTwice(t *testing.T, fleet generate.Fleet) {
 	}
 }
 
-// renderErrors counts why render leaves objects out.
+// renderErrors returns the number of errors of render.
 func renderErrors(set *manifest.Set) int {
 	e, err := render.Evaluate(set, render.Options{})
 	if err != nil {
@@ -83,11 +82,11 @@ func checkFinding(t *testing.T, f *lint.Finding) {
 		known = known || (c.Code == f.Code && c.Severity == f.Severity)
 	}
 	if !known || f.Place.File == "" || f.Place.Line == 0 || f.Message == "" {
-		t.Errorf("lacks something: %+v", f)
+		t.Errorf("the finding is incomplete: %+v", f)
 	}
 }
 
-// contents returns a copy of what was read.
+// contents returns a copy of the input.
 func contents(set *manifest.Set) []*unstructured.Unstructured {
 	copies := make([]*unstructured.Unstructured, len(set.Manifests))
 	for i := range set.Manifests {

@@ -1,6 +1,5 @@
-// Package pipeline compares what refract.dev/conversion/structural/pipeline says becomes of an
-// object with what becomes of it on a real API server: what is stored in etcd, what
-// is read, and what is refused.
+// Package pipeline compares the predictions of refract.dev/conversion/structural/pipeline with a real API server: the
+// stored, the returned and the rejected objects.
 package pipeline
 
 import (
@@ -25,7 +24,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// group is that of the archives. Here each has one below it, and so its own definition.
+// group is the group of the archives. In this test each archive has its own subgroup, and so its own definition.
 const group = "evolution.example.com"
 
 var (
@@ -49,15 +48,15 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestAgrees runs the archives of structural/pipeline, in which hooks answer what
-// stands there, and has real webhooks answer the same to a real API server.
+// TestAgrees runs the archives of structural/pipeline twice: with hooks that return the answers in the archive, and
+// with real webhooks that return the same answers to a real API server.
 func TestAgrees(t *testing.T) {
 	files, err := filepath.Glob("../../conversion/structural/pipeline/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no archives: %v", err)
 	}
-	// All are installed at first: an API server lets who creates an object wait for two
-	// seconds if its definition is younger.
+	// All definitions are installed first: an API server delays each creation of an object by two seconds while its
+	// definition is younger.
 	var all []*webhooks
 	for _, file := range files {
 		all = append(all, install(t, file))
@@ -70,7 +69,7 @@ func TestAgrees(t *testing.T) {
 	}
 }
 
-// read returns the files of an archive, about another group.
+// read returns the files of an archive, with another group.
 func read(t *testing.T, file, another string) map[string]string {
 	t.Helper()
 	archive, err := txtar.ParseFile(file)
@@ -109,30 +108,30 @@ func agree(t *testing.T, hooks *webhooks) {
 		return
 	}
 	if err != nil {
-		t.Fatalf("create: %v; the pipeline stores it", err)
+		t.Fatalf("create: %v; the pipeline stores the object", err)
 	}
 	key := "/registry/" + hooks.group + "/ovens/default/old"
 	etcd, err := env.View.Stored(t.Context(), "hub", key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "what is stored", stored.Object, parse(t, string(etcd[key])))
+	same(t, "stored object", stored.Object, parse(t, string(etcd[key])))
 	got, err := hooks.ovens(read).Get(t.Context(), "old", metav1.GetOptions{})
 	if trace.Refused() {
 		refused(t, &last, err)
 		return
 	}
 	if err != nil {
-		t.Fatalf("get: %v; the pipeline reads it", err)
+		t.Fatalf("get: %v; the pipeline returns the object", err)
 	}
-	same(t, "what is read", trace.Object(), got.Object)
+	same(t, "returned object", trace.Object(), got.Object)
 }
 
 func (w *webhooks) ovens(version string) dynamic.ResourceInterface {
 	return client.Resource(schema.GroupVersionResource{Group: w.group, Version: version, Resource: "ovens"}).Namespace("default")
 }
 
-// step returns the first step of this name; nil if there is none.
+// step returns the first step with this name, or nil.
 func step(trace *pipeline.Trace, name string) *pipeline.Step {
 	for i := range trace.Steps {
 		if trace.Steps[i].Name == name {
@@ -146,14 +145,14 @@ func step(trace *pipeline.Trace, name string) *pipeline.Step {
 func refused(t *testing.T, last *pipeline.Step, err error) {
 	t.Helper()
 	if err == nil {
-		t.Fatalf("the API server takes what the pipeline refuses: %v", last.Findings)
+		t.Fatalf("the API server accepts the object that the pipeline rejects: %v", last.Findings)
 	}
 	for _, f := range last.Findings {
 		switch {
 		case f.Severity != structural.Error:
 		case f.Rule == pipeline.RuleNotServed:
 			if !apierrors.IsNotFound(err) {
-				t.Errorf("error %v, want one of what is not found", err)
+				t.Errorf("error %v, want NotFound", err)
 			}
 		case f.Rule == pipeline.RuleMalformed:
 			if !apierrors.IsBadRequest(err) {
@@ -165,7 +164,7 @@ func refused(t *testing.T, last *pipeline.Step, err error) {
 	}
 }
 
-// same compares objects without what an API server makes up.
+// same compares objects without the fields that an API server generates.
 func same(t *testing.T, what string, want, got map[string]any) {
 	t.Helper()
 	got = runtime.DeepCopyJSON(got)

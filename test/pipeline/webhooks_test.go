@@ -24,18 +24,18 @@ import (
 	"refract.dev/test/harness"
 )
 
-// webhooks answer what stands in an archive.
+// webhooks return the answers in an archive.
 type webhooks struct {
 	archive string
-	group   string // That of the objects.
+	group   string // The group of the objects.
 	in      map[string]string
 	server  *httptest.Server
 	// asked counts the admission reviews.
 	asked atomic.Int64
 }
 
-// install has the API server know the definition of an archive, and ask webhooks that
-// answer what stands there, until the test ends.
+// install creates the definition of an archive, and configures webhooks that return the answers in the archive, until
+// the test ends.
 func install(t *testing.T, file string) *webhooks {
 	t.Helper()
 	name := strings.TrimSuffix(filepath.Base(file), ".txtar")
@@ -79,7 +79,7 @@ func (w *webhooks) converts() bool {
 	return false
 }
 
-// converted returns what stands there of the object in a version; nil for nothing.
+// converted returns the archive's conversion of the object to a version; nil if it has none.
 func (w *webhooks) converted(t *testing.T, apiVersion string, metadata any) map[string]any {
 	t.Helper()
 	name := "converted/" + strings.TrimPrefix(apiVersion, w.group+"/") + ".yaml"
@@ -91,7 +91,7 @@ func (w *webhooks) converted(t *testing.T, apiVersion string, metadata any) map[
 	return object
 }
 
-// offline are the same hooks without a network.
+// offline returns the same hooks without a network.
 func (w *webhooks) offline(t *testing.T) pipeline.Hooks {
 	t.Helper()
 	var h pipeline.Hooks
@@ -114,7 +114,7 @@ func (w *webhooks) offline(t *testing.T) pipeline.Hooks {
 	return h
 }
 
-// wait waits until the API server knows all that was installed.
+// wait waits until the API server serves all installed definitions.
 func (w *webhooks) wait(t *testing.T) {
 	t.Helper()
 	for _, v := range versions(parse(t, w.in["crd.yaml"])) {
@@ -128,20 +128,19 @@ func (w *webhooks) wait(t *testing.T) {
 	}
 }
 
-// waitAsked waits until the API server asks the admission webhook, about an object
-// that does not come to be.
+// waitAsked waits until the API server calls the admission webhook, with an object that is not created.
 func (w *webhooks) waitAsked(t *testing.T) {
 	t.Helper()
 	probe := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": w.group + "/v1alpha1", "kind": "Oven", "metadata": map[string]any{"name": "probe"}, "spec": map[string]any{},
 	}}
-	harness.Eventually(t, "the webhook is asked", func(ctx context.Context) error {
+	harness.Eventually(t, "the webhook is called", func(ctx context.Context) error {
 		_, err := w.ovens("v1alpha1").Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !strings.Contains(err.Error(), "too hot") {
 			t.Errorf("probing: %v", err)
 		}
 		if w.asked.Load() == 0 {
-			return errors.New("it is not")
+			return errors.New("the webhook was not called")
 		}
 		return nil
 	})
@@ -159,7 +158,7 @@ func (w *webhooks) configuration(kind string, client map[string]any) map[string]
 	}
 }
 
-// versions are the names of those that are served.
+// versions returns the names of the served versions.
 func versions(crd map[string]any) []string {
 	all, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
 	var names []string
@@ -171,8 +170,8 @@ func versions(crd map[string]any) []string {
 	return names
 }
 
-// create creates an object, and deletes it at the end, until it is gone: what is left in a
-// definition may not be read without its webhook.
+// create creates an object, and deletes it at the end of the test. It waits for the deletion, because later the object
+// may be unreadable without its webhook.
 func create(t *testing.T, resource schema.GroupVersionResource, content map[string]any) {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: content}
@@ -259,7 +258,7 @@ func write(t *testing.T, out http.ResponseWriter, answer any) {
 	}
 }
 
-// encoded returns bytes as they stand in JSON.
+// encoded returns bytes in their form inside JSON.
 func encoded(t *testing.T, data []byte) string {
 	t.Helper()
 	text, err := json.Marshal(data)

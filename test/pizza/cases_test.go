@@ -21,14 +21,13 @@ import (
 	"refract.dev/test/harness"
 )
 
-// spec returns the JSON of a pizza.
+// spec returns the JSON of a pizza with this spec.
 func spec(version, name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":%q,"namespace":"n","uid":"u"},"spec":%s}`, version, name, spec)
 }
 
-// TestBookAbsentQuantity: the book lost a topping without a quantity. What a schema
-// would have filled in may be absent in what an API server sends, as in the part of one
-// manager.
+// TestBookAbsentQuantity: the book's code lost a topping without a quantity. A field with a default in the schema may
+// be absent in a review, for example in the fields that one manager applies.
 func TestBookAbsentQuantity(t *testing.T) { each(t, bookAbsentQuantity) }
 
 func bookAbsentQuantity(t *testing.T, w *world) {
@@ -41,8 +40,7 @@ func bookAbsentQuantity(t *testing.T, w *world) {
 	}
 }
 
-// TestBookBomb: the book expanded any quantity. The review fails as a whole, and
-// says which object it was.
+// TestBookBomb: the book's code expanded any quantity. Now the whole review fails, and its message names the object.
 func TestBookBomb(t *testing.T) { each(t, bookBomb) }
 
 func bookBomb(t *testing.T, w *world) {
@@ -61,18 +59,18 @@ func bookBomb(t *testing.T, w *world) {
 	}
 }
 
-// TestNullSpec: an API server takes a null away that no schema allows, so there is no
-// spec, which is required, unless somebody gives the pizza one.
+// TestNullSpec: the API server removes a null that the schema does not allow. So the required spec is missing, unless
+// the admission webhook adds one.
 func TestNullSpec(t *testing.T) { each(t, nullSpec) }
 
 func nullSpec(t *testing.T, w *world) {
 	s := begin(t, w, setting{toppings: []string{"tomato", "mozzarella", "salami"}})
-	harness.WantStatus(s.T, "Nobody gives it one.", s.api.Create(t.Context(), s.file("empty-pizza.yaml")), 422, "spec: Required value")
+	harness.WantStatus(s.T, "No webhook adds a spec.", s.api.Create(t.Context(), s.file("empty-pizza.yaml")), 422, "spec: Required value")
 	s.admit()
 	s.must(s.api.Create(t.Context(), s.file("empty-pizza.yaml")))
 }
 
-// TestAdmissionOfUpdates: an update is looked at like what is new; a deletion is not.
+// TestAdmissionOfUpdates: the webhook checks updates like creations, and does not check deletions.
 func TestAdmissionOfUpdates(t *testing.T) { each(t, admissionOfUpdates) }
 
 func admissionOfUpdates(t *testing.T, w *world) {
@@ -83,17 +81,17 @@ func admissionOfUpdates(t *testing.T, w *world) {
 	}
 	s.must(merge(beta, `{"spec":{"toppings":[]}}`))
 	if diff := cmp.Diff([]string{"tomato", "mozzarella", "salami"}, names(s.get(alpha, "p"))); diff != "" {
-		t.Errorf("taking all toppings off: -want, +got:\n%s", diff)
+		t.Errorf("after all toppings are removed: -want, +got:\n%s", diff)
 	}
 	s.must(merge(alpha, `{"metadata":{"finalizers":["example.org/oven"]},"spec":{"toppings":["ham"]}}`))
-	harness.WantStatus(s.T, "A topping that is not there.", merge(alpha, `{"spec":{"toppings":["ham","pineapple"]}}`), 400, `topping "pineapple" not known`)
+	harness.WantStatus(s.T, "A missing topping.", merge(alpha, `{"spec":{"toppings":["ham","pineapple"]}}`), 400, `topping "pineapple" not known`)
 
-	// The restaurant has no more ham. Those who have it on their pizza can still eat it.
+	// The restaurant has no more ham. Pizzas that have ham already stay valid.
 	s.must(s.api.Delete(t.Context(), object(alpha, "Topping", "", "ham")))
-	s.until("there is no more ham", func(ctx context.Context) error {
+	s.until("ham is unknown", func(ctx context.Context) error {
 		err := s.api.Create(ctx, s.read(pizza(alpha, "probe", `[ham]`)), client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), `topping "ham" not known`) {
-			return fmt.Errorf("there is: %w", err)
+			return fmt.Errorf("ham is still known: %w", err)
 		}
 		return nil
 	})
@@ -101,11 +99,11 @@ func admissionOfUpdates(t *testing.T, w *world) {
 	s.must(s.api.Delete(t.Context(), object(beta, "Pizza", s.ns, "p")))
 	s.must(merge(alpha, `{"metadata":{"finalizers":null}}`))
 	if stored := s.stored(); len(stored) > 0 {
-		t.Errorf("it is still there: %v", stored)
+		t.Errorf("the pizza still exists: %v", stored)
 	}
 }
 
-// TestAdmissionWithSideEffects: what does not say that it has none is not taken.
+// TestAdmissionWithSideEffects: the API server rejects a webhook that does not declare that it has no side effects.
 func TestAdmissionWithSideEffects(t *testing.T) { each(t, admissionWithSideEffects) }
 
 func admissionWithSideEffects(t *testing.T, w *world) {
@@ -117,8 +115,8 @@ func admissionWithSideEffects(t *testing.T, w *world) {
 	}
 }
 
-// TestBookEmptyStaysEmpty: the book made null of a list without toppings, which no
-// schema allows on the next write.
+// TestBookEmptyStaysEmpty: the book's code converted an empty list of toppings to null, which the schema rejects at the
+// next write.
 func TestBookEmptyStaysEmpty(t *testing.T) { each(t, bookEmptyStaysEmpty) }
 
 func bookEmptyStaysEmpty(t *testing.T, w *world) {
@@ -138,7 +136,7 @@ func bookEmptyStaysEmpty(t *testing.T, w *world) {
 	s.must(s.api.Update(t.Context(), p))
 }
 
-// TestBookSameVersion: the book refused what is in the version already.
+// TestBookSameVersion: the book's code rejected objects that already have the requested version.
 func TestBookSameVersion(t *testing.T) { each(t, bookSameVersion) }
 
 func bookSameVersion(t *testing.T, w *world) {
@@ -152,8 +150,8 @@ func bookSameVersion(t *testing.T, w *world) {
 	}
 }
 
-// TestBookOrder: two lists that differ in their order alone are the same pizza: what
-// comes back has each topping as often, and there is no annotation to say more.
+// TestBookOrder: v1alpha1 cannot hold the order of equal toppings in v1beta1. After a round trip, each topping has the
+// same total quantity, and no annotation holds the original.
 func TestBookOrder(t *testing.T) { each(t, bookOrder) }
 
 func bookOrder(t *testing.T, w *world) {
@@ -164,17 +162,17 @@ func bookOrder(t *testing.T, w *world) {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	if stored := s.stored()["p"]; len(p.GetAnnotations()) > 0 || strings.Contains(fmt.Sprint(stored["metadata"]), "annotations") {
-		t.Errorf("nobody annotated anything: %v", stored)
+		t.Errorf("want no annotation: %v", stored)
 	}
-	s.storeAsBeta() // Which can say it.
+	s.storeAsBeta() // v1beta1 can hold it.
 	s.create(pizza(beta, "q", `[{name: t, quantity: 1}, {name: u}, {name: t, quantity: 2}]`))
 	if diff := cmp.Diff([]string{"1 t", "1 u", "2 t"}, names(s.get(beta, "q"))); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 }
 
-// TestBookUnknownFields: what the Go types do not know survives a conversion and the
-// defaults, with every digit, and so does all metadata.
+// TestBookUnknownFields: fields that the Go types lack survive a conversion and the defaults without loss of digits,
+// and so do all metadata.
 func TestBookUnknownFields(t *testing.T) { each(t, bookUnknownFields) }
 
 func bookUnknownFields(t *testing.T, w *world) {
@@ -202,13 +200,13 @@ func bookUnknownFields(t *testing.T, w *world) {
 			t.Errorf("%s: -want, +got:\n%s", version, diff)
 		}
 		if len(p.GetFinalizers()) != 1 || len(p.GetAnnotations()) != 1 || len(p.GetManagedFields()) == 0 || len(names(p)) != 3 {
-			t.Errorf("%s: it is %v", version, p.Object)
+			t.Errorf("%s: the pizza is %v", version, p.Object)
 		}
 	}
 	s.must(s.api.Patch(t.Context(), object(alpha, "Pizza", s.ns, "p"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
-// TestBookFreshTopping: the book did not know a topping that was there for a moment only.
+// TestBookFreshTopping: for a moment, the book's code did not know a new topping.
 func TestBookFreshTopping(t *testing.T) { each(t, bookFreshTopping) }
 
 func bookFreshTopping(t *testing.T, w *world) {
@@ -220,7 +218,7 @@ func bookFreshTopping(t *testing.T, w *world) {
 	}
 }
 
-// TestBookToppingCost: the book's Go type never had the cost of a topping.
+// TestBookToppingCost: the cost of a topping was missing in the book's Go type.
 func TestBookToppingCost(t *testing.T) { each(t, bookToppingCost) }
 
 func bookToppingCost(t *testing.T, w *world) {
@@ -233,12 +231,12 @@ func bookToppingCost(t *testing.T, w *world) {
 	got := &v1alpha1.Topping{}
 	s.must(typed.Get(t.Context(), client.ObjectKey{Name: "mozzarella"}, got))
 	if got.Spec.Cost != 0.8 {
-		t.Errorf("it costs %v", got.Spec.Cost)
+		t.Errorf("the cost is %v", got.Spec.Cost)
 	}
 }
 
-// TestBookWrongBundle: a certificate that is pasted into three manifests is wrong one
-// day. The webhook sees to it that it is not for long.
+// TestBookWrongBundle: a CA bundle that was copied into three manifests becomes wrong some day. The webhook corrects
+// it.
 func TestBookWrongBundle(t *testing.T) { each(t, bookWrongBundle) }
 
 func bookWrongBundle(t *testing.T, w *world) {
@@ -255,15 +253,15 @@ func bookWrongBundle(t *testing.T, w *world) {
 	s.converts()
 }
 
-// otherAuthority returns one that has not issued the webhook's certificate.
+// otherAuthority returns the certificate of an authority that has not issued the webhook's certificate.
 func (s *scene) otherAuthority() string {
 	s.Helper()
 	var text string
-	s.until("there is the API server's own", func(ctx context.Context) error {
+	s.until("the API server's own authority is published", func(ctx context.Context) error {
 		m := &corev1.ConfigMap{}
 		err := s.api.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: "kube-root-ca.crt"}, m)
 		if text = m.Data["ca.crt"]; err == nil && text == "" {
-			err = errors.New("it is empty")
+			err = errors.New("ca.crt is empty")
 		}
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestA9List: lists are in the version that is asked for, whatever lies in etcd.
+// TestA9List: a list has the requested version, whatever the stored versions are.
 func TestA9List(t *testing.T) { each(t, a9List) }
 
 func a9List(t *testing.T, w *world) {
@@ -32,19 +32,18 @@ func a9List(t *testing.T, w *world) {
 		versions[name] = o["apiVersion"].(string)
 	}
 	if diff := cmp.Diff(map[string]string{"one": alpha, "two": alpha, "three": beta}, versions); diff != "" {
-		t.Fatalf("both versions are stored: -want, +got:\n%s", diff)
+		t.Fatalf("stored versions: -want, +got:\n%s", diff)
 	}
 	s.wantLists(map[string]string{"one": "[a b a] [2 a 1 b]", "two": "[c c c] [3 c]", "three": "[d d] [2 d]"})
 }
 
-// wantLists compares the toppings in lists of both versions: in pages, from etcd, and
-// from the watch cache.
+// wantLists compares the toppings in lists of both versions: in pages, from etcd, and from the watch cache.
 func (s *scene) wantLists(want map[string]string) {
 	s.Helper()
 	for _, raw := range []metav1.ListOptions{{Limit: 2}, {}, {ResourceVersion: "0"}} {
 		got := map[string]string{}
 		for _, version := range []string{alpha, beta} {
-			// The cache may be behind, and then not know the last ones.
+			// The watch cache may be behind.
 			s.until("the list is whole", func(ctx context.Context) error {
 				page, seen := raw, map[string]string{}
 				for {
@@ -65,7 +64,7 @@ func (s *scene) wantLists(want map[string]string) {
 					}
 				}
 				if len(seen) != len(want) {
-					return fmt.Errorf("it has %v", seen)
+					return fmt.Errorf("the list has %v", seen)
 				}
 				for name, toppings := range seen {
 					got[name] = strings.TrimPrefix(got[name]+" "+toppings, " ")
@@ -79,7 +78,7 @@ func (s *scene) wantLists(want map[string]string) {
 	}
 }
 
-// TestA9Watch: those who watch see the same events, each in his version.
+// TestA9Watch: watches in both versions get the same events, each in its own version.
 func TestA9Watch(t *testing.T) { each(t, a9Watch) }
 
 func a9Watch(t *testing.T, w *world) {
@@ -121,7 +120,7 @@ func a9Watch(t *testing.T, w *world) {
 	}
 }
 
-// TestA9Patch: a patch is about the object as its version says it.
+// TestA9Patch: a patch applies to the object in the version of the request.
 func TestA9Patch(t *testing.T) { each(t, a9Patch) }
 
 func a9Patch(t *testing.T, w *world) {
@@ -154,11 +153,11 @@ func a9Patch(t *testing.T, w *world) {
 		t.Errorf("labels: -want, +got:\n%s", diff)
 	}
 	if len(p.GetAnnotations()) > 0 {
-		t.Errorf("nobody annotated anything: %v", p.GetAnnotations())
+		t.Errorf("want no annotation: %v", p.GetAnnotations())
 	}
 }
 
-// TestA9Delete: an object goes in whichever version it is deleted, alone and with others.
+// TestA9Delete: an object can be deleted in either version, alone or in a collection.
 func TestA9Delete(t *testing.T) { each(t, a9Delete) }
 
 func a9Delete(t *testing.T, w *world) {
@@ -170,12 +169,12 @@ func a9Delete(t *testing.T, w *world) {
 	s.must(s.api.Delete(t.Context(), object(alpha, "Pizza", s.ns, "two")))
 	s.must(s.api.DeleteAllOf(t.Context(), object(beta, "Pizza", s.ns, ""), client.InNamespace(s.ns)))
 	if stored := s.stored(); len(stored) > 0 {
-		t.Errorf("there is something left: %v", stored)
+		t.Errorf("some pizzas are left: %v", stored)
 	}
 }
 
-// TestA9Apply: two managers apply their parts of one pizza in two versions. What the
-// API server has converted for that are partial objects.
+// TestA9Apply: two managers apply their parts of one pizza in two versions. For this, the API server converts partial
+// objects.
 func TestA9Apply(t *testing.T) { each(t, a9Apply) }
 
 func a9Apply(t *testing.T, w *world) {
@@ -188,7 +187,7 @@ func a9Apply(t *testing.T, w *world) {
 	}
 	s.must(kitchen(`"spec":{"toppings":[{"name":"a","quantity":2},{"name":"b"}]}`, false))
 	s.must(till(`"labels":{"paid":"no"}},"status":{"cost":4.5}`, false))
-	s.must(kitchen(`"spec":{"toppings":[{"name":"a","quantity":3}]}`, false)) // Again, its own.
+	s.must(kitchen(`"spec":{"toppings":[{"name":"a","quantity":3}]}`, false)) // A change of its own field.
 	s.wantParts("after both have applied", []string{"a", "a", "a"}, map[string]string{"paid": "no"}, 4.5)
 
 	if owners := s.owners(); owners["kitchen"] != beta || owners["till"] != alpha {
@@ -196,32 +195,32 @@ func a9Apply(t *testing.T, w *world) {
 	}
 	err := till(`"labels":{"paid":"yes"}},"spec":{"toppings":["c","c"]},"status":{"cost":5}`, false)
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "kitchen": .spec.toppings`) {
-		t.Errorf("who applies the part of somebody else in another version has a conflict: %v", err)
+		t.Errorf("want a conflict if a manager applies another's field in another version: %v", err)
 	}
 	s.wantParts("after the conflict", []string{"a", "a", "a"}, map[string]string{"paid": "no"}, 4.5)
 
 	s.must(till(`"labels":{"paid":"yes"}},"spec":{"toppings":["c","c"]},"status":{"cost":5}`, true))
-	s.wantParts("after the till has taken the toppings over", []string{"c", "c"}, map[string]string{"paid": "yes"}, 5.0)
+	s.wantParts("after the till has taken over the toppings", []string{"c", "c"}, map[string]string{"paid": "yes"}, 5.0)
 
-	// The kitchen takes them back, and the till gives all up but its label.
+	// The kitchen takes the toppings back, and the till gives up all its fields except the label.
 	s.must(kitchen(`"spec":{"toppings":[{"name":"d","quantity":2}]}`, true))
 	s.must(till(`"labels":{"paid":"yes"}}`, false))
 	p := s.get(alpha, "p")
 	if diff := cmp.Diff([]string{"d", "d"}, names(p)); diff != "" {
-		t.Errorf("the toppings are the kitchen's again: -want, +got:\n%s", diff)
+		t.Errorf("the toppings of the kitchen: -want, +got:\n%s", diff)
 	}
 	if cost, ok, _ := unstructured.NestedFieldNoCopy(p.Object, "status", "cost"); ok {
-		t.Errorf("what its manager applies no more is still there: %v", cost)
+		t.Errorf("a field that its manager no longer applies still exists: %v", cost)
 	}
 	if len(p.GetAnnotations()) > 0 {
-		t.Errorf("nobody annotated anything: %v", p.GetAnnotations())
+		t.Errorf("want no annotation: %v", p.GetAnnotations())
 	}
 	if stored := s.stored()["p"]; stored["apiVersion"] != alpha {
 		t.Errorf("it is stored as %v", stored["apiVersion"])
 	}
 }
 
-// apply applies JSON on the server's side.
+// apply applies JSON with server-side apply.
 func (s *scene) apply(manager string, force bool, manifest string) error {
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON([]byte(manifest)); err != nil {
@@ -235,13 +234,13 @@ func (s *scene) apply(manager string, force bool, manifest string) error {
 	return s.api.Patch(s.Context(), u, client.RawPatch(types.ApplyPatchType, []byte(manifest)), how...)
 }
 
-// wantParts compares the parts of p with what they should be.
+// wantParts compares the toppings, labels and cost of pizza p in both versions. All toppings are equal.
 func (s *scene) wantParts(when string, toppings []string, labels map[string]string, cost float64) {
 	s.Helper()
 	for _, version := range []string{alpha, beta} {
 		p := s.get(version, "p")
 		want := slices.Clone(toppings)
-		if version == beta { // All of the same.
+		if version == beta { // One topping with a quantity.
 			want = []string{fmt.Sprintf("%d %s", len(toppings), toppings[0])}
 		}
 		if diff := cmp.Diff(want, names(p)); diff != "" {
@@ -257,7 +256,7 @@ func (s *scene) wantParts(when string, toppings []string, labels map[string]stri
 	}
 }
 
-// owners returns the version in which each manager of p has applied it.
+// owners returns the version in which each manager has applied pizza p.
 func (s *scene) owners() map[string]string {
 	s.Helper()
 	out := map[string]string{}

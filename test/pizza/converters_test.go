@@ -27,9 +27,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// each plays a test in both worlds: in one the webhook of the example converts pizzas,
-// in the other a ConversionPolicy does. They have nothing in common, and so do not wait
-// for each other: the slower one may be several tests behind.
+// each runs a test in both worlds: in one, the webhook of the example converts pizzas; in the other, a ConversionPolicy
+// does. The worlds share nothing, so the tests in one do not wait for those in the other.
 func each(t *testing.T, play func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -45,7 +44,7 @@ func each(t *testing.T, play func(t *testing.T, w *world)) {
 	both.Wait()
 }
 
-// take has the test wait for its turn, which it has until it has ended, or says so.
+// take waits for the test's turn in this world. The turn ends with the test, or when over is called.
 func (w *world) take(t *testing.T) (over func()) {
 	t.Helper()
 	w.turn.Lock()
@@ -54,40 +53,37 @@ func (w *world) take(t *testing.T) (over func()) {
 	return over
 }
 
-// converter is what converts the pizzas of a world.
-type converter interface { //nolint:interfacebloat // All in which the two worlds differ.
-	// name is that of the subtests.
+// converter converts the pizzas of a world.
+type converter interface { //nolint:interfacebloat // All differences between the two worlds.
+	// name is the name of the subtests.
 	name() string
-	// manifests is the folder with the definitions for it.
+	// manifests is the folder with the definitions for this converter.
 	manifests() string
-	// run starts what it needs for all tests, which ends with the Env.
+	// run starts the parts that all tests need. They end with the Env.
 	run(ctx context.Context, e *harness.Env) error
-	// log is what it has logged, unless the scene has it.
+	// log returns the converter's log; empty if the scene has it.
 	log() string
-	// defined is called when the definitions of a scene are there, and begin when they are
-	// served: when it returns pizzas are converted.
+	// defined is called when the definitions of a scene exist, and begin when they are served. When begin returns,
+	// pizzas are converted.
 	defined(s *scene)
 	begin(s *scene)
-	// leave is called before the definition of the pizzas is deleted, and forget, which has
-	// nobody convert, when it is gone.
+	// leave is called before the definition of the pizzas is deleted, and forget, which ends the conversion, after it.
 	leave(s *scene)
 	forget(s *scene)
-	// stop has nobody answer any more, start somebody again.
+	// stop stops the converter, and start starts it again.
 	stop(s *scene)
 	start(s *scene)
-	// retire takes v1alpha1 out of the definition, when it is neither stored nor served,
-	// and has nobody be asked any more.
+	// retire removes v1alpha1 from the definition, when it is neither stored nor served, and ends the conversion.
 	retire(s *scene)
-	// secret is where its certificate is.
+	// secret is the name of the Secret with its certificate.
 	secret() types.NamespacedName
-	// reviews are the versions of the reviews that an API server can be told to send, by
-	// what they are called in a test.
+	// reviews are the versions of reviews that the definition can request, by the names of the subtests.
 	reviews() map[string][]string
-	// tooMany are what it says of 2,147,483,647 toppings at spec.toppings[1].
+	// tooMany are the parts of its error for 2,147,483,647 toppings at spec.toppings[1].
 	tooMany() []string
 }
 
-// book is the webhook of the example, as the book has it.
+// book is the webhook of the example, as in the book.
 type book struct{}
 
 func (book) name() string      { return "Go" }
@@ -106,7 +102,7 @@ func (book) begin(s *scene) {
 	s.untilTrusted()
 }
 
-// leave has nobody be asked first: the webhook may be gone.
+// leave removes the webhook from the definition first, because it may not run.
 func (book) leave(s *scene) {
 	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
@@ -135,8 +131,7 @@ func (book) tooMany() []string {
 	return []string{"spec.toppings[1].quantity", "2147483647 exceeds 1000"}
 }
 
-// policy is the ConversionPolicy of the example, which a replica of `refract run
-// --conversion` converts by.
+// policy is the ConversionPolicy of the example, which a replica of `refract run --conversion` uses.
 type policy struct {
 	env     *harness.Env
 	address string
@@ -179,8 +174,7 @@ func (*policy) read(s *scene) *refractv1alpha1.ConversionPolicy {
 	return p
 }
 
-// defined creates the policy, or finds it there if the definition is still that of an
-// earlier test.
+// defined creates the policy. It exists already if the definition is still that of an earlier test.
 func (p *policy) defined(s *scene) {
 	s.must(client.IgnoreAlreadyExists(s.api.Create(s.Context(), p.read(s))))
 }
@@ -201,17 +195,16 @@ func (p *policy) begin(s *scene) {
 
 func (*policy) leave(*scene) {}
 
-// forget has what is remembered of the definition go with the policy, too: when its
-// spec.conversion was written, so that one of a definition that is made anew a moment later
-// is not taken for one that somebody else writes all the time, and left alone for longer
-// and longer.
+// forget deletes the policy, and with it the controller's knowledge of past writes of spec.conversion. Otherwise, the
+// controller would take a definition that is created anew for one that another program changes all the time, and would
+// write it less and less often.
 func (p *policy) forget(s *scene) {
 	is := p.read(s)
 	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), is)))
 	s.until("the policy is gone", func(ctx context.Context) error {
 		err := s.api.Get(ctx, client.ObjectKeyFromObject(is), is)
 		if err == nil {
-			err = fmt.Errorf("it is there, with finalizers %v", is.Finalizers)
+			err = fmt.Errorf("the policy still exists, with finalizers %v", is.Finalizers)
 		}
 		return client.IgnoreNotFound(err)
 	})
@@ -230,7 +223,7 @@ func (p *policy) retire(s *scene) {
 	crd, err := s.definition(s.Context(), pizzas)
 	s.must(err)
 	if crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
-		s.Errorf("when the policy is gone nobody is asked, but spec.conversion is %+v", crd.Spec.Conversion)
+		s.Errorf("want no conversion without the policy, but spec.conversion is %+v", crd.Spec.Conversion)
 	}
 }
 
@@ -238,15 +231,14 @@ func (*policy) secret() types.NamespacedName {
 	return types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: "refract-conversion-webhook"}
 }
 
-// reviews are those that refract has API servers send: it would put others right.
+// reviews has only the versions that Refract requests: it would revert others.
 func (*policy) reviews() map[string][]string { return map[string][]string{"Both": {"v1", "v1beta1"}} }
 
 func (*policy) tooMany() []string {
 	return []string{"spec.toppings", `"quantity" of element 1 is 2147483647`, "more than 3000 elements"}
 }
 
-// untilTrusted waits until the definition of the pizzas trusts who converts them, and
-// the API server has taken that up.
+// untilTrusted waits until the definition of the pizzas trusts the converter, and the API server uses the definition.
 func (s *scene) untilTrusted() {
 	s.Helper()
 	s.until("the definition trusts the converter", func(ctx context.Context) error {
@@ -255,7 +247,7 @@ func (s *scene) untilTrusted() {
 			return err
 		}
 		if crd.Spec.Conversion.Webhook == nil {
-			return errors.New("there is none")
+			return errors.New("the definition has no webhook")
 		}
 		secret, err := s.certificate(ctx)
 		if err != nil {
@@ -263,7 +255,7 @@ func (s *scene) untilTrusted() {
 		}
 		want := secret.Data[pki.Authorities]
 		if got := crd.Spec.Conversion.Webhook.ClientConfig.CABundle; len(want) == 0 || !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(want)) {
-			return fmt.Errorf("it trusts\n%s", got)
+			return fmt.Errorf("the definition trusts\n%s", got)
 		}
 		return nil
 	})
@@ -278,14 +270,14 @@ func (s *scene) untilTrusted() {
 		}
 		err = s.api.Create(ctx, probe)
 		if err != nil && (strings.Contains(err.Error(), "admission") || strings.Contains(err.Error(), "failed calling webhook")) {
-			return nil // Which does not know the topping.
+			return nil // The admission webhook does not know the topping.
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		p, err := s.tryGet(ctx, read, "probe")
 		if err == nil && fmt.Sprint(names(p)) != want {
-			err = fmt.Errorf("it has %v", names(p))
+			err = fmt.Errorf("the probe has %v", names(p))
 		}
 		if err != nil {
 			return err
@@ -294,7 +286,7 @@ func (s *scene) untilTrusted() {
 	})
 }
 
-// certificate returns the Secret of who converts.
+// certificate returns the Secret with the converter's certificate.
 func (s *scene) certificate(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := s.by.secret()

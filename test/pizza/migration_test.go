@@ -17,11 +17,11 @@ import (
 	"refract.dev/test/harness"
 )
 
-// still is what an API server says to whoever takes a version out too early.
+// still is a part of the API server's error if a version is removed from a definition too early.
 const still = `missing from spec.versions; v1alpha1 was previously a storage version, and must remain in spec.versions ` +
 	`until a storage migration ensures no data remains persisted in v1alpha1 and removes v1alpha1 from status.storedVersions`
 
-// TestA13: v1beta1 takes over, and then nobody needs v1alpha1.
+// TestA13: v1beta1 becomes the storage version, and then v1alpha1 is removed.
 func TestA13(t *testing.T) { each(t, a13) }
 
 func a13(t *testing.T, w *world) {
@@ -37,7 +37,7 @@ func a13(t *testing.T, w *world) {
 	crd, err := s.definition(t.Context(), pizzas)
 	s.must(err)
 	if diff := cmp.Diff([]string{"v1alpha1", "v1beta1"}, crd.Status.StoredVersions); diff != "" {
-		t.Errorf("both versions may be stored: -want, +got:\n%s", diff)
+		t.Errorf("stored versions before the migration: -want, +got:\n%s", diff)
 	}
 	harness.WantStatus(s.T, "There may be objects of v1alpha1.", s.update(withoutAlpha), 422, `status.storedVersions[0]: Invalid value: "v1alpha1": `+still)
 
@@ -45,7 +45,7 @@ func a13(t *testing.T, w *world) {
 	crd, err = s.definition(t.Context(), pizzas)
 	s.must(err)
 	if diff := cmp.Diff([]string{"v1beta1"}, crd.Status.StoredVersions); diff != "" {
-		t.Errorf("only one may be stored: -want, +got:\n%s", diff)
+		t.Errorf("stored versions after the migration: -want, +got:\n%s", diff)
 	}
 	for name, o := range s.stored() {
 		if o["apiVersion"] != beta {
@@ -54,7 +54,7 @@ func a13(t *testing.T, w *world) {
 	}
 	for name, want := range before {
 		got := s.get(beta, name)
-		got.SetResourceVersion(want.GetResourceVersion()) // It was written.
+		got.SetResourceVersion(want.GetResourceVersion()) // The migration has written the pizza.
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: -before, +after:\n%s", name, diff)
 		}
@@ -64,27 +64,27 @@ func a13(t *testing.T, w *world) {
 	}
 
 	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Served = false }))
-	s.until("v1alpha1 is served no more", func(ctx context.Context) error {
+	s.until("v1alpha1 is no longer served", func(ctx context.Context) error {
 		if _, err := s.tryGet(ctx, alpha, "one"); !notServed(err) {
-			return fmt.Errorf("it is: %w", err)
+			return fmt.Errorf("it is still served: %w", err)
 		}
 		return nil
 	})
 	s.by.retire(s)
-	s.until("v1beta1 is all there is", func(ctx context.Context) error {
+	s.until("v1beta1 is served without a conversion", func(ctx context.Context) error {
 		p, err := s.tryGet(ctx, beta, "one")
 		if err == nil && fmt.Sprint(names(p)) != "[2 a 1 b]" {
-			err = fmt.Errorf("it is %v", p.Object)
+			err = fmt.Errorf("the pizza is %v", p.Object)
 		}
 		return err
 	})
 
-	// Tricky: managedFields that speak of the version that is gone keep everybody from
-	// applying, until somebody takes them away: https://issue.k8s.io/111937
+	// An entry of managedFields with the removed version makes every apply fail, until a client clears managedFields:
+	// https://issue.k8s.io/111937
 	apply := func() error {
 		return s.apply("kitchen", true, fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":[{"name":"e","quantity":2}]}}`, beta))
 	}
-	harness.WantStatus(s.T, "The API server cannot compare them.", apply(), 500, "request to convert CR to an invalid group/version: "+alpha)
+	harness.WantStatus(s.T, "The API server cannot convert the object to the version in managedFields.", apply(), 500, "request to convert CR to an invalid group/version: "+alpha)
 	s.must(s.api.Patch(t.Context(), object(beta, "Pizza", s.ns, "p"),
 		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))))
 	s.must(apply())
@@ -109,7 +109,7 @@ func (s *scene) migrate() *migration.Result {
 	return result
 }
 
-// TestMigrationRace: what is written while a migration runs is there after it.
+// TestMigrationRace: a migration loses no write that happens while it runs.
 func TestMigrationRace(t *testing.T) { each(t, migrationRace) }
 
 func migrationRace(t *testing.T, w *world) {
@@ -128,7 +128,7 @@ func migrationRace(t *testing.T, w *world) {
 			for i := range each {
 				s.write(version, fmt.Sprintf("p-%d-%d", w, i), fmt.Sprintf("late-%d", i))
 				if err := s.api.Create(t.Context(), s.read(pizza(alpha, fmt.Sprintf("new-%d-%d", w, i), `[b, c, b]`))); err != nil {
-					t.Errorf("creating one meanwhile: %v", err)
+					t.Errorf("creating a pizza during the migration: %v", err)
 				}
 			}
 		})
@@ -150,12 +150,12 @@ func migrationRace(t *testing.T, w *world) {
 	}
 }
 
-// write labels a pizza, however often somebody else is faster.
+// write labels a pizza, and retries on conflicts.
 func (s *scene) write(version, name, label string) {
 	for {
 		p, err := s.tryGet(s.Context(), version, name)
 		if err != nil {
-			s.Errorf("reading %s meanwhile: %v", name, err)
+			s.Errorf("reading %s during the migration: %v", name, err)
 			return
 		}
 		p.SetLabels(map[string]string{"written": label})
@@ -164,7 +164,7 @@ func (s *scene) write(version, name, label string) {
 			return
 		}
 		if !apierrors.IsConflict(err) {
-			s.Errorf("writing %s meanwhile: %v", name, err)
+			s.Errorf("writing %s during the migration: %v", name, err)
 			return
 		}
 	}

@@ -1,8 +1,7 @@
-// Package pizza tests the restaurant of examples/pizza with a real API server: its
-// manifests, its webhook, and what the book says about both. The tests A1 to A14 are
-// the chapter's story; those called TestBook are mistakes of the book's own code. All of
-// them are played twice, since A15 is that a ConversionPolicy converts as the webhook
-// does: see each.
+// Package pizza tests the restaurant of examples/pizza with a real API server: its manifests, its webhook, and the
+// statements of the book about both. The tests A1 to A14 follow the chapter of the book; those called TestBook show
+// mistakes of the book's own code. A15 is that a ConversionPolicy converts like the webhook, so all tests run twice:
+// see each.
 package pizza
 
 import (
@@ -46,14 +45,14 @@ const (
 	alpha = group + "/v1alpha1"
 	beta  = group + "/v1beta1"
 
-	// pizzas is the definition of the pizzas, toppings that of the toppings.
+	// pizzas and toppings are the names of the two definitions.
 	pizzas   = "pizzas." + group
 	toppings = "toppings." + group
 
-	// stored is where etcd has the pizzas.
+	// stored is the prefix of the pizzas in etcd.
 	stored = "/registry/" + group + "/pizzas/"
 
-	// home is the namespace of the webhook, and secret where its certificate is.
+	// home is the namespace of the webhook, and secret is the name of the Secret with its certificate.
 	home   = "pizza-crd"
 	secret = "serving-cert"
 
@@ -83,29 +82,27 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is an API server, and who converts beside it.
+// world is an API server with a converter.
 type world struct {
 	by  converter
 	env *harness.Env
 	cfg *rest.Config
 	api client.WithWatch
-	// address is where the webhook serves, in one test after the other.
+	// address is the address of the webhook. The tests use it one after the other.
 	address string
-	// kinds and admission are the manifests for that address.
+	// kinds and admission are the manifests with that address.
 	kinds, admission []*unstructured.Unstructured
-	// at is the webhook that serves; nil while none does, as when nobody needs it. Its log
-	// is that of one test.
+	// at is the running webhook; nil if no test needs one. Its log starts empty for each test.
 	at  *service
 	log journal
 
-	// turn is had by one test at a time: all are about the definition of the pizzas.
+	// turn is locked by one test at a time, since all use the definition of the pizzas.
 	turn sync.Mutex
-	// made is what that was when it was made, and from what; nil if the next test must not
-	// have it.
+	// made is the definition of the pizzas as it was created; nil if the next test must create a new one.
 	made *definition
 }
 
-// definition is that of the pizzas when it was made.
+// definition is the definition of the pizzas: its manifest, and the API server's answer to the creation.
 type definition struct {
 	from *unstructured.Unstructured
 	is   *apiextensionsv1.CustomResourceDefinition
@@ -134,14 +131,14 @@ func newWorld(ctx context.Context, e *harness.Env, by converter) (w *world, err 
 	return w, by.run(ctx, e)
 }
 
-// close ends the webhook.
+// close stops the webhook.
 func (w *world) close() {
 	if w != nil && w.at != nil {
 		w.at.stop()
 	}
 }
 
-// manifests returns those of a folder for the playground, with our address.
+// manifests returns the manifests of a folder for the playground, with the world's address.
 func (w *world) manifests(folder string) ([]*unstructured.Unstructured, error) {
 	out, err := w.env.Kubectl("hub", "", "kustomize", examples+"/manifests/"+folder)
 	if err != nil {
@@ -150,7 +147,7 @@ func (w *world) manifests(folder string) ([]*unstructured.Unstructured, error) {
 	return decode(strings.ReplaceAll(out, "127.0.0.1:8443", w.address))
 }
 
-// decode returns the documents of a manifest.
+// decode returns the objects of a manifest.
 func decode(manifest string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
@@ -171,35 +168,32 @@ func decode(manifest string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// scene is one test: a namespace of its own, definitions without objects, and a
-// webhook.
+// scene is one test, with its own namespace, definitions without objects, and a webhook.
 type scene struct {
 	*testing.T
 	*world
 
 	ns string
-	// end is called when the test ends, if not before.
+	// end is called at the latest at the end of the test.
 	end func()
 }
 
-// setting says how a scene differs from the usual: pizzas are converted by the
-// webhook, and admitted without being asked.
+// setting is how a scene differs from the default: a converter for pizzas, and no admission webhook.
 type setting struct {
 	// edit changes the definition of the pizzas before it is created.
 	edit func(crd map[string]any)
-	// alone has nobody convert. The definition is the test's own.
+	// alone means that there is no converter. The definition belongs to this test only.
 	alone bool
-	// whoever is for tests in which nobody asks for a pizza in the other version: somebody
-	// may convert, or not.
+	// whoever is for tests that read pizzas in one version only, and work with and without a converter.
 	whoever bool
-	// admission has the API server ask about pizzas, too.
+	// admission registers the admission webhook, too.
 	admission bool
-	// toppings are there from the beginning.
+	// toppings exist from the beginning.
 	toppings []string
 }
 
-// begin sets a scene. A definition that an earlier test has left as it was made, with no
-// pizza of it, is not made again: that would take seconds.
+// begin prepares a scene. If an earlier test has left the definition unchanged and without pizzas, begin does not
+// create it anew, which would take seconds.
 func begin(t *testing.T, w *world, as setting) *scene {
 	t.Helper()
 	s := empty(t, w)
@@ -234,7 +228,7 @@ func begin(t *testing.T, w *world, as setting) *scene {
 	return s
 }
 
-// empty sets a scene in a namespace of its own, with whatever definitions there are.
+// empty prepares a scene in its own namespace, without a change of the definitions.
 func empty(t *testing.T, w *world) *scene {
 	t.Helper()
 	s := &scene{T: t, world: w, ns: w.env.Namespace(t)}
@@ -245,7 +239,7 @@ func empty(t *testing.T, w *world) *scene {
 	return s
 }
 
-// define creates the definitions. That of the toppings may be there.
+// define creates the definitions. The definition of the toppings may exist already.
 func (s *scene) define(from []*unstructured.Unstructured) {
 	s.Helper()
 	for _, u := range from {
@@ -262,8 +256,8 @@ func (s *scene) define(from []*unstructured.Unstructured) {
 	}
 }
 
-// still reports whether the definition of the pizzas was made from one of these and is
-// as it was then, but for who converts, and no pizza is left.
+// still reports whether the definition of the pizzas comes from one of these manifests and is unchanged, apart from its
+// conversion, and no pizza is left.
 func (s *scene) still(from []*unstructured.Unstructured) bool {
 	s.Helper()
 	made := s.made
@@ -285,7 +279,7 @@ func (s *scene) still(from []*unstructured.Unstructured) bool {
 	return len(left) == 0
 }
 
-// leave explains what has failed, and takes the pizzas away.
+// leave logs details of a failure, and deletes the pizzas.
 func (s *scene) leave() {
 	if s.at != nil {
 		s.working()
@@ -294,16 +288,16 @@ func (s *scene) leave() {
 		s.silence()
 	}
 	if s.Failed() {
-		s.Logf("the webhook says:\n%s\nthe converter says:\n%s", s.log.String(), s.by.log())
+		s.Logf("the log of the webhook:\n%s\nthe log of the converter:\n%s", s.log.String(), s.by.log())
 	}
-	// As they are stored, if they are as at first: nobody may be there to convert them.
+	// In v1alpha1, usually the storage version: there may be no converter.
 	err := s.api.DeleteAllOf(context.WithoutCancel(s.Context()), object(alpha, "Pizza", "", ""), client.InNamespace(s.ns))
 	if err != nil {
 		s.made = nil
 	}
 }
 
-// unasked has nobody be asked about pizzas, and takes the toppings away.
+// unasked removes the admission webhooks, and deletes the toppings.
 func (s *scene) unasked() {
 	s.Helper()
 	for _, kind := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
@@ -316,8 +310,7 @@ func (s *scene) unasked() {
 	}
 }
 
-// clear takes the definition of the pizzas away, and them with it, and then has nobody
-// convert.
+// clear deletes the definition of the pizzas with all pizzas, and then ends the conversion.
 func (s *scene) clear() {
 	s.Helper()
 	s.made = nil
@@ -327,7 +320,7 @@ func (s *scene) clear() {
 	s.until("the definition of the pizzas is gone", func(ctx context.Context) error {
 		err := s.api.Get(ctx, client.ObjectKeyFromObject(crd), crd)
 		if err == nil {
-			return fmt.Errorf("it is there, with %v", crd.Status.Conditions)
+			return fmt.Errorf("it still exists, with %v", crd.Status.Conditions)
 		}
 		return client.IgnoreNotFound(err)
 	})
@@ -348,36 +341,36 @@ func (s *scene) untilServed() {
 				if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 					nobody.SetNamespace(s.ns)
 				}
-				// Not by a list, for which an API server has who asks wait a second.
+				// A list would not do: the API server delays it by a second after the definition is created.
 				if err := s.api.Get(ctx, client.ObjectKeyFromObject(nobody), nobody); !missing(err, "nobody") {
 					return fmt.Errorf("%s of %s: %w", nobody.GetKind(), v.Name, err)
 				}
 			}
 		}
-		// The instance that answers may still be that of an earlier definition.
+		// Another instance in the API server may still use an earlier definition.
 		probe := s.read(pizza(alpha, "probe", `[a]`))
 		return s.api.Create(ctx, probe, client.DryRunAll)
 	})
 }
 
-// missing reports whether the API server knows the kind, and has no object of that name.
+// missing reports whether the API server knows the type, and has no object with this name.
 func missing(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
-// notServed reports whether the API server does not know the kind, or not yet.
+// notServed reports whether the API server does not know the type (yet).
 func notServed(err error) bool {
 	return err != nil && (apierrors.IsNotFound(err) || meta.IsNoMatchError(err))
 }
 
-// definition returns a definition as it is.
+// definition reads the current definition.
 func (s *scene) definition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	return crd, s.api.Get(ctx, client.ObjectKey{Name: name}, crd)
 }
 
-// update changes the definition of the pizzas.
+// update changes the definition of the pizzas, and retries on conflicts.
 func (s *scene) update(edit func(*apiextensionsv1.CustomResourceDefinition)) error {
 	for {
 		crd, err := s.definition(s.Context(), pizzas)
@@ -391,8 +384,7 @@ func (s *scene) update(edit func(*apiextensionsv1.CustomResourceDefinition)) err
 	}
 }
 
-// admit has the API server ask about the pizzas of the namespace, and waits until
-// it does.
+// admit registers the admission webhook for the pizzas of the namespace, and waits until the API server calls it.
 func (s *scene) admit() {
 	s.Helper()
 	if s.at == nil {
@@ -401,28 +393,28 @@ func (s *scene) admit() {
 	for _, u := range s.admission {
 		s.must(client.IgnoreAlreadyExists(s.api.Create(s.Context(), s.asked(u))))
 	}
-	s.until("the API server asks about pizzas", func(ctx context.Context) error {
+	s.until("the API server calls the admission webhook", func(ctx context.Context) error {
 		empty := s.read(pizza(alpha, "probe", `[]`))
 		if err := s.api.Create(ctx, empty, client.DryRunAll); err == nil && len(names(empty)) == 0 {
 			return errors.New("a pizza has no toppings")
 		} else if err != nil && !strings.Contains(err.Error(), "not known") {
 			return err
 		}
-		for _, name := range []string{"nobody-has-this", "tomato", "mozzarella", "salami", "ham"} { // An earlier test may have had them.
+		for _, name := range []string{"nobody-has-this", "tomato", "mozzarella", "salami", "ham"} { // An earlier test may have created them.
 			topping := object(alpha, "Topping", "", name)
 			if err := s.api.Get(ctx, client.ObjectKeyFromObject(topping), topping); !apierrors.IsNotFound(err) {
 				continue
 			}
 			if err := s.api.Create(ctx, s.read(pizza(alpha, "probe", "["+name+"]")), client.DryRunAll); err == nil {
-				return fmt.Errorf("%s will do", name)
+				return fmt.Errorf("topping %s is accepted", name)
 			}
 		}
 		return nil
 	})
 }
 
-// asked returns a configuration for the pizzas of the namespace alone, so that no
-// other test hears of it, which trusts the webhook.
+// asked returns a webhook configuration that only applies to the pizzas of the namespace, so that it does not affect
+// other tests.
 func (s *scene) asked(u *unstructured.Unstructured) *unstructured.Unstructured {
 	u = u.DeepCopy()
 	webhooks := u.Object["webhooks"].([]any)
@@ -439,29 +431,28 @@ func (s *scene) must(err error) {
 	}
 }
 
-// until waits until there is no error.
+// until waits until try returns no error.
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
 	harness.Eventually(s.T, what, try)
 }
 
-// serving says how a webhook differs from the usual.
+// serving is how a webhook differs from the default.
 type serving struct {
-	// deaf has it never hear of any topping.
+	// deaf means that the webhook does not watch the toppings.
 	deaf bool
 }
 
-// service is a webhook that serves.
+// service is a running webhook.
 type service struct {
 	serving
 
-	stop  func() // Ends it, which takes a second: HTTP/2 has its clients be told first.
+	stop  func() // Takes a second: HTTP/2 informs the clients first.
 	ended chan error
 }
 
-// serve starts the webhook in this process, and waits until the API server trusts
-// it, or, if it is deaf, until it answers. It serves the tests that follow, too, until
-// somebody silences it.
+// serve starts the webhook in this process, and waits until it is ready and the API server trusts it. A deaf webhook
+// never becomes ready, so it only waits until it answers. The webhook also serves later tests, until silence stops it.
 func (s *scene) serve(as serving) {
 	s.Helper()
 	log := s.log.logger()
@@ -508,7 +499,7 @@ func (s *scene) serve(as serving) {
 	}
 }
 
-// silence ends the webhook, if it serves.
+// silence stops the webhook, if it runs.
 func (s *scene) silence() {
 	s.Helper()
 	if s.at == nil {
@@ -529,7 +520,7 @@ func (s *scene) working() {
 	}
 }
 
-// journal keeps what is logged.
+// journal collects log lines.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -570,7 +561,7 @@ func object(version, kind, ns, name string) *unstructured.Unstructured {
 	return u
 }
 
-// read returns a manifest of a pizza in the test's namespace, or of a topping.
+// read returns the object of a manifest. A pizza gets the namespace of the test.
 func (s *scene) read(manifest string) *unstructured.Unstructured {
 	s.Helper()
 	all, err := decode(manifest)
@@ -592,7 +583,7 @@ func (s *scene) file(name string) *unstructured.Unstructured {
 	return s.read(string(text))
 }
 
-// create creates an object and returns it as the API server answers.
+// create creates an object, and returns the API server's answer.
 func (s *scene) create(manifest string) *unstructured.Unstructured {
 	s.Helper()
 	u := s.read(manifest)
@@ -619,7 +610,7 @@ func (s *scene) tryGet(ctx context.Context, version, name string) (*unstructured
 	return u, s.api.Get(ctx, client.ObjectKeyFromObject(u), u)
 }
 
-// stored returns the pizzas of the namespace as they lie in etcd, by name.
+// stored returns the pizzas of the namespace as stored in etcd, by name.
 func (s *scene) stored() map[string]map[string]any {
 	s.Helper()
 	prefix := stored + s.ns + "/"
@@ -655,12 +646,12 @@ func namesOf(o map[string]any) []string {
 	return out
 }
 
-// run runs kubectl in the test's namespace and returns all that it prints.
+// run runs kubectl in the test's namespace, and returns its whole output.
 func (s *scene) run(args ...string) (string, error) {
 	return s.kubectlIn(append([]string{"-n", s.ns}, args...)...)
 }
 
-// kubectlIn runs kubectl in the folder of the repository, and returns its warnings, too.
+// kubectlIn runs kubectl in the root folder of the repository, and returns its whole output, including warnings.
 func (w *world) kubectlIn(args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(w.env.Assets(), "kubectl"), args...)
 	cmd.Dir = root

@@ -33,13 +33,13 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestManifests: a cluster takes the manifests for it, and the webhook's account may
-// do what the webhook does: know the toppings, keep its certificate, and be trusted.
+// TestManifests: the manifests for a cluster are valid. The webhook's account has the rights to watch the toppings, to
+// keep its certificate, and to write the CA bundles.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	byServer.take(t)
 	s := empty(t, byServer)
-	s.silence() // Another one serves here.
+	s.silence() // Another webhook uses the address in this test.
 	s.clear()   // The manifests bring their own definitions.
 	out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster")
 	if err != nil {
@@ -77,7 +77,7 @@ func TestManifests(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	s.until("the webhook is ready", func(context.Context) error { return server.Ready() })
-	s.until("all three objects trust it", func(ctx context.Context) error {
+	s.until("the CA bundles of all three objects are correct", func(ctx context.Context) error {
 		crd, err := s.definition(ctx, pizzas)
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func TestManifests(t *testing.T) {
 		bundles = append(bundles, m.Webhooks[0].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle)
 		for i, b := range bundles {
 			if len(certificates.Trusted()) == 0 || !bytes.Equal(bytes.TrimSpace(b), bytes.TrimSpace(certificates.Trusted())) {
-				return fmt.Errorf("number %d does not", i)
+				return fmt.Errorf("the CA bundle of object %d is wrong", i)
 			}
 		}
 		return nil
@@ -101,7 +101,7 @@ func TestManifests(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certificates.Trusted())
 	if _, err := s.presented(s.address).Verify(x509.VerifyOptions{DNSName: "webhook.pizza-crd.svc", Roots: roots}); err != nil {
-		t.Errorf("the certificate is not for the Service: %v", err)
+		t.Errorf("the certificate does not match the name of the Service: %v", err)
 	}
 
 	service := &corev1.Service{}
@@ -109,7 +109,7 @@ func TestManifests(t *testing.T) {
 	if p := service.Spec.Ports[0]; p.Port != 443 || p.TargetPort.IntValue() != 8443 {
 		t.Errorf("the Service maps %d to %s", p.Port, p.TargetPort.String())
 	}
-	// Applying all again takes nothing back.
+	// Applying all manifests again reverts nothing.
 	if out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster"); err != nil || strings.Contains(out, " created") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -119,12 +119,12 @@ func TestManifests(t *testing.T) {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	if len(crd.Spec.Conversion.Webhook.ClientConfig.CABundle) == 0 {
-		t.Error("kubectl apply has taken the caBundle away")
+		t.Error("kubectl apply has removed the caBundle")
 	}
 }
 
-// TestRendered: what the kustomizations make of the manifests is what Kubernetes knows,
-// and with cert-manager the webhook has no say in what is trusted.
+// TestRendered: Kubernetes knows all fields of the rendered manifests. With cert-manager, the webhook has no rights to
+// certificates and CA bundles.
 func TestRendered(t *testing.T) {
 	t.Parallel()
 	known, _ := schema.New(nil)
@@ -146,18 +146,17 @@ func TestRendered(t *testing.T) {
 				injected++
 			}
 			if folder == "cert-manager" && (strings.HasSuffix(u.GetName(), "-trust") || u.GetName() == "webhook-certificates") {
-				t.Errorf("the webhook need not have %s %s", u.GetKind(), u.GetName())
+				t.Errorf("the webhook does not need %s %s", u.GetKind(), u.GetName())
 			}
 		}
 		if want := map[string]int{"cert-manager": 3}[folder]; injected != want {
-			t.Errorf("%s: cert-manager is to see to %d objects, want %d", folder, injected, want)
+			t.Errorf("%s: cert-manager injects into %d objects, want %d", folder, injected, want)
 		}
 	}
 }
 
-// TestCommand: the program as its users start it, until it is told to stop. It takes its
-// time then, for those who have not heard of it yet, and so has an address and a Secret of
-// its own, and others have their turn meanwhile.
+// TestCommand runs the program of the webhook until SIGTERM. The shutdown is slow, to let clients notice it. So the
+// program has its own address and Secret, and other tests take their turn meanwhile.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "pizza-crd-webhook")
@@ -198,16 +197,16 @@ func TestCommand(t *testing.T) {
 	t.Cleanup(func() {
 		_ = end()
 		if t.Failed() {
-			t.Logf("the program says:\n%s", &log)
+			t.Logf("the log of the program:\n%s", &log)
 		}
 	})
-	s.until("it is ready", func(context.Context) error { return ask(health, "/readyz", "ok") })
+	s.until("the program is ready", func(context.Context) error { return ask(health, "/readyz", "ok") })
 	s.must(ask(health, "/healthz", "ok"))
 	s.create(pizza(alpha, "extra", `[a, a]`))
 	s.until("pizzas are converted", func(ctx context.Context) error {
 		p, err := s.tryGet(ctx, beta, "extra")
 		if err == nil && fmt.Sprint(names(p)) != "[2 a]" {
-			err = fmt.Errorf("it has %v", names(p))
+			err = fmt.Errorf("the pizza has %v", names(p))
 		}
 		return err
 	})
@@ -216,7 +215,7 @@ func TestCommand(t *testing.T) {
 	s.end()
 	over()
 	if err := end(); err != nil {
-		t.Errorf("it was told to stop, and ended with %v", err)
+		t.Errorf("after SIGTERM, the program ended with %v", err)
 	}
 	for _, text := range []string{"Starting to serve", `path="/convert/v1beta1/pizza"`, "has answered all"} {
 		if !strings.Contains(log.String(), text) {
@@ -225,7 +224,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// ask gets a page that must have the text.
+// ask gets a page, and returns an error unless it contains the text.
 func ask(address, path, text string) error {
 	resp, err := http.Get("http://" + address + path)
 	if err != nil {
@@ -239,24 +238,24 @@ func ask(address, path, text string) error {
 	return err
 }
 
-// conversion says whom the API server asks about pizzas.
+// conversion returns the client configuration of the conversion webhook for pizzas.
 func (s *scene) conversion() *apiextensionsv1.WebhookClientConfig {
 	s.Helper()
 	crd, err := s.definition(s.Context(), pizzas)
 	s.must(err)
 	if crd.Spec.Conversion.Webhook == nil {
-		s.Fatal("nobody is asked about pizzas")
+		s.Fatal("there is no conversion webhook for pizzas")
 	}
 	return crd.Spec.Conversion.Webhook.ClientConfig
 }
 
-// asks returns the URL at which the API server asks about pizzas.
+// asks returns the URL of the conversion webhook for pizzas.
 func (s *scene) asks() string {
 	s.Helper()
 	return *s.conversion().URL
 }
 
-// review posts a ConversionReview to the converter, as an API server would.
+// review posts a ConversionReview to the converter, like an API server.
 func (s *scene) review(version, to string, objects ...string) *apiextensionsv1.ConversionReview {
 	s.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/%s","kind":"ConversionReview","request":{"uid":"u1","desiredAPIVersion":%q,"objects":[%s]},"response":{}}`,
@@ -277,12 +276,12 @@ func (s *scene) review(version, to string, objects ...string) *apiextensionsv1.C
 	r := &apiextensionsv1.ConversionReview{}
 	s.must(json.Unmarshal(text, r))
 	if r.APIVersion != "apiextensions.k8s.io/"+version || r.Kind != "ConversionReview" || r.Response == nil || r.Response.UID != "u1" {
-		s.Fatalf("the answer is to another question: %s", text)
+		s.Fatalf("the answer belongs to another request: %s", text)
 	}
 	return r
 }
 
-// objects returns what a review was answered with.
+// objects returns the converted objects of a review.
 func objects(r *apiextensionsv1.ConversionReview) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, o := range r.Response.ConvertedObjects {

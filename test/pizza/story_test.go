@@ -16,8 +16,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestA1: both kinds are established, in the versions of the book, and their schemas
-// are structural.
+// TestA1: both definitions are established in the versions of the book, and their schemas are structural.
 func TestA1(t *testing.T) { each(t, a1) }
 
 func a1(t *testing.T, w *world) {
@@ -58,8 +57,8 @@ func isTrue(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.
 	return false
 }
 
-// TestA2: without conversion the API server changes the apiVersion and nothing else,
-// although v1beta1 has another schema: "clearly not what we want".
+// TestA2: without a conversion, the API server only changes the apiVersion, although v1beta1 has another schema:
+// "clearly not what we want".
 func TestA2(t *testing.T) { each(t, a2) }
 
 func a2(t *testing.T, w *world) {
@@ -74,16 +73,16 @@ func a2(t *testing.T, w *world) {
 	}
 	now.SetAPIVersion(alpha)
 	if diff := cmp.Diff(old, now); diff != "" {
-		t.Errorf("nothing else differs: -v1alpha1, +v1beta1:\n%s", diff)
+		t.Errorf("only the apiVersion may differ: -v1alpha1, +v1beta1:\n%s", diff)
 	}
 }
 
-// unconverted is the definition of manifests/crds.
+// unconverted is a setting.edit: the definition has no conversion, as in manifests/crds.
 func unconverted(crd map[string]any) {
 	crd["spec"].(map[string]any)["conversion"] = map[string]any{"strategy": "None"}
 }
 
-// TestA3: the same object in both versions, each in its own words.
+// TestA3: the same object is read in both versions.
 func TestA3(t *testing.T) { each(t, a3) }
 
 func a3(t *testing.T, w *world) {
@@ -97,7 +96,7 @@ func a3(t *testing.T, w *world) {
 		t.Errorf("v1beta1: -want, +got:\n%s", diff)
 	}
 	if diff := cmp.Diff(old.Object["metadata"], now.Object["metadata"]); diff != "" {
-		t.Errorf("metadata are equal in both: -v1alpha1, +v1beta1:\n%s", diff)
+		t.Errorf("the metadata must be equal in both versions: -v1alpha1, +v1beta1:\n%s", diff)
 	}
 	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
 		if _, ok, _ := unstructured.NestedFieldNoCopy(now.Object, "metadata", field); !ok {
@@ -106,12 +105,12 @@ func a3(t *testing.T, w *world) {
 	}
 	for _, o := range []*unstructured.Unstructured{old, now} {
 		if _, ok := o.Object["status"]; ok {
-			t.Errorf("%s has a status that nobody wrote: %v", o.GetAPIVersion(), o.Object)
+			t.Errorf("%s has a status without a write: %v", o.GetAPIVersion(), o.Object)
 		}
 	}
 }
 
-// TestA4: extra cheese is a quantity, and is stored as the storage version says it.
+// TestA4: extra cheese becomes a quantity, and is stored in the form of the storage version.
 func TestA4(t *testing.T) { each(t, a4) }
 
 func a4(t *testing.T, w *world) {
@@ -123,17 +122,17 @@ func a4(t *testing.T, w *world) {
 	s.create(pizza(beta, "double", `[{name: tomato, quantity: 2}, {name: salami}]`))
 	stored := s.stored()["double"]
 	if diff := cmp.Diff(alpha, stored["apiVersion"]); diff != "" {
-		t.Errorf("the version that is stored: -want, +got:\n%s", diff)
+		t.Errorf("the stored version: -want, +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"tomato", "tomato", "salami"}, namesOf(stored)); diff != "" {
-		t.Errorf("what is stored: -want, +got:\n%s", diff)
+		t.Errorf("the stored toppings: -want, +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"mozzarella", "tomato", "mozzarella"}, namesOf(s.stored()["extra"])); diff != "" {
-		t.Errorf("what is stored: -want, +got:\n%s", diff)
+		t.Errorf("the stored toppings: -want, +got:\n%s", diff)
 	}
 }
 
-// TestA5: who does not say which version he wants gets v1beta1.
+// TestA5: a request without a version gets v1beta1.
 func TestA5(t *testing.T) { each(t, a5) }
 
 func a5(t *testing.T, w *world) {
@@ -141,7 +140,7 @@ func a5(t *testing.T, w *world) {
 	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
 	d, err := discovery.NewDiscoveryClientForConfig(s.cfg)
 	s.must(err)
-	s.until("v1beta1 is preferred", func(context.Context) error { // Discovery follows a moment later.
+	s.until("v1beta1 is preferred", func(context.Context) error { // Discovery is updated a moment later.
 		groups, err := d.ServerGroups()
 		if err != nil {
 			return err
@@ -171,27 +170,27 @@ func a5(t *testing.T, w *world) {
 	}
 }
 
-// TestA6: a pizza needs toppings that the restaurant has.
+// TestA6: a pizza may only have toppings of the restaurant.
 func TestA6(t *testing.T) { each(t, a6) }
 
 func a6(t *testing.T, w *world) {
 	s := begin(t, w, setting{admission: true})
-	harness.WantStatus(s.T, "The restaurant has nothing yet.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 400,
+	harness.WantStatus(s.T, "The restaurant has no toppings yet.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 400,
 		`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "mozzarella" not known`)
 	if stored := s.stored(); len(stored) > 0 {
-		t.Errorf("a pizza was stored all the same: %v", stored)
+		t.Errorf("a pizza was stored nevertheless: %v", stored)
 	}
 	for _, name := range []string{"tomato", "mozzarella", "salami"} {
 		s.must(s.api.Create(t.Context(), s.file("topping-"+name+".yaml")))
 	}
-	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml"))) // At once.
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml"))) // Accepted at once.
 	out, err := s.run("create", "-f", "examples/pizza/objects/margherita-pizza.yaml", "--dry-run=server")
 	if err == nil || !strings.Contains(out, "AlreadyExists") && !strings.Contains(out, "already exists") {
-		t.Errorf("it is there now: %v\n%s", err, out)
+		t.Errorf("want the pizza to exist: %v\n%s", err, out)
 	}
 }
 
-// TestA7: the empty pizza gets what the restaurant recommends, and no status.
+// TestA7: an empty pizza gets the recommended toppings of the restaurant, and no status.
 func TestA7(t *testing.T) { each(t, a7) }
 
 func a7(t *testing.T, w *world) {
@@ -210,7 +209,7 @@ func a7(t *testing.T, w *world) {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"tomato", "mozzarella", "salami"}, namesOf(s.stored()["salami"])); diff != "" {
-		t.Errorf("what is stored: -want, +got:\n%s", diff)
+		t.Errorf("the stored toppings: -want, +got:\n%s", diff)
 	}
 	for name, manifest := range map[string]string{
 		"absent":  "{apiVersion: " + beta + ", kind: Pizza, metadata: {name: absent}, spec: {}}",
@@ -225,7 +224,7 @@ func a7(t *testing.T, w *world) {
 	}
 }
 
-// TestA8: what a schema does not know is left out, or refused: as the client wants.
+// TestA8: unknown fields are pruned or rejected, as the client requests.
 func TestA8(t *testing.T) { each(t, a8) }
 
 func a8(t *testing.T, w *world) {
@@ -234,10 +233,10 @@ func a8(t *testing.T, w *world) {
 	out, err := s.run("create", "-f", file)
 	want := `Topping in version "v1alpha1" cannot be handled as a Topping: strict decoding error: unknown field "spec.color"`
 	if err == nil || !strings.Contains(out, want) {
-		t.Errorf("kubectl is strict by itself: %v\n%s", err, out)
+		t.Errorf("kubectl validates strictly by default: %v\n%s", err, out)
 	}
 	salami := s.file("topping-salami-with-unknown-fields.yaml")
-	harness.WantStatus(s.T, "A strict client hears of it.",
+	harness.WantStatus(s.T, "A client with strict validation gets an error.",
 		client.WithFieldValidation(s.api, "Strict").Create(t.Context(), salami.DeepCopy()), 400, want)
 	for _, how := range []string{"warn", "ignore"} {
 		out, err := s.run("create", "-f", file, "--validate="+how)
@@ -250,13 +249,13 @@ func a8(t *testing.T, w *world) {
 		got := object(alpha, "Topping", "", "salami")
 		s.must(s.api.Get(t.Context(), client.ObjectKeyFromObject(got), got))
 		if diff := cmp.Diff(map[string]any{"cost": 1.2}, got.Object["spec"]); diff != "" {
-			t.Errorf("--validate=%s: what is stored: -want, +got:\n%s", how, diff)
+			t.Errorf("--validate=%s: the stored topping: -want, +got:\n%s", how, diff)
 		}
 		s.must(s.api.Delete(t.Context(), got))
 	}
 }
 
-// TestA10: a topping without a quantity is there once; there are limits to the rest.
+// TestA10: a topping without a quantity counts once, and the schema limits quantities.
 func TestA10(t *testing.T) { each(t, a10) }
 
 func a10(t *testing.T, w *world) {
@@ -284,7 +283,7 @@ func a10(t *testing.T, w *world) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := s.api.Create(t.Context(), s.read(pizza(beta, "wrong", tc.toppings)))
-			harness.WantStatus(t, "The schema refuses it.", err, 422, tc.want)
+			harness.WantStatus(t, "The schema rejects the pizza.", err, 422, tc.want)
 		})
 	}
 	s.create(pizza(beta, "full", `[{name: a, quantity: 600}, {name: b, quantity: 400}]`))
@@ -293,12 +292,13 @@ func a10(t *testing.T, w *world) {
 	}
 }
 
-// TestA10Schemaless: the conversion has the limit, too, should a schema let it pass.
+// TestA10Schemaless: the conversion enforces the limit, too, if the schema does not.
 func TestA10Schemaless(t *testing.T) { each(t, a10Schemaless) }
 
 func a10Schemaless(t *testing.T, w *world) {
 	s := begin(t, w, setting{})
-	// Afterwards: a policy that cannot convert what the schema allows does not begin to.
+	// The schema is changed last: a policy that cannot convert all objects that the schema allows is not put into
+	// service.
 	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		spec := crd.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["spec"]
 		list := spec.Properties["toppings"]
@@ -309,21 +309,21 @@ func a10Schemaless(t *testing.T, w *world) {
 	}))
 	bomb := s.read(pizza(beta, "bomb", `[{name: a}, {name: b, quantity: 2147483647}]`))
 	var err error
-	s.until("the schema lets it pass", func(ctx context.Context) error {
+	s.until("the schema accepts the pizza", func(ctx context.Context) error {
 		if err = s.api.Create(ctx, bomb.DeepCopy()); apierrors.IsInvalid(err) {
 			return err
 		}
 		return nil
 	})
-	harness.WantStatus(s.T, "Nothing is expanded.", err, 500,
+	harness.WantStatus(s.T, "The quantity is not expanded.", err, 500,
 		append(w.by.tooMany(), "conversion webhook for "+beta+", Kind=Pizza failed:")...)
 	if stored := s.stored(); len(stored) > 0 {
-		t.Errorf("it was stored: %v", stored)
+		t.Errorf("the pizza was stored: %v", stored)
 	}
 }
 
-// TestA14: a webhook without side effects is asked in a dry run, too; one that does
-// not know the toppings yet has the failurePolicy decide.
+// TestA14: the API server calls a webhook without side effects in a dry run, too. If the webhook does not know the
+// toppings yet, failurePolicy decides.
 func TestA14(t *testing.T) { each(t, a14) }
 
 func a14(t *testing.T, w *world) {
@@ -333,14 +333,14 @@ func a14(t *testing.T, w *world) {
 		t.Errorf("a dry run: %v\n%s", err, out)
 	}
 	if _, err := s.tryGet(t.Context(), alpha, "salami"); !apierrors.IsNotFound(err) {
-		t.Errorf("a dry run stores nothing: %v", err)
+		t.Errorf("want nothing stored by a dry run: %v", err)
 	}
 	s.silence()
 	s.serve(serving{deaf: true})
-	harness.WantStatus(s.T, "Nobody knows.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 500,
+	harness.WantStatus(s.T, "The webhook does not know the toppings.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 500,
 		`failed calling webhook "restaurant.programming-kubernetes.info"`)
 	if _, err := s.tryGet(t.Context(), alpha, "margherita"); !apierrors.IsNotFound(err) {
-		t.Errorf("what was not taken is not there: %v", err)
+		t.Errorf("want the rejected pizza to be absent: %v", err)
 	}
 	s.silence()
 	s.serve(serving{})

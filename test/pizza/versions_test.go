@@ -17,17 +17,17 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestA11: whichever version of its reviews an API server speaks, it is understood.
+// TestA11: the converter understands all versions of reviews.
 func TestA11(t *testing.T) { each(t, a11) }
 
 func a11(t *testing.T, w *world) {
 	for name, versions := range w.by.reviews() {
-		// An API server lets nobody create anything for two seconds after it has taken up a
-		// definition, so one does for all.
+		// For two seconds after the API server has loaded a definition, it accepts no creations. So each subtest uses
+		// one definition for all checks.
 		t.Run(name, func(t *testing.T) {
 			s := begin(t, w, setting{toppings: []string{"tomato", "mozzarella", "salami"}, edit: func(crd map[string]any) {
 				webhook, ok, err := unstructured.NestedMap(crd, "spec", "conversion", "webhook")
-				if err == nil && ok { // Or else whoever converts says so himself.
+				if err == nil && ok { // Without a webhook in the definition, the converter sets the versions itself.
 					s := []any{}
 					for _, v := range versions {
 						s = append(s, v)
@@ -52,11 +52,11 @@ func a11(t *testing.T, w *world) {
 				}
 				r := s.review(version, beta, spec(alpha, "p", `{"toppings":["a","b","a"]}`))
 				if got := fmt.Sprint(names(objects(r)[0])); got != "[2 a 1 b]" {
-					t.Errorf("a review of %s is answered with %s", version, got)
+					t.Errorf("the answer to a review of version %s has %s", version, got)
 				}
 			}
 			if name == "OneFromTheFuture" {
-				harness.WantStatus(s.T, "No API server speaks v2.", s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
+				harness.WantStatus(s.T, "No API server knows v2.", s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
 					crd.Spec.Conversion.Webhook.ConversionReviewVersions = []string{"v2"}
 				}), 422, "must include at least one of v1, v1beta1")
 				return
@@ -73,14 +73,14 @@ func a11(t *testing.T, w *world) {
 			if diff := cmp.Diff([]string{"1 tomato", "1 mozzarella", "1 salami"}, names(s.get(beta, "salami"))); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
-			harness.WantStatus(s.T, "It is refused, in the same words.", s.api.Create(t.Context(), s.read(pizza(beta, "refused", `[{name: pineapple}]`))), 400,
+			harness.WantStatus(s.T, "It is rejected with the same message.", s.api.Create(t.Context(), s.read(pizza(beta, "refused", `[{name: pineapple}]`))), 400,
 				`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "pineapple" not known`)
 		})
 	}
 }
 
-// TestA12: while there is no webhook, what is stored can be read in its own version;
-// and nobody restarts anything when it is there again, or has another certificate.
+// TestA12: while no converter runs, stored objects can be read in their own version. After a restart of the converter
+// or a new certificate, conversions work without further restarts.
 func TestA12(t *testing.T) { each(t, a12) }
 
 func a12(t *testing.T, w *world) {
@@ -88,9 +88,9 @@ func a12(t *testing.T, w *world) {
 	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
 	s.by.stop(s)
 	_, err := s.tryGet(t.Context(), beta, "margherita")
-	harness.WantStatus(s.T, "Nobody converts.", err, 500, fmt.Sprintf(`conversion webhook for %s, Kind=Pizza failed: Post "%s?timeout=30s"`, alpha, s.asks()))
+	harness.WantStatus(s.T, "No converter runs.", err, 500, fmt.Sprintf(`conversion webhook for %s, Kind=Pizza failed: Post "%s?timeout=30s"`, alpha, s.asks()))
 	if diff := cmp.Diff([]string{"mozzarella", "tomato"}, names(s.get(alpha, "margherita"))); diff != "" {
-		t.Errorf("the version that is stored: -want, +got:\n%s", diff)
+		t.Errorf("v1alpha1, the stored version: -want, +got:\n%s", diff)
 	}
 	s.by.start(s)
 	s.converts()
@@ -101,8 +101,8 @@ func a12(t *testing.T, w *world) {
 	certificate, err := s.certificate(t.Context())
 	s.must(err)
 	s.must(s.api.Delete(t.Context(), certificate))
-	s.until("there is another certificate", func(context.Context) error {
-		s.converts() // All the time.
+	s.until("the certificate is renewed", func(context.Context) error {
+		s.converts() // Conversions work all the time.
 		if bytes.Equal(before.Raw, s.presented(at.Host).Raw) {
 			return errSame
 		}
@@ -112,7 +112,7 @@ func a12(t *testing.T, w *world) {
 	s.converts()
 }
 
-var errSame = errors.New("it is the same")
+var errSame = errors.New("the certificate is the same")
 
 // converts fails the test unless the margherita can be read in v1beta1.
 func (s *scene) converts() {
@@ -122,7 +122,7 @@ func (s *scene) converts() {
 	}
 }
 
-// presented returns the certificate that is presented to who connects there now.
+// presented returns the certificate that the server at an address presents now.
 func (s *scene) presented(address string) *x509.Certificate {
 	s.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
@@ -131,7 +131,7 @@ func (s *scene) presented(address string) *x509.Certificate {
 	return conn.ConnectionState().PeerCertificates[0]
 }
 
-// storeAsBeta has pizzas be stored in v1beta1, and waits until they are.
+// storeAsBeta makes v1beta1 the storage version, and waits until the API server uses it.
 func (s *scene) storeAsBeta() {
 	s.Helper()
 	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {

@@ -1,5 +1,4 @@
-// Package placement tests, with processes, a hub and simulated members, that mistakes in policies change nothing across the
-// fleet until somebody approves them.
+// Package placement tests, with processes, a hub and simulated members, that mistakes in policies change nothing on the fleet before an approval.
 package placement
 
 import (
@@ -38,7 +37,7 @@ type fleet struct {
 
 const size, objects = 30, 10
 
-// quiet is how long nothing must happen.
+// quiet is the time for which members must not change.
 const quiet = 3 * time.Second
 
 func start(t *testing.T) *fleet {
@@ -72,7 +71,7 @@ func start(t *testing.T) *fleet {
 	return f
 }
 
-// run starts controllers in the place of those that run.
+// run replaces the running controllers by others.
 func (f *fleet) run(name string) {
 	f.Helper()
 	if f.controllers != nil {
@@ -87,7 +86,7 @@ func (f *fleet) run(name string) {
 	harness.Eventually(f, "the controllers are ready", f.controllers.Ready)
 }
 
-// kubectl returns what it says, warnings among it.
+// kubectl runs kubectl and returns its output, including warnings.
 func (f *fleet) kubectl(manifest string, args ...string) string {
 	f.Helper()
 	out, err := f.KubectlSays("hub", manifest, args...)
@@ -97,17 +96,17 @@ func (f *fleet) kubectl(manifest string, args ...string) string {
 	return out
 }
 
-// says fails the test unless the text has all of these.
+// says fails the test unless the text contains all of these.
 func (f *fleet) says(what, text string, want ...string) {
 	f.Helper()
 	for _, w := range want {
 		if !strings.Contains(text, w) {
-			f.Errorf("%s: want it to say %q, got:\n%s", what, w, text)
+			f.Errorf("%s: want %q in the output, got:\n%s", what, w, text)
 		}
 	}
 }
 
-// copies waits until the members hold so many.
+// copies waits until the members hold this number of copies.
 func (f *fleet) copies(what string, want int) {
 	f.Helper()
 	harness.Eventually(f, what, func(context.Context) error { return f.holds(want) })
@@ -121,7 +120,7 @@ func (f *fleet) holds(want int) error {
 	return nil
 }
 
-// waiting waits until the reports of the objects of a type say that they wait.
+// waiting waits until the reports on the objects of a type say that they wait.
 func (f *fleet) waiting(resource, leaves, joins string) {
 	f.Helper()
 	harness.Eventually(f, resource+" wait for approval", func(context.Context) error {
@@ -131,13 +130,13 @@ func (f *fleet) waiting(resource, leaves, joins string) {
 			return errors.New(out)
 		}
 		if n := strings.Count(out, resource+" waits for approval: "+leaves+joins); n != objects {
-			return fmt.Errorf("%d of them do:\n%s", n, out)
+			return fmt.Errorf("%d objects wait:\n%s", n, out)
 		}
 		return nil
 	})
 }
 
-// writes are the requests by which members were changed.
+// writes returns the numbers of applies and deletions on members.
 func (f *fleet) writes() (applied, deleted int64) {
 	requests := f.members.Requests()
 	return requests["apply"] + requests["create"] + requests["patch"], requests["delete"]
@@ -194,7 +193,7 @@ func TestMistakesWait(t *testing.T) {
 	f.kubectl(strings.Join(all, "---"), "apply", "-f", "-")
 	f.copies("the objects are placed", objects*size+objects)
 
-	// The deletion of an override policy says what it takes back.
+	// The response to the deletion of an override policy names the changes that are taken back.
 	f.says("the deletion of the override policy", f.kubectl("", "delete", "overridepolicy", "region", "-n", "shop"),
 		"Warning: the overrides of this policy are reverted: this changes 10 ConfigMaps on 30 clusters")
 	harness.Eventually(t, "the deletion is an event", func(context.Context) error {
@@ -211,13 +210,13 @@ func TestMistakesWait(t *testing.T) {
 		return nil
 	})
 
-	// A typo, which refract diff announces before, and the API server when it is made.
+	// refract diff announces the effect of a typo before the write, and the API server at the write.
 	typo := strings.Replace(policies, "region: eu}}\n", "region: ue}}\n", 1)
 	file := filepath.Join(t.TempDir(), "typo.yaml")
 	if err := os.WriteFile(file, []byte(strings.Split(typo, "---")[0]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := f.Refract("diff", "--hub", "--kubeconfig", f.Kubeconfig("hub"), "--to", file) // It ends with 1.
+	out, _ := f.Refract("diff", "--hub", "--kubeconfig", f.Kubeconfig("hub"), "--to", file) // The exit code is 1.
 	f.says("refract diff", out, "waits for approval: would leave 30 of 30 clusters (m-0001, m-0002, m-0003 and 27 more)", "300 copies wait for approval")
 	number := f.number("ue")
 	says := "refract.dev/approve-placement=" + number
@@ -242,14 +241,14 @@ func TestMistakesWait(t *testing.T) {
 	f.rejects("this is not what waits for approval", "annotate", "propagationpolicy", "all", "-n", "shop", says, "--as=tenant")
 	f.rejects("this is not what waits for approval", "annotate", "propagation", "web-0.configmaps", "-n", "shop", says, "--as=tenant")
 
-	// What waits goes on to wait when other controllers take over.
+	// Waiting changes still wait after other controllers have taken over.
 	f.run("second")
 	f.unchanged(applied, deleted)
 	if is := f.token("all", objects, ""); is != token {
-		t.Errorf("the policy asks to be approved by %q, and by %q before other controllers took over", is, token)
+		t.Errorf("want the same token after other controllers took over: got %q, and %q before", is, token)
 	}
 
-	// Whoever approves is shown what it is, and has it done.
+	// refract approve shows the waiting change, and approves it.
 	out, err := f.Refract("approve", "propagationpolicy/shop/all", "--yes", "--kubeconfig", f.Kubeconfig("hub"))
 	if err != nil {
 		t.Fatal(err, out)
@@ -261,7 +260,7 @@ func TestMistakesWait(t *testing.T) {
 	}
 	f.copies("the approved copies are created", objects*size)
 
-	// The same mistake is made twice: an object names a policy that selects no cluster.
+	// The same mistake a second time: an object names a policy that selects no cluster.
 	f.kubectl(strings.Split(policies, "---")[0], "apply", "-f", "-")
 	f.copies("the typo is corrected", 2*objects*size)
 	token = ""
@@ -281,7 +280,7 @@ func TestMistakesWait(t *testing.T) {
 	f.kubectl("", "delete", "configmaps", "-n", "shop", "-l", corev1alpha1.PropagationPolicyLabel+"=all")
 	f.copies("the ConfigMaps are deleted", objects*size)
 
-	// Two labels that are taken off by mistake.
+	// Two labels are removed by mistake.
 	f.kubectl("", "label", "secret", "key-0", "key-1", "-n", "shop", corev1alpha1.PropagationPolicyLabel+"-")
 	harness.Eventually(t, "it waits", func(context.Context) error {
 		out, err := f.Refract("get", "secret/key-0", "-n", "shop", "--kubeconfig", f.Kubeconfig("hub"))
@@ -299,7 +298,7 @@ func TestMistakesWait(t *testing.T) {
 	f.copies("the copies of one of them go", (objects-1)*size)
 }
 
-// rejects fails the test unless the hub does not take what is said, and says why.
+// rejects fails the test unless the hub rejects the command with this text.
 func (f *fleet) rejects(want string, args ...string) {
 	f.Helper()
 	out, err := f.KubectlSays("hub", "", args...)
@@ -308,7 +307,7 @@ func (f *fleet) rejects(want string, args ...string) {
 	}
 }
 
-// token waits until the policy asks to be approved for so many objects, by another token than before, and returns that.
+// token waits until the policy has a token for this number of objects that differs from the token before, and returns the new token.
 func (f *fleet) token(policy string, want int, before string) (token string) {
 	f.Helper()
 	harness.Eventually(f, policy+" asks to be approved", func(context.Context) error {
@@ -318,14 +317,14 @@ func (f *fleet) token(policy string, want int, before string) (token string) {
 		}
 		count, is, _ := strings.Cut(strings.TrimSpace(out), " ")
 		if token = is; count != strconv.Itoa(want) || is == before {
-			return fmt.Errorf("it asks %q", out)
+			return fmt.Errorf("status.placementHeld is %q", out)
 		}
 		return nil
 	})
 	return token
 }
 
-// number is what approved the change to another region in earlier versions: anybody can compute it before the change is made.
+// number returns the approval of the change to another region in earlier versions: any client can compute it before the change.
 func (f *fleet) number(region string) string {
 	f.Helper()
 	out := f.kubectl("", "get", "propagationpolicy", "all", "-n", "shop", "-o", "json")
@@ -353,7 +352,7 @@ func (f *fleet) number(region string) string {
 	return d.Held.Number
 }
 
-// unchanged fails the test if a member is written to within some seconds.
+// unchanged fails the test if a member gets a write within some seconds.
 func (f *fleet) unchanged(applied, deleted int64) {
 	f.Helper()
 	harness.Consistently(f, "nothing is written to a member", quiet, func(context.Context) error {

@@ -33,11 +33,10 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
-// namespaces of users.
+// namespaces are the namespaces of users.
 var namespaces = []string{"myns", "elsewhere"}
 
-// database is the policy of the proposal's first example, as it stands there but
-// for the group: the port is a number.
+// database is the policy of the proposal's first example, unchanged except for the group: the port is a number.
 const database = `
 kind: ServiceInjectionPolicy
 apiVersion: refract.dev/v1beta1
@@ -50,7 +49,7 @@ spec:
   volumes: [{name: cache-volume, emptyDir: {}}]
 `
 
-// website is the pod of that example.
+// website is the pod in the same example of the proposal as database.
 const website = `
 apiVersion: v1
 kind: Pod
@@ -62,8 +61,7 @@ spec:
   containers: [{name: website, image: ecorp/website, ports: [{containerPort: 80}]}]
 `
 
-// guestbook is a pod as the ReplicaSet of the second example makes it; tier is that
-// example's policy.
+// guestbook is a pod of the ReplicaSet in the second example; tier is the policy of that example.
 const (
 	guestbook = `
 apiVersion: v1
@@ -90,12 +88,12 @@ spec:
 `
 )
 
-// another is the website without a name of its own.
+// another is the website with a generated name.
 var another = changed(website, "name: website\n  namespace", "generateName: website-\n  namespace")
 
 func changed(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
 
-// world is a cluster and the program that serves it.
+// world is a cluster and the injection program that serves it.
 type world struct {
 	env     *harness.Env
 	cfg     *rest.Config
@@ -121,7 +119,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// serve runs what `refract run --injection` does, and returns what ends it.
+// serve runs the same parts as `refract run --injection`, and returns a function that stops them.
 func (w *world) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	ctrllog.SetLogger(logr.Discard())
@@ -167,12 +165,12 @@ func (w *world) serve(t *testing.T) (stop func()) {
 	return stop
 }
 
-// do runs kubectl and returns all that it prints.
+// do runs kubectl and returns its whole output.
 func (w *world) do(stdin string, args ...string) (string, error) {
 	return w.env.KubectlSays("hub", stdin, args...)
 }
 
-// must runs kubectl, which must succeed, and returns what it prints.
+// must runs kubectl, which must succeed, and returns its output.
 func (w *world) must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	out, err := w.do(stdin, args...)
@@ -182,7 +180,7 @@ func (w *world) must(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// create creates a pod, or tries it out, and returns what became of it.
+// create creates a pod, or tries this in a dry run, and returns the resulting pod.
 func (w *world) create(t *testing.T, text string, args ...string) *corev1.Pod {
 	t.Helper()
 	out := w.must(t, text, append([]string{"create", "-o", "json", "-f", "-"}, args...)...)
@@ -193,7 +191,7 @@ func (w *world) create(t *testing.T, text string, args ...string) *corev1.Pod {
 	return pod
 }
 
-// asks waits until the API server is told to ask about these.
+// asks waits until the webhook configuration covers exactly these resources.
 func (w *world) asks(t *testing.T, what string, want ...string) {
 	t.Helper()
 	harness.Eventually(t, what, func(context.Context) error {
@@ -214,7 +212,7 @@ func (w *world) asks(t *testing.T, what string, want ...string) {
 	})
 }
 
-// injects waits until a pod that is tried out has DB_PORT in it, or not.
+// injects waits until a pod in a dry run has DB_PORT, or does not have it.
 func (w *world) injects(t *testing.T, pod string, want bool) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("DB_PORT is injected: %t", want), func(context.Context) error {
@@ -239,9 +237,9 @@ func TestInjection(t *testing.T) {
 		})
 	}
 	stop := w.serve(t)
-	w.asks(t, "it asks about policies alone", "serviceinjectionpolicies")
+	w.asks(t, "the configuration covers only policies", "serviceinjectionpolicies")
 	if pod := w.create(t, website, "--dry-run=server"); len(pod.Annotations) > 0 {
-		t.Errorf("There is no policy, and the pod has annotations: %v", pod.Annotations)
+		t.Errorf("A pod without a policy must have no annotations: %v", pod.Annotations)
 	}
 	w.must(t, database, "apply", "-f", "-")
 	w.must(t, tier, "apply", "-f", "-")
@@ -260,12 +258,12 @@ func TestInjection(t *testing.T) {
 	t.Run("Down", w.down)
 }
 
-// examples are those of the proposal.
+// examples tests the examples of the proposal.
 func (w *world) examples(t *testing.T) {
 	p := &refractv1beta1.ServiceInjectionPolicy{}
 	out := w.must(t, "", "get", "serviceinjectionpolicy", "allow-database", "-n", "myns", "-o", "json")
 	if err := json.Unmarshal([]byte(out), p); err != nil || !strings.Contains(out, `"value": "6379"`) {
-		t.Errorf("The number is stored as text: %v\n%s", err, out)
+		t.Errorf("The number must be stored as text: %v\n%s", err, out)
 	}
 	port, cache := corev1.EnvVar{Name: "DB_PORT", Value: "6379"}, corev1.VolumeMount{Name: "cache-volume", MountPath: "/cache"}
 	cases := map[string]struct {
@@ -290,10 +288,10 @@ func (w *world) examples(t *testing.T) {
 					t.Errorf("env: -want, +got:\n%s", diff)
 				}
 				if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return cmp.Equal(cache, m) }) {
-					t.Errorf("The mount is not there: %v", c.VolumeMounts)
+					t.Errorf("The mount is missing: %v", c.VolumeMounts)
 				}
 				if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "cache-volume" && v.EmptyDir != nil }) {
-					t.Errorf("The volume is not there: %v", pod.Spec.Volumes)
+					t.Errorf("The volume is missing: %v", pod.Spec.Volumes)
 				}
 				if got := pod.Annotations["serviceinjectionpolicy.k8s.io/db"]; got != tc.policy {
 					t.Errorf("The annotation names %q, want %q", got, tc.policy)
@@ -310,17 +308,17 @@ func (w *world) answers(t *testing.T) {
 		"It opts out.":                        changed(another, "generateName: website-\n", "generateName: website-\n  annotations: {refract.dev/inject: \"false\"}\n"),
 	} {
 		if got := w.create(t, pod, "--dry-run=server"); len(got.Spec.Containers[0].Env) > 0 {
-			t.Errorf("%s\nIt was injected: %v", reason, got.Spec.Containers[0].Env)
+			t.Errorf("%s\nThe pod has injected variables: %v", reason, got.Spec.Containers[0].Env)
 		}
 	}
 	conflicting := changed(another, "image: ecorp/website", `image: ecorp/website, env: [{name: DB_PORT, value: "7000"}]`)
 	out := w.must(t, conflicting, "create", "--dry-run=server", "-f", "-")
 	if !strings.Contains(out, "Warning: ServiceInjectionPolicy allow-database is left out: ") || !strings.Contains(out, port) {
-		t.Errorf("Who conflicts is told so:\n%s", out)
+		t.Errorf("A conflict must cause a warning:\n%s", out)
 	}
 	w.must(t, changed(database, "allow-database", "strict", "service: db", "onConflict: Reject"), "apply", "-f", "-")
 	defer w.must(t, "", "delete", "serviceinjectionpolicy", "strict", "-n", "myns")
-	harness.Eventually(t, "the pod is refused", func(context.Context) error {
+	harness.Eventually(t, "the pod is rejected", func(context.Context) error {
 		out, err := w.do(conflicting, "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, `admission webhook "pods.injection.refract.dev" denied the request: `) || !strings.Contains(out, port) {
 			return fmt.Errorf("%w: %s", err, out)
@@ -328,16 +326,16 @@ func (w *world) answers(t *testing.T) {
 		return nil
 	})
 	if pod := w.create(t, another, "--dry-run=server"); pod.Annotations["serviceinjectionpolicy.k8s.io/no_service"] != "strict" {
-		t.Errorf("Who does not conflict is not refused: %v", pod.Annotations)
+		t.Errorf("A pod without a conflict must be accepted: %v", pod.Annotations)
 	}
 	w.must(t, changed(database, "namespace: myns", "namespace: kube-system"), "apply", "-f", "-")
 	defer w.must(t, "", "delete", "serviceinjectionpolicy", "allow-database", "-n", "kube-system")
 	if pod := w.create(t, changed(another, "namespace: myns", "namespace: kube-system"), "--dry-run=server"); len(pod.Annotations) > 0 {
-		t.Errorf("The cluster's own pods are nobody's: %v", pod.Annotations)
+		t.Errorf("Pods in kube-system must not be injected: %v", pod.Annotations)
 	}
 }
 
-// debuggers adds an ephemeral container to a pod that is there.
+// debuggers adds an ephemeral container to an existing pod.
 func (w *world) debuggers(t *testing.T) {
 	w.must(t, `
 kind: ServiceInjectionPolicy
@@ -369,8 +367,8 @@ spec: {selector: {}, env: [{name: TERM, value: xterm}], containers: {ephemeralCo
 	w.asks(t, "it asks about pods alone", "serviceinjectionpolicies", "pods")
 }
 
-// restored has somebody do to the configuration what would keep the API server from
-// asking.
+// restored damages the webhook configuration so that the API server would not call the webhook. The program must
+// restore it.
 func (w *world) restored(t *testing.T) {
 	for reason, args := range map[string][]string{
 		"Deleted.":  {"delete"},
@@ -378,7 +376,7 @@ func (w *world) restored(t *testing.T) {
 		"Taken.":    {"patch", "--type=json", "-p", `[{"op":"remove","path":"/webhooks/1"}]`},
 	} {
 		w.must(t, "", append(args, "mutatingwebhookconfiguration", injector.ConfigurationName)...)
-		harness.Eventually(t, "it is as it was: "+reason, func(context.Context) error {
+		harness.Eventually(t, "the configuration is restored: "+reason, func(context.Context) error {
 			is := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := w.client.Get(t.Context(), client.ObjectKey{Name: injector.ConfigurationName}, is); err != nil {
 				return err
@@ -394,18 +392,18 @@ func (w *world) restored(t *testing.T) {
 
 func (w *world) lastPolicyGoes(t *testing.T) {
 	w.must(t, "", "delete", "serviceinjectionpolicies", "--all", "-n", "myns")
-	w.asks(t, "it asks about policies alone", "serviceinjectionpolicies")
+	w.asks(t, "the configuration covers only policies", "serviceinjectionpolicies")
 	w.injects(t, another, false)
 }
 
-// down is what happens when nobody answers.
+// down tests requests while no webhook answers.
 func (w *world) down(t *testing.T) {
 	if pod := w.create(t, guestbook); len(pod.Annotations) > 0 {
-		t.Errorf("Nobody answers, and the pod has annotations: %v", pod.Annotations)
+		t.Errorf("Without the webhook, a pod must be created without annotations: %v", pod.Annotations)
 	}
 	out, err := w.do(tier, "apply", "-f", "-")
 	if err == nil || !strings.Contains(out, "failed calling webhook") {
-		t.Errorf("Policies are not written unchecked: %v\n%s", err, out)
+		t.Errorf("Without the webhook, writes of policies must fail: %v\n%s", err, out)
 	}
 	w.must(t, "", "annotate", "serviceinjectionpolicy", "allow-database", "-n", "myns", "refract.dev/rollout-paused=true")
 	w.must(t, "", "delete", "serviceinjectionpolicy", "allow-database", "-n", "myns")

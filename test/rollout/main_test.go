@@ -1,5 +1,5 @@
-// Package rollout tests on real control planes that a change goes out wave by wave: a hub, six members whose
-// Pods become ready or do not by the tag of their image, and the controllers as users run them.
+// Package rollout tests on real control planes that a change reaches clusters wave by wave: a hub, six members whose
+// Pods become ready or not depending on the tag of their image, and the controllers as users run them.
 package rollout
 
 import (
@@ -24,7 +24,7 @@ import (
 var (
 	env *harness.Env
 	hub client.WithWatch
-	// controllers are those that run when a test begins.
+	// controllers is the replica that runs at the beginning of each test.
 	controllers *harness.Replica
 )
 
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// refract runs it as a user, and returns what it prints.
+// refract runs the program as a user, and returns its output.
 func refract(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary, err := env.Binary()
@@ -63,7 +63,7 @@ func refract(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// kubectl does what a user does on a cluster.
+// kubectl runs kubectl on a cluster as a user.
 func kubectl(t *testing.T, cluster, manifest string, args ...string) string {
 	t.Helper()
 	out, err := env.Kubectl(cluster, manifest, args...)
@@ -73,13 +73,13 @@ func kubectl(t *testing.T, cluster, manifest string, args ...string) string {
 	return out
 }
 
-// apply applies manifests, with the namespace in the place of NS.
+// apply applies manifests, with NS replaced by the namespace.
 func apply(t *testing.T, ns string, manifests ...string) {
 	t.Helper()
 	kubectl(t, "hub", strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", ns), "apply", "--server-side", "--force-conflicts", "-f", "-")
 }
 
-// shop is a Deployment that goes everywhere, and changes by a policy.
+// shop is a Deployment on all clusters that obeys a rollout policy.
 const shop = `
 apiVersion: v1
 kind: Namespace
@@ -106,7 +106,7 @@ spec:
       containers: [{name: web, image: "shop:1"}]
 `
 
-// careful is how it changes: to one cluster, then to Europe when somebody says so, then to the rest.
+// careful is the rollout policy: first one cluster, then Europe after an approval, then the rest.
 const careful = `
 apiVersion: refract.dev/v1alpha1
 kind: RolloutPolicy
@@ -120,13 +120,13 @@ spec:
   onFailure: {action: Revert}
 `
 
-// release puts another image into the Deployment.
+// release changes the image of the Deployment.
 func release(t *testing.T, ns, image string) {
 	t.Helper()
 	kubectl(t, "hub", "", "set", "image", "--namespace="+ns, "deployment/web", "web="+image)
 }
 
-// rollout reads how far it is.
+// rollout returns the status of the rollout.
 func rollout(ctx context.Context, ns string) (*refractv1alpha1.RolloutStatus, error) {
 	p := &refractv1alpha1.Propagation{}
 	if err := hub.Get(ctx, client.ObjectKey{Namespace: ns, Name: "web.deployments.apps"}, p); err != nil {
@@ -138,7 +138,7 @@ func rollout(ctx context.Context, ns string) (*refractv1alpha1.RolloutStatus, er
 	return p.Status.Rollout, nil
 }
 
-// reaches waits until the rollout stands somewhere, and returns it.
+// reaches waits until the rollout has a phase, and satisfies is; it returns the status.
 func reaches(t *testing.T, ns string, phase refractv1alpha1.RolloutPhase, is func(*refractv1alpha1.RolloutStatus) bool) *refractv1alpha1.RolloutStatus {
 	t.Helper()
 	var got *refractv1alpha1.RolloutStatus
@@ -154,7 +154,7 @@ func reaches(t *testing.T, ns string, phase refractv1alpha1.RolloutPhase, is fun
 	return got
 }
 
-// complete waits until every cluster has the object as it is now.
+// complete waits until every cluster has the present object.
 func complete(t *testing.T, ns string) {
 	t.Helper()
 	d := &appsv1.Deployment{}
@@ -164,7 +164,7 @@ func complete(t *testing.T, ns string) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return s.Target.Generation == d.Generation })
 }
 
-// history is which images the copies on members ever had, and since when.
+// history is the list of images that each member's copy has had, with their times.
 type history struct {
 	mu   sync.Mutex
 	seen map[string][]image // By member.
@@ -175,7 +175,7 @@ type image struct {
 	at   time.Time
 }
 
-// watching follows the copies of a namespace until the test ends.
+// watching records the copies of a namespace until the test ends.
 func watching(t *testing.T, ns string) *history {
 	t.Helper()
 	h := &history{seen: map[string][]image{}}
@@ -202,7 +202,7 @@ func watching(t *testing.T, ns string) *history {
 func (h *history) follow(ctx context.Context, c client.WithWatch, name, ns string) {
 	w, err := c.Watch(ctx, &appsv1.DeploymentList{}, client.InNamespace(ns))
 	if err != nil {
-		select { // The member may be away.
+		select { // The member may be unreachable.
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -233,7 +233,7 @@ func (h *history) see(member, name string) {
 	}
 }
 
-// had are the members that ever had an image, sorted.
+// had returns the members that ever had an image, sorted.
 func (h *history) had(name string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +247,7 @@ func (h *history) had(name string) []string {
 	return members
 }
 
-// since is when a member got an image for the last time; the zero time if it never did.
+// since returns the last time at which a member got an image; the zero time if it never did.
 func (h *history) since(member, name string) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -260,7 +260,7 @@ func (h *history) since(member, name string) time.Time {
 	return at
 }
 
-// now is the image that a member has.
+// now returns the present image of a member.
 func (h *history) now(member string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -271,7 +271,7 @@ func (h *history) now(member string) string {
 	return all[len(all)-1].name
 }
 
-// approve says that what waits may go on.
+// approve approves the waiting step.
 func approve(t *testing.T, ns string) {
 	t.Helper()
 	if _, err := refract(t, "rollout", "approve", "deployment/web", "-n", ns); err != nil {
@@ -279,7 +279,7 @@ func approve(t *testing.T, ns string) {
 	}
 }
 
-// awaits waits until a rollout waits for an approval, with so many clusters done.
+// awaits waits until a rollout waits for an approval, with this number of clusters done.
 func awaits(t *testing.T, ns string, done int) {
 	t.Helper()
 	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Awaits != "" && len(s.Done) == done })
@@ -296,7 +296,7 @@ func (h *history) has(t *testing.T, member, image string) {
 	})
 }
 
-// namespace is one of the test's own, which goes with it.
+// namespace creates a namespace for the test, which is deleted with the test.
 func namespace(t *testing.T) string {
 	t.Helper()
 	ns := harness.NameOf(t)

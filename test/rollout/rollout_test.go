@@ -22,7 +22,7 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestWaves: a change goes out wave by wave, and a bad one stops at the first cluster and is taken back, by itself.
+// TestWaves: a change reaches the clusters wave by wave. A bad change stops at the first cluster, and is reverted automatically.
 func TestWaves(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -38,7 +38,7 @@ func TestWaves(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	harness.WantAll(t, "It says how far it is, and what to do.", out, []string{
+	harness.WantAll(t, "The output shows the progress and the next step.", out, []string{
 		"deployment/" + ns + "/web: Waiting: wave europe waits for an approval", "by         RolloutPolicy " + ns + "/careful",
 		"canary", "rest", "→ refract rollout approve deployment/" + ns + "/web",
 	})
@@ -53,7 +53,7 @@ func TestWaves(t *testing.T) {
 	for _, europe := range []string{"member-1", "member-4"} {
 		for _, rest := range []string{"member-3", "member-5", "member-6"} {
 			if !h.since(europe, "shop:2").Before(h.since(rest, "shop:2")) {
-				t.Errorf("%s got it at %s, and %s at %s", europe, h.since(europe, "shop:2"), rest, h.since(rest, "shop:2"))
+				t.Errorf("%s got the image at %s, want that before %s, which got it at %s", europe, h.since(europe, "shop:2"), rest, h.since(rest, "shop:2"))
 			}
 		}
 	}
@@ -64,31 +64,31 @@ func TestWaves(t *testing.T) {
 	}
 	release(t, ns, "shop:broken")
 	reaches(t, ns, refractv1alpha1.RolloutReverted, nil)
-	harness.Eventually(t, "the canary has what it had", func(context.Context) error {
+	harness.Eventually(t, "the canary has its former content", func(context.Context) error {
 		if got := h.now("member-2"); got != "shop:2" {
 			return fmt.Errorf("it has %s", got)
 		}
 		return nil
 	})
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:broken")); diff != "" {
-		t.Errorf("who had what is broken: -want, +got:\n%s", diff)
+		t.Errorf("members that had the broken content: -want, +got:\n%s", diff)
 	}
 	failed := h.since("member-2", "shop:broken").Add(10 * time.Second)
-	t.Logf("broken on 1 of %d clusters; back %.1f s after the time was over", len(env.Members), h.since("member-2", "shop:2").Sub(failed).Seconds())
+	t.Logf("broken on 1 of %d clusters; reverted %.1f s after the timeout", len(env.Members), h.since("member-2", "shop:2").Sub(failed).Seconds())
 	if got := kubectl(t, "hub", "", "get", "deployment", "web", "-n", ns, "-o", "jsonpath={.spec.template.spec.containers[0].image}"); got != "shop:broken" {
-		t.Errorf("want the object to stay as its user has written it, got image %s", got)
+		t.Errorf("want the hub's object unchanged by the revert, got image %s", got)
 	}
 	after := &refractv1alpha1.RolloutPolicy{}
 	if err := hub.Get(t.Context(), client.ObjectKeyFromObject(policy), after); err != nil || after.Generation != policy.Generation {
-		t.Errorf("want the policy to stay as it is, got generation %d, not %d, %v", after.Generation, policy.Generation, err)
+		t.Errorf("want the policy unchanged by the revert, got generation %d, not %d, %v", after.Generation, policy.Generation, err)
 	}
 
-	// The next edit begins anew.
+	// The next edit begins a new rollout.
 	release(t, ns, "shop:3")
 	awaits(t, ns, 1)
 	approve(t, ns)
 	if out, err := refract(t, "rollout", "status", "deployment/web", "-n", ns, "--wait"); err != nil || !strings.Contains(out, "Complete") {
-		t.Errorf("want it to wait for the end, got %v", err)
+		t.Errorf("want refract wait to return at the end of the rollout, got %v", err)
 	}
 	harness.Eventually(t, "the policy counts the object", func(ctx context.Context) error {
 		is := &refractv1alpha1.RolloutPolicy{}
@@ -96,13 +96,13 @@ func TestWaves(t *testing.T) {
 			return err
 		}
 		if want := (refractv1alpha1.RolloutPhases{Complete: 1}); is.Status.Objects != 1 || is.Status.Phases != want {
-			return fmt.Errorf("want one object that is Complete, got %d, %+v", is.Status.Objects, is.Status.Phases)
+			return fmt.Errorf("want one object with a complete rollout, got %d, %+v", is.Status.Objects, is.Status.Phases)
 		}
 		return nil
 	})
 }
 
-// TestStopped: whoever waits is told at once what failed, and may have the same tried again.
+// TestStopped: a user who waits for a rollout gets the reason as soon as the rollout halts, and can resume it to try the same content again.
 func TestStopped(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -111,10 +111,10 @@ func TestStopped(t *testing.T) {
 	release(t, ns, "shop:broken")
 	out, err := refract(t, "wait", "deployment/web", "-n", ns, "--for", "ready", "--timeout", "5m")
 	if err == nil || !strings.Contains(out, "the rollout is halted: member-2: it is not ready after 10s") {
-		t.Errorf("want to be told what failed, got %v", err)
+		t.Errorf("want the failed cluster in the output, got %v", err)
 	}
 	if out, err := refract(t, "get", "deployments", "-n", ns); err == nil || !strings.Contains(out, "Halted") {
-		t.Errorf("want to see that it is halted, got %v", err)
+		t.Errorf("want the phase Halted in the output, got %v", err)
 	}
 	if _, err := refract(t, "rollout", "resume", "deployment/web", "-n", ns); err != nil {
 		t.Error(err)
@@ -122,12 +122,12 @@ func TestStopped(t *testing.T) {
 	reaches(t, ns, refractv1alpha1.RolloutProgressing, nil)
 	reaches(t, ns, refractv1alpha1.RolloutHalted, nil)
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:broken")); diff != "" {
-		t.Errorf("who had what is broken: -want, +got:\n%s", diff)
+		t.Errorf("members that had the broken content: -want, +got:\n%s", diff)
 	}
 }
 
-// TestHeld: a cluster whose turn has not come is kept at what is good, whatever happens to it: drift, a copy that is
-// deleted, a cluster that leaves and comes back, one that cannot be reached, and a second edit.
+// TestHeld: a cluster keeps the good content until its turn, in spite of drift, a deleted copy, a cluster that leaves and rejoins, an unreachable cluster, and
+// a second edit.
 func TestHeld(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -174,11 +174,11 @@ func TestHeld(t *testing.T) {
 	if err := env.Playground.Halt("member-4", playground.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	// A second edit, while the first waits: it begins at the first wave.
+	// A second edit during the first rollout begins at the first wave.
 	release(t, ns, "shop:3")
 	h.has(t, "member-2", "shop:3")
 	awaits(t, ns, 1)
-	approve(t, ns) // Europe, of which member-4 cannot be reached.
+	approve(t, ns) // The wave is Europe, and member-4 is unreachable.
 	awaits(t, ns, 2)
 	approve(t, ns)
 	s := reaches(t, ns, refractv1alpha1.RolloutComplete, nil)
@@ -189,14 +189,14 @@ func TestHeld(t *testing.T) {
 	h.has(t, "member-4", "shop:3")
 	for _, held := range []string{"member-1", "member-3", "member-4", "member-5", "member-6"} {
 		if at := h.since(held, "shop:2"); !at.IsZero() {
-			t.Errorf("%s had what was never its turn to have", held)
+			t.Errorf("%s had the first edit, although its turn never came", held)
 		}
 	}
 	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Offline) == 0 })
 }
 
-// TestReplaced: an object that is deleted and made again, and one whose record is lost while nobody looks, go out wave by wave from what the
-// clusters hold.
+// TestReplaced: an object that is deleted and recreated, and an object whose Propagation is lost while no controller runs, reach the clusters wave by wave,
+// beginning with the content that the clusters hold.
 func TestReplaced(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -220,7 +220,7 @@ func TestReplaced(t *testing.T) {
 			})
 		}
 		if diff := cmp.Diff([]string{"member-2"}, h.had(image)); diff != "" {
-			t.Errorf("who had %s: -want, +got:\n%s", image, diff)
+			t.Errorf("members that had %s: -want, +got:\n%s", image, diff)
 		}
 	}
 	_, deployment, _ := strings.Cut(shop, "spec: {schedulingMode: Duplicate}\n---")
@@ -240,12 +240,12 @@ func TestReplaced(t *testing.T) {
 	canary("shop:3", func(s *refractv1alpha1.RolloutStatus) bool { return s.LastGood.Name == "found" })
 }
 
-// brief is how long others wait for a replica that was killed. One that cannot renew its Lease for two thirds of that ends, as
-// on a machine that is busy with other things.
+// brief is the lease duration for controllers that are killed: the failover delay. A replica that cannot renew its Lease for two thirds of this time ends, as
+// on a busy machine.
 const brief = "8s"
 
-// TestKilled: the controllers are killed again and again in one rollout. No cluster gets it early, and none has to wait for
-// longer than it says.
+// TestKilled kills the controllers again and again during one rollout. No cluster gets the change early, and none waits longer than a replica without
+// leadership explains.
 func TestKilled(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -269,10 +269,10 @@ spec:
 	t.Cleanup(func() { restart(t, syscall.SIGTERM) })
 	release(t, ns, "shop:2")
 	random := rand.New(rand.NewPCG(1, 2))
-	var led []interval // When somebody led.
+	var led []interval // The times with a leading replica.
 	for range times {
 		began := restart(t, syscall.SIGKILL, "--lease-duration", brief)
-		<-time.After(time.Duration(random.IntN(2500)) * time.Millisecond) // When they are killed is to be any time.
+		<-time.After(time.Duration(random.IntN(2500)) * time.Millisecond) // The kill comes at a random time.
 		led = append(led, interval{began, time.Now()})
 	}
 	led = append(led, interval{restart(t, syscall.SIGKILL), time.Now().Add(time.Hour)})
@@ -281,17 +281,17 @@ spec:
 	for i := range order[1:] {
 		before, after := h.since(order[i], "shop:2"), h.since(order[i+1], "shop:2")
 		late := after.Sub(due(before.Add(bake), led))
-		t.Logf("%s got it %.1f s after %s, %.1f s after somebody who led could have given it", order[i+1], after.Sub(before).Seconds(), order[i], late.Seconds())
+		t.Logf("%s got the change %.1f s after %s, %.1f s after a leader could release it", order[i+1], after.Sub(before).Seconds(), order[i], late.Seconds())
 		if after.Sub(before) < bake {
-			t.Errorf("%s got it %s after %s: want 8 s at least", order[i+1], after.Sub(before), order[i])
+			t.Errorf("%s got the change %s after %s: want 8 s at least", order[i+1], after.Sub(before), order[i])
 		}
 	}
 }
 
-// interval is a time in which a replica led.
+// interval is a time with a leading replica.
 type interval struct{ from, to time.Time }
 
-// due is when somebody who led could have done what was to be done at a time.
+// due returns the first moment from a time on at which a replica led.
 func due(at time.Time, led []interval) time.Time {
 	for _, i := range led {
 		if i.to.After(at) {
@@ -304,7 +304,7 @@ func due(at time.Time, led []interval) time.Time {
 	return at
 }
 
-// restart ends the controllers with a signal and starts them again. It returns when they lead: the time of that.
+// restart ends the controllers with a signal and starts them again. It returns the time at which they lead.
 func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	t.Helper()
 	if err := controllers.Stop(signal); err != nil {
@@ -325,7 +325,7 @@ func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	return time.Now()
 }
 
-// TestLeaderKilled: of two replicas, the leading one is killed each time when a wave was opened.
+// TestLeaderKilled runs two replicas. The leading one is killed each time a wave was opened.
 func TestLeaderKilled(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -362,7 +362,7 @@ spec:
 		harness.Eventually(t, fmt.Sprintf("wave %d is open", opened), func(ctx context.Context) error {
 			s, err := rollout(ctx, ns)
 			if err == nil && s.Opened < opened && (s.Phase != refractv1alpha1.RolloutComplete || s.Target.Generation == 1) {
-				err = fmt.Errorf("%d are", s.Opened)
+				err = fmt.Errorf("%d waves are open", s.Opened)
 			}
 			return err
 		})
@@ -377,7 +377,7 @@ spec:
 	order := []string{"member-2", "member-1", "member-3", "member-4"}
 	for i := range order[1:] {
 		if gap := h.since(order[i+1], "shop:2").Sub(h.since(order[i], "shop:2")); gap < 2*time.Second {
-			t.Errorf("%s got it %s after %s", order[i+1], gap, order[i])
+			t.Errorf("%s got the change %s after %s", order[i+1], gap, order[i])
 		}
 	}
 	for _, r := range replicas {
@@ -387,27 +387,27 @@ spec:
 	}
 }
 
-// leads returns the name of the replica that leads.
+// leads returns the name of the leading replica.
 func leads(t *testing.T) string {
 	t.Helper()
 	var name string
-	harness.Eventually(t, "somebody leads", func(context.Context) error {
+	harness.Eventually(t, "a replica leads", func(context.Context) error {
 		if name = holder(t); name == "" {
-			return errors.New("nobody leads")
+			return errors.New("no replica leads")
 		}
 		return nil
 	})
 	return name
 }
 
-// holder returns who has the lease of the replica that leads; empty if nobody has.
+// holder returns the holder of the leaders' Lease; empty if there is none.
 func holder(t *testing.T) string {
 	t.Helper()
 	return kubectl(t, "hub", "", "get", "lease", "refract-leader", "-n", corev1alpha1.SystemNamespace, "-o", "jsonpath={.spec.holderIdentity}")
 }
 
-// TestFloor: what a namespace names holds for all objects in it, and those who write there can neither leave it nor
-// approve what it wants approved. A policy that is deleted holds.
+// TestFloor: the policy that a namespace names (its floor) applies to all objects in it. Users of the namespace can neither leave the floor nor give its
+// approvals. A deleted floor still applies.
 func TestFloor(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -432,17 +432,17 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 `)
 	complete(t, ns)
-	// The team writes a policy of its own, by which everything would go out at once.
-	harness.Eventually(t, "the team may write rollout policies", func(context.Context) error { // Roles are aggregated a moment later.
+	// The team writes its own policy, which would send changes to all clusters at once.
+	harness.Eventually(t, "the team may write rollout policies", func(context.Context) error { // The roles are aggregated after a moment.
 		_, err := env.Kubectl("hub", strings.ReplaceAll("{apiVersion: refract.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: careful, namespace: NS}, spec: {}}", "NS", ns),
 			"apply", "--as=team", "-f", "-")
 		return err
 	})
-	// Nobody approves what does not wait yet: before an object has a rollout, or before this one begins.
+	// An approval without a waiting rollout is rejected: before the object has a rollout, and before this rollout waits.
 	kubectl(t, "hub", "", "create", "configmap", "tried", "-n", ns)
 	kubectl(t, "hub", "", "annotate", "configmap", "tried", "-n", ns, "kubeadmiral.io/dry-run=true")
 	kubectl(t, "hub", "", "label", "configmap", "tried", "-n", ns, "kubeadmiral.io/propagation-policy-name=everywhere")
-	harness.Eventually(t, "the object that is tried is reported on", func(context.Context) error {
+	harness.Eventually(t, "the tried object has a Propagation", func(context.Context) error {
 		_, err := env.Kubectl("hub", "", "get", "propagation", "tried.configmaps", "-n", ns)
 		return err
 	})
@@ -461,18 +461,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	awaits(t, ns, 1)
 	steers("web.deployments.apps", "refract.dev/approve-rollout=1/1/1", "this is not what the rollout waits for")
 	if out, err := refract(t, "rollout", "approve", "deployment/web", "-n", ns, "--as", "team"); err == nil || !strings.Contains(out, "ClusterRolloutPolicy "+floor+": it takes the verb approve, which team does not have for it") {
-		t.Errorf("want the team not to be able to approve it, got %v", err)
+		t.Errorf("want the team's approval rejected, got %v", err)
 	}
 	for _, patch := range []string{
 		`{"spec":{"source":{"uid":"1"}}}`, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"none","uid":"1"}]}}`,
 	} {
 		out, err := env.KubectlSays("hub", "", "patch", "propagation", "web.deployments.apps", "-n", ns, "--as=team", "--type=merge", "-p="+patch)
 		if err == nil || !strings.Contains(out, "nobody else may write them") {
-			t.Errorf("want spec and owner of the report to be Refract's, got %v\n%s", err, out)
+			t.Errorf("want only Refract to write spec and owner of the report, got %v\n%s", err, out)
 		}
 	}
 	if out, err := env.KubectlSays("hub", "", "label", "namespace", ns, "--as=team", refractv1alpha1.ClusterRolloutPolicyLabel+"-"); err == nil {
-		t.Errorf("want the namespace's label not to be the team's\n%s", out)
+		t.Errorf("want the team's change of the namespace's label rejected\n%s", out)
 	}
 	kubectl(t, "hub", "", "delete", "clusterrolloutpolicy", floor)
 	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool {
@@ -481,16 +481,16 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	release(t, ns, "shop:3")
 	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Target.Generation == 3 && s.Opened == 0 })
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:2")) + cmp.Diff([]string(nil), h.had("shop:3")); diff != "" {
-		t.Errorf("who has what: -want, +got:\n%s", diff)
+		t.Errorf("content by member: -want, +got:\n%s", diff)
 	}
 	apply(t, ns, policy)
 	awaits(t, ns, 1)
-	approve(t, ns) // As an administrator.
+	approve(t, ns) // An administrator may approve.
 	complete(t, ns)
 }
 
-// TestHealth: a cluster is not done before what the policy asks of the copy is true there, also for what has no status, and
-// for who has just started.
+// TestHealth: a cluster is done only when the policy's condition on the copy is true there. This also holds for kinds without a status, and for a replica that
+// has just started.
 func TestHealth(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -531,7 +531,7 @@ spec:
 			}
 		}
 	}
-	says("Complete: ") // What was there before a change is not asked.
+	says("Complete: ") // The condition is not evaluated before a change.
 
 	release(t, ns, "shop:2")
 	apply(t, ns, strings.ReplaceAll(settings, "VALUE", "blue"))
@@ -556,11 +556,11 @@ spec:
 		return strings.Contains(s.Message, "member-2: it is not ready after 5s: health.cel: column 14: no such key: nothing")
 	})
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:3")); diff != "" {
-		t.Errorf("who has what is not healthy: -want, +got:\n%s", diff)
+		t.Errorf("members with the unhealthy content: -want, +got:\n%s", diff)
 	}
 }
 
-// TestFollowers: what travels with an object changes with it, in the same wave, and comes back with it.
+// TestFollowers: objects that travel with an object change with it, in the same wave, and are reverted with it.
 func TestFollowers(t *testing.T) {
 	ns := namespace(t)
 	h := watching(t, ns)
@@ -579,7 +579,7 @@ func TestFollowers(t *testing.T) {
 		t.Helper()
 		harness.Eventually(t, "the settings are "+strings.Join(want, " "), func(context.Context) error {
 			if got := colors(); !slices.Equal(got, want) {
-				return fmt.Errorf("they are %q", got)
+				return fmt.Errorf("image and settings are %q", got)
 			}
 			return nil
 		})
@@ -589,7 +589,7 @@ func TestFollowers(t *testing.T) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, leads)
 	are("red", "red", "red", "red", "red", "red")
 
-	// The settings alone.
+	// Only the settings change.
 	kubectl(t, "hub", "", "patch", "--namespace="+ns, "configmap/settings", "--type=merge", `-p={"data":{"color":"blue"}}`)
 	awaits(t, ns, 1)
 	are("red", "blue", "red", "red", "red", "red")
@@ -600,21 +600,21 @@ func TestFollowers(t *testing.T) {
 	are("red", "blue", "red", "red", "red", "red")
 	out, err := refract(t, "rollout", "status", "deployment/web", "-n", ns)
 	if err != nil || !strings.Contains(out, "with       configmaps/settings") {
-		t.Errorf("want to be told what changes with it, got %v", err)
+		t.Errorf("want the objects that change with the Deployment in the output, got %v", err)
 	}
 	approve(t, ns)
 	reaches(t, ns, refractv1alpha1.RolloutComplete, leads)
 	are("blue", "blue", "blue", "blue", "blue", "blue")
 
-	// Both, of which one cannot start.
+	// Both change, and the Deployment cannot become ready.
 	apply(t, ns, with("shop:broken", "green")...)
 	reaches(t, ns, refractv1alpha1.RolloutReverted, nil)
 	are("blue", "blue", "blue", "blue", "blue", "blue")
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:broken")); diff != "" {
-		t.Errorf("who had what is broken: -want, +got:\n%s", diff)
+		t.Errorf("members that had the broken content: -want, +got:\n%s", diff)
 	}
 
-	// Both, of which both are good: nobody has the one without the other.
+	// Both change, and both are good: no cluster has only one of the changes.
 	apply(t, ns, with("shop:2", "white")...)
 	awaits(t, ns, 1)
 	are("blue", "white", "blue", "blue", "blue", "blue")
@@ -624,8 +624,8 @@ func TestFollowers(t *testing.T) {
 	complete(t, ns)
 }
 
-// TestSecret has a Secret changed: what it was is kept on the hub, where it can be read by nobody who may not read
-// Secrets, and is what clusters have whose turn has not come.
+// TestSecret changes a Secret: the hub stores its former content so that only users with the right to read Secrets can read it. Clusters keep the former
+// content until their turn.
 func TestSecret(t *testing.T) {
 	ns := namespace(t)
 	const secret = `
@@ -666,6 +666,6 @@ stringData: {password: VALUE}
 	has("member-5", "before-"+ns)
 	kept := kubectl(t, "hub", "", "get", "controllerrevisions", "--namespace=kube-admiral-system", "-l", refractv1alpha1.RevisionLabel, "-o", "json")
 	if !strings.Contains(kept, `"sealed"`) || strings.Contains(kept, base64.StdEncoding.EncodeToString([]byte("before-"+ns))) || strings.Contains(kept, "before-"+ns) {
-		t.Errorf("want what the Secret was to be sealed, got %s", kept)
+		t.Errorf("want the former content of the Secret sealed, got %s", kept)
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"refract.dev/test/harness"
 )
 
-// TestViewGuesses has somebody with the role view in the whole hub read all that it lets him read, and try all PINs that there are against
-// that. Neither a Secret that obeys a rollout policy nor one that obeys none says what its PIN is, or was.
+// TestViewGuesses lets a user with the role view on the whole hub read all permitted objects, and try all PINs against them. Neither a Secret that obeys a
+// rollout policy nor another Secret reveals its present or former PIN.
 func TestViewGuesses(t *testing.T) {
 	ns := namespace(t)
 	const (
@@ -59,33 +59,33 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer-NS}]
 	apply(t, ns, made("door", governed, "1234"))
 	status("door.secrets", "Waiting 1")
 	var seen string
-	harness.Eventually(t, "the viewer reads the reports, the revisions and the events", func(ctx context.Context) error { // Roles are aggregated a moment later.
+	harness.Eventually(t, "the viewer reads the reports, the revisions and the events", func(ctx context.Context) error { // Roles are aggregated later.
 		var err error
 		if seen, err = seenBy(ctx, "viewer-"+ns); err != nil {
 			return err
 		}
 		for _, part := range []string{`"name":"door.secrets"`, `"name":"gate.secrets"`, `"` + refractv1alpha1.RevisionLabel + `"`, "RolloutBegan", `"lastGood"`} {
 			if !strings.Contains(seen, part) {
-				return fmt.Errorf("there is no %s", part)
+				return fmt.Errorf("the user's output has no %s", part)
 			}
 		}
 		return nil
 	})
 	for _, name := range []string{"door", "gate"} {
 		if found := guessedFrom(t, seen, ns, name); len(found) > 0 {
-			t.Errorf("trying all PINs on %s finds %v", name, found)
+			t.Errorf("a trial of all PINs against %s finds %v", name, found)
 		}
 		mark, err := env.Kubectl("member-2", "", "get", "--namespace="+ns, "secret", name, "-o", `go-template={{index .metadata.annotations "`+refractv1alpha1.AppliedAnnotation+`"}}`)
 		if err != nil || len(mark) < shortest || strings.Contains(seen, mark[:shortest]) {
-			t.Errorf("want nobody to read the mark of the copy of %s, %q, %v", name, mark, err)
+			t.Errorf("want the mark of the copy of %s unreadable, got %q, %v", name, mark, err)
 		}
 	}
 }
 
-// shortest is how many digits of a hash are found by no chance.
+// shortest is the number of digits of a hash that are not found by chance.
 const shortest = 12
 
-// seenBy returns all that a user reads in the hub, as JSON.
+// seenBy returns all objects of the hub that a user can read, as JSON.
 func seenBy(ctx context.Context, user string) (string, error) {
 	cfg, err := env.Config("hub")
 	if err != nil {
@@ -123,7 +123,7 @@ func seenBy(ctx context.Context, user string) (string, error) {
 			case err != nil:
 				return "", fmt.Errorf("listing %s: %w", r.Name, err)
 			case r.Name == "secrets":
-				return "", errors.New("the user reads Secrets, which says nothing")
+				return "", errors.New("the user can read Secrets, so the test shows nothing")
 			}
 			text, err := json.Marshal(objects)
 			if err != nil {
@@ -135,7 +135,7 @@ func seenBy(ctx context.Context, user string) (string, error) {
 	return strings.Join(all, "\n"), nil
 }
 
-// guessedFrom tries all PINs on a Secret, and returns those that a text says something of.
+// guessedFrom tries all PINs for a Secret, and returns those that a text confirms.
 func guessedFrom(t *testing.T, text, ns, name string) (found []string) {
 	t.Helper()
 	var is unstructured.Unstructured

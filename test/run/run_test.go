@@ -40,7 +40,7 @@ func TestShow(t *testing.T) {
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err == nil {
-		t.Fatal("go test passes, and three of the packages are no good")
+		t.Fatal("go test passes, although three of the packages fail")
 	}
 
 	var shown strings.Builder
@@ -54,7 +54,7 @@ func TestShow(t *testing.T) {
 		}
 	}
 	if strings.Contains(shown.String(), "nobody wants to know") || strings.Contains(shown.String(), "PASS") {
-		t.Errorf("show(...): of what passes only the package is of interest, got\n%s", &shown)
+		t.Errorf("show(...): want no output of passed tests, got\n%s", &shown)
 	}
 	var of []string
 	var failed []string
@@ -89,11 +89,11 @@ func TestRuntimeFault(t *testing.T) {
 		another       string // Statements of a test in another package.
 		fails         bool
 	}{
-		"Fault":    {"Nobody knows what its tests would have come to.", says + "; os.Exit(2)", "", false},
-		"OwnFault": {"Its tests have failed.", "fmt.Println(\"panic: oh\"); os.Exit(2)", "", true},
-		"Both":     {"A test has failed, too.", says + "; t.Error()", "", true},
+		"Fault":    {"The results of the package are unknown.", says + "; os.Exit(2)", "", false},
+		"OwnFault": {"The tests caused the end of the process.", "fmt.Println(\"panic: oh\"); os.Exit(2)", "", true},
+		"Both":     {"A test of the package has failed, too.", says + "; t.Error()", "", true},
 		"Another":  {"A test of another package has failed.", says + "; os.Exit(2)", "t.Error()", true},
-		"Printed":  {"A test prints it that passes, and one of another package has failed.", says, "t.Error()", true},
+		"Printed":  {"A passed test prints the message, and a test of another package has failed.", says, "t.Error()", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -162,17 +162,23 @@ func TestOnceMore(t *testing.T) {
 		more   int      // Number of further tests in each package that fail once.
 		again  []string // Reported tests that passed the second time; nil if the run fails.
 	}{
-		"Once":    {reason: "It passes when it has the machine to itself.", tests: []string{once, part}, again: []string{"example.com/m/p0 TestIt", "example.com/m/p1 TestIt"}},
-		"Twice":   {reason: "It fails.", tests: []string{"t.Error()"}},
-		"Skipped": {reason: "It has not passed.", tests: []string{strings.Replace(once, "if ", "if _, err := os.Stat(t.Name()); err == nil {\n\t\tt.Skip()\n\t}\n\tif ", 1)}},
-		"OneDies": {reason: "Nobody knows what the tests would have come to that have not run.", tests: []string{once, "os.Exit(1)"}},
-		"Panics":  {reason: "Nobody knows what the tests would have come to that have not run.", tests: []string{strings.Replace(once, "t.Error(\"no\")", "panic(1)", 1)}},
-		"Spoilt":  {reason: "More has failed than the test.", tests: []string{once + "\n\tif t.Failed() {\n\t\tspoilt = \"clusters did not end\\n\"\n\t}"}},
-		"Crashed": {reason: "A program must not crash, however slow a machine is.", tests: []string{says("one.log: a program has crashed:")}},
-		"Race":    {reason: "What the race detector finds is there.", tests: []string{says("WARNING: DATA RACE")}},
-		"Many":    {reason: "Something is wrong with more than one of them.", tests: []string{once}, more: mostAgain},
-		"Count":   {reason: "Somebody looks for what fails now and then.", flags: []string{"-count=2"}, tests: []string{once}},
-		"First":   {reason: "The others have not run.", flags: []string{"-failfast"}, tests: []string{once}},
+		"Once": {
+			reason: "The tests pass when they run alone.",
+			tests:  []string{once, part}, again: []string{"example.com/m/p0 TestIt", "example.com/m/p1 TestIt"},
+		},
+		"Twice": {reason: "The test fails again.", tests: []string{"t.Error()"}},
+		"Skipped": {
+			reason: "A skipped test has not passed.",
+			tests:  []string{strings.Replace(once, "if ", "if _, err := os.Stat(t.Name()); err == nil {\n\t\tt.Skip()\n\t}\n\tif ", 1)},
+		},
+		"OneDies": {reason: "The results of the other tests of the package are unknown.", tests: []string{once, "os.Exit(1)"}},
+		"Panics":  {reason: "The results of the tests after a panic are unknown.", tests: []string{strings.Replace(once, "t.Error(\"no\")", "panic(1)", 1)}},
+		"Spoilt":  {reason: "TestMain has failed, too.", tests: []string{once + "\n\tif t.Failed() {\n\t\tspoilt = \"clusters did not end\\n\"\n\t}"}},
+		"Crashed": {reason: "A slow machine does not explain the crash of a program.", tests: []string{says("one.log: a program has crashed:")}},
+		"Race":    {reason: "A slow machine does not explain a race.", tests: []string{says("WARNING: DATA RACE")}},
+		"Many":    {reason: "So many failures have another cause than a slow machine.", tests: []string{once}, more: mostAgain},
+		"Count":   {reason: "With -count the user looks for rare failures.", flags: []string{"-count=2"}, tests: []string{once}},
+		"First":   {reason: "With -failfast the other tests have not run.", flags: []string{"-failfast"}, tests: []string{once}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +221,7 @@ func TestOnceMore(t *testing.T) {
 				again = append(again, took.What+" "+took.Test)
 			}
 			if diff := cmp.Diff(tc.again, again); diff != "" {
-				t.Errorf("%s\npatiently(): what passed when run once more: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\npatiently(): tests that passed the second time: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -270,7 +276,7 @@ func TestStages(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat("three"); err == nil {
-		t.Error("stages(one, two, three): what comes after a stage that fails must not run")
+		t.Error("stages(one, two, three): the stage after a failed one must not run")
 	}
 }
 
@@ -325,7 +331,7 @@ func TestKinds(t *testing.T) {
 		run += len(ofKind(all, k))
 	}
 	if run != tested-len(elsewhere) {
-		t.Errorf("Of %d packages with tests %d are run, and %q are not: the others are forgotten.", tested, run, elsewhere)
+		t.Errorf("Of %d packages with tests, %d are run and %q have their own targets: the others would never run.", tested, run, elsewhere)
 	}
 }
 

@@ -22,14 +22,14 @@ import (
 
 // Names of the promises that this file checks.
 const (
-	// beyondBudget: pods are restarted only under the conditions of docs/design/injection.md#recreation-by-owner.
+	// beyondBudget checks that pods are restarted only under the conditions of docs/design/injection.md#recreation-by-owner.
 	beyondBudget = "restart-beyond-budget"
-	// policyStatus: at the end the status of a policy is true: "The status still counts them", docs/guide/operate-injection.md.
+	// policyStatus checks that each policy has a correct status at the end. The promise is "The status still counts them" in docs/guide/operate-injection.md.
 	policyStatus = "policy-status"
-	// twoInjectors: "One replica handles existing pods: it holds the Lease refract-injection", docs/guide/operate-injection.md.
+	// twoInjectors checks the promise "One replica handles existing pods: it holds the Lease refract-injection" in docs/guide/operate-injection.md.
 	twoInjectors = "two-injectors"
-	// stuckRestart: at the end all possible restarts have happened: "the rollout continues by itself",
-	// docs/guide/operate-injection.md.
+	// stuckRestart checks that all possible restarts have happened at the end. The promise is "the rollout continues
+	// by itself" in docs/guide/operate-injection.md.
 	stuckRestart = "stuck"
 )
 

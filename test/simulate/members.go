@@ -125,13 +125,13 @@ func missingRight(k kind, verb, where string) *statusError {
 		fmt.Errorf("%s \"refract\" cannot %s resource \"%s\" in API group \"%s\" %s", "User", verb, k.Resource, k.Group, where))
 }
 
-// ailment is a fault of a type on a cluster.
+// ailment is a fault that affects one API type on one cluster.
 type ailment struct {
 	kind
 	malady *malady
 }
 
-// malady is a kind of fault of a type.
+// malady is a kind of fault that an API type can have.
 type malady struct {
 	name string
 	// tells and ends are the texts of a story for its begin and its end, with a placeholder for the type.

@@ -55,14 +55,14 @@ func steps() []step {
 		applied("an apply that creates", deployments+"/web", fmt.Sprintf(web, 1)),
 		applied("an apply that expected nothing there", deployments+"/web", fmt.Sprintf(web, 2)),
 		{name: "a read as protobuf", method: http.MethodGet, path: deployments + "/web", accept: protobuf},
-		applied("an apply of what is there, by UID", deployments+"/web", withUID(1)),
+		applied("an apply of an existing object, by UID", deployments+"/web", withUID(1)),
 		applied("an apply of something else, by UID", deployments+"/web", withUID(2)),
 		applied("an apply for another UID", deployments+"/web", strings.Replace(fmt.Sprintf(web, 2), `"resourceVersion":"1"`, `"uid":"b0ba"`, 1)),
 		applied("an apply by UID to nothing", deployments+"/none", strings.ReplaceAll(withUID(2), `"name":"web"`, `"name":"none"`)),
 		applied("an apply in no namespace", "/api/v1/namespaces/nowhere/configmaps/settings", fmt.Sprintf(settings, "", "", "1")),
 		applied("an apply of a ConfigMap", configmaps+"/settings", fmt.Sprintf(settings, "", "", "1")),
 		applied("an apply of another value", configmaps+"/settings", fmt.Sprintf(settings, "", "", "2")),
-		{name: "a change by somebody", method: http.MethodPatch, path: configmaps + "/settings?fieldManager=kubectl", accept: partial, media: "application/merge-patch+json", body: `{"data":{"a":"x","b":"y"}}`},
+		{name: "a change by another manager", method: http.MethodPatch, path: configmaps + "/settings?fieldManager=kubectl", accept: partial, media: "application/merge-patch+json", body: `{"data":{"a":"x","b":"y"}}`},
 		applied("an apply without the label", configmaps+"/settings", `{"metadata":{"name":"settings"},"apiVersion":"v1","kind":"ConfigMap","data":{"a":"2","b":"z"}}`),
 		applied("an apply with the label again", configmaps+"/settings", fmt.Sprintf(settings, "", `,"more":"x"`, "2")),
 		applied("an apply of a second", configmaps+"/settings2", strings.ReplaceAll(fmt.Sprintf(settings, "", "", "1"), `"settings"`, `"settings2"`)),
@@ -78,7 +78,7 @@ func steps() []step {
 		{name: "a read of nothing", method: http.MethodGet, path: configmaps + "/settings", accept: protobuf},
 		{name: "a type that is not served", method: http.MethodGet, path: "/apis/example.com/v1/namespaces/default/things"},
 		{name: "the changes since the first list", method: http.MethodGet, path: list.path + "&watch=true&timeoutSeconds=1&resourceVersion={version}", accept: partial},
-		{name: "a watch that begins with what is there", method: http.MethodGet, path: list.path + "&watch=true&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", accept: partial},
+		{name: "a watch that begins with the existing objects", method: http.MethodGet, path: list.path + "&watch=true&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", accept: partial},
 	}
 }
 

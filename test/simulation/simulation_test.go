@@ -108,14 +108,14 @@ func TestLocate(t *testing.T) {
 		reason, path string
 		want         string
 	}{
-		"List":        {"A type of the core group, in all namespaces.", "/api/v1/configmaps", "configmaps//"},
-		"Namespaced":  {"An object of another group.", "/apis/apps/v1/namespaces/a/deployments/b", "deployments/a/b"},
-		"Namespace":   {"A namespace is no object in itself.", "/api/v1/namespaces/a", "namespaces//a"},
-		"Namespaces":  {"A type in a namespace, not a namespace's subresource.", "/api/v1/namespaces/a/secrets", "secrets/a/"},
-		"NoNamespace": {"An object of a namespaced type needs one.", "/api/v1/secrets/a", ""},
+		"List":        {"The path lists a type of the core group in all namespaces.", "/api/v1/configmaps", "configmaps//"},
+		"Namespaced":  {"The path names an object of a named group.", "/apis/apps/v1/namespaces/a/deployments/b", "deployments/a/b"},
+		"Namespace":   {"A namespace is a cluster-scoped object.", "/api/v1/namespaces/a", "namespaces//a"},
+		"Namespaces":  {"The path lists a type in a namespace, not a subresource of the namespace.", "/api/v1/namespaces/a/secrets", "secrets/a/"},
+		"NoNamespace": {"The path of a namespaced object needs a namespace.", "/api/v1/secrets/a", ""},
 		"Version":     {"Another version is not served.", "/apis/apps/v1beta1/deployments", ""},
 		"Deeper":      {"Subresources are not served.", "/api/v1/namespaces/a/pods/b/status", ""},
-		"Short":       {"A group alone is no type.", "/apis/apps", ""},
+		"Short":       {"A group alone is not a type.", "/apis/apps", ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -138,11 +138,11 @@ func TestFaults(t *testing.T) {
 		want   int
 		header string
 	}{
-		"None":    {reason: "The zero value is none.", want: http.StatusOK},
-		"Code":    {reason: "An API server that is broken says so to everything.", fault: Fault{Code: 500}, want: http.StatusInternalServerError},
-		"TooMany": {reason: "Priority and fairness says when to come again.", fault: Fault{Code: 429}, want: http.StatusTooManyRequests, header: "1"},
-		"Delay":   {reason: "A slow answer is an answer.", fault: Fault{Delay: time.Millisecond, Jitter: time.Millisecond}, want: http.StatusOK},
-		"Token":   {reason: "Credentials count.", token: "another", want: http.StatusUnauthorized},
+		"None":    {reason: "The zero value is no fault.", want: http.StatusOK},
+		"Code":    {reason: "A broken API server answers every request with the code.", fault: Fault{Code: 500}, want: http.StatusInternalServerError},
+		"TooMany": {reason: "An answer with 429 has the header Retry-After.", fault: Fault{Code: 429}, want: http.StatusTooManyRequests, header: "1"},
+		"Delay":   {reason: "A delayed answer is complete.", fault: Fault{Delay: time.Millisecond, Jitter: time.Millisecond}, want: http.StatusOK},
+		"Token":   {reason: "Another token is rejected.", token: "another", want: http.StatusUnauthorized},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestExpired(t *testing.T) {
 	}
 	q := query{resource: at.resource, labels: labels.Everything()}
 	if _, _, _, err := s.since(q, 100); !apierrors.IsResourceExpired(err) {
-		t.Errorf("since() = %v, want that the version is too old", err)
+		t.Errorf("since() = %v, want an error that the version is too old", err)
 	}
 	changes, newest, more, err := s.since(q, s.version-2)
 	if err != nil || len(changes) != 2 || newest != s.version {
@@ -206,7 +206,7 @@ func TestFinalizers(t *testing.T) {
 	put(t, s, at, `{"metadata":{"finalizers":["a/b"]}}`)
 	o, err := s.delete(at, "")
 	if err != nil || o.deleted == 0 {
-		t.Fatalf("delete() = %v, %v; want that the deletion has begun", o, err)
+		t.Fatalf("delete() = %v, %v; want an object in deletion", o, err)
 	}
 	put(t, s, at, `{"metadata":{}}`)
 	if _, err := s.get(at); !apierrors.IsNotFound(err) {

@@ -22,30 +22,30 @@ import (
 )
 
 const (
-	// group is that of generated definitions that are tried out.
+	// group is the group of the generated definitions.
 	group = "generated.example"
-	// schemas times objects are the pairs that are compared.
+	// schemas × objects is the number of compared pairs.
 	schemas, objects = 170, 8
 )
 
-// source returns numbers that depend on a seed alone.
+// source returns random numbers that depend only on a seed.
 func source(seed uint64) *rand.PCG { return rand.NewPCG(seed, 6) }
 
-// verdict is what becomes of an object that is written.
+// verdict is the result of the write of an object.
 type verdict struct {
-	// Code is that of the answer, 200 for 201.
+	// Code is the code of the answer, with 200 for 201.
 	Code int
-	// Causes are those of a 422.
+	// Causes are the causes of a 422.
 	Causes []string
-	// Message is that of another refusal.
+	// Message is the message of another rejection.
 	Message string
-	// Unknown are the fields that are said to be unknown.
+	// Unknown are the fields that are reported as unknown.
 	Unknown []string
-	// Object is what would be stored, without what the server sets.
+	// Object is the object that would be stored, without the fields that the server sets.
 	Object map[string]any
 }
 
-// subject is a generated definition that the server knows.
+// subject is a generated definition that the server serves.
 type subject struct {
 	crd        map[string]any
 	definition *structural.Definition
@@ -70,7 +70,7 @@ func newSubject(t *testing.T, crd map[string]any) *subject {
 	return s
 }
 
-// path is where objects are, or the one with a name.
+// path returns the path of the objects, or of the object with a name.
 func (s *subject) path(name string) string {
 	out := "/apis/" + s.version.APIVersion()
 	if s.namespace != "" {
@@ -116,7 +116,7 @@ func (s *subject) ask(ctx context.Context, t *testing.T, method, path string, ob
 		return out
 	}
 	for _, c := range status.Details.Causes {
-		if c.Field == "<nil>" { // A nil path in words.
+		if c.Field == "<nil>" { // The server prints a nil path like this.
 			c.Field = ""
 		}
 		out.Causes = append(out.Causes, strings.Join([]string{string(c.Type), c.Field, c.Message}, " | "))
@@ -125,7 +125,7 @@ func (s *subject) ask(ctx context.Context, t *testing.T, method, path string, ob
 	return out
 }
 
-// predictCreate returns what structural says of a POST.
+// predictCreate returns the verdict of structural on a POST.
 func (s *subject) predictCreate(t *testing.T, obj map[string]any) verdict {
 	t.Helper()
 	return s.predict(t, obj, func(obj map[string]any) []structural.Finding {
@@ -136,7 +136,7 @@ func (s *subject) predictCreate(t *testing.T, obj map[string]any) verdict {
 	})
 }
 
-// predictUpdate returns what structural says of a PUT.
+// predictUpdate returns the verdict of structural on a PUT.
 func (s *subject) predictUpdate(t *testing.T, obj, old map[string]any) verdict {
 	t.Helper()
 	return s.predict(t, obj, func(obj map[string]any) []structural.Finding {
@@ -154,13 +154,13 @@ func (s *subject) predict(t *testing.T, obj map[string]any, validate func(map[st
 	t.Helper()
 	decoded, err := s.version.Decode(decode(t, encode(t, obj)))
 	if err != nil {
-		// The first words say where, the server's what it was about.
+		// The first part of the message differs: structural names the place, the server the object.
 		_, why, _ := strings.Cut(err.Error(), ": ")
 		kind := s.definition.Kind()
 		return verdict{Code: http.StatusBadRequest, Message: fmt.Sprintf("%s in version %q cannot be handled as a %s: %s", kind, s.version.Name(), kind, why)}
 	}
 	out := verdict{Code: http.StatusOK, Unknown: decoded.Unknown}
-	if metadata, ok := decoded.Object["metadata"].(map[string]any); ok { // The namespace is the request's.
+	if metadata, ok := decoded.Object["metadata"].(map[string]any); ok { // The server takes the namespace from the request.
 		if delete(metadata, "namespace"); s.namespace != "" {
 			metadata["namespace"] = s.namespace
 		}
@@ -180,8 +180,8 @@ func (s *subject) predict(t *testing.T, obj map[string]any, validate func(map[st
 
 func set(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
-// plain returns an object as the server writes it, 1 for 1.0 among other things, and
-// without what it sets itself.
+// plain returns an object in the form that the server writes, for example 1 for 1.0, and without the fields that the
+// server sets.
 func plain(t *testing.T, obj map[string]any) map[string]any {
 	t.Helper()
 	raw, err := json.Marshal(obj)
@@ -199,8 +199,8 @@ func plain(t *testing.T, obj map[string]any) map[string]any {
 	return out
 }
 
-// compared returns both verdicts, and how they differ, or nothing. Of several things
-// that keep an object from being decoded the server names any: it is asked again.
+// compared returns both verdicts, and their difference or "". If an object has several decoding errors, the server
+// names any of them, so it is asked again.
 func compared(judge func() (offline, live verdict)) (offline, live verdict, difference string) {
 	for range 20 {
 		offline, live = judge()
@@ -211,8 +211,7 @@ func compared(judge func() (offline, live verdict)) (offline, live verdict, diff
 	return offline, live, difference
 }
 
-// comparison is what has been compared so far. Its methods may be called
-// concurrently.
+// comparison is the state of a comparison. Its methods may be called concurrently.
 type comparison struct {
 	pairs, accepted, refused, unreadable, unknown, changed atomic.Int64
 
@@ -238,7 +237,7 @@ func (c *comparison) count(v verdict, obj map[string]any) {
 	}
 }
 
-// report says what differs, for the smallest object that shows it.
+// report reports a difference, for the smallest object that shows it.
 func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[string]any, judge func(map[string]any) (offline, live verdict)) {
 	t.Helper()
 	c.mu.Lock()
@@ -246,7 +245,7 @@ func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[
 	many := c.wrong > 5
 	c.mu.Unlock()
 	if many {
-		t.Errorf("seed %d: another difference", seed)
+		t.Errorf("seed %d: another difference, not printed", seed)
 		return
 	}
 	offline, live := judge(obj)
@@ -268,12 +267,12 @@ func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[
 		seed, difference, yamlOf(decode(t, encode(t, smallest))), before, yamlOf(s.crd))
 }
 
-// groupOf is a group for the generated definitions of a test: others, or the test itself,
-// may have left some with these names behind.
+// groupOf returns a group for the generated definitions of a test. It is unique, because earlier tests may have left
+// definitions with the same names.
 func groupOf(t *testing.T) string { t.Helper(); return harness.NameOf(t) + ".example" }
 
-// each runs a test of its own for every seed below n, some of them at a time: the
-// server is not idle while this side thinks.
+// each runs a subtest for every seed below n, several at a time, so that the server is busy while this process
+// computes.
 func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
 	t.Helper()
 	t.Run("Seeds", func(t *testing.T) {
@@ -286,8 +285,8 @@ func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
 	})
 }
 
-// What structural says of an object is what a server says: the object that it
-// makes of it, the fields that it does not know, and why it refuses it.
+// TestAgreesWithTheServer: structural and a server agree on an object: the resulting object, the unknown fields, and
+// the reasons for a rejection.
 func TestAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	all, group := make([]*subject, schemas), groupOf(t)
@@ -299,12 +298,12 @@ func TestAgreesWithTheServer(t *testing.T) {
 		shared.must(t, http.MethodPost, definitions, s.crd)
 	}
 	creates, updates := &comparison{}, &comparison{}
-	each(t, schemas, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
+	each(t, schemas, func(t *testing.T, i uint64) { //nolint:thelper // This function is the test.
 		shared.served(t, all[i].crd)
 		src := source(i + 1_000_000)
 		for n := range objects {
 			o := generate.ObjectOptions{Namespace: all[i].namespace, Name: fmt.Sprintf("object-%d", n), Valid: n%8 == 7}
-			if n%4 == 3 { // One of the names that the schema wants.
+			if n%4 == 3 { // A name that the schema allows.
 				o.Name = ""
 			}
 			obj := generate.Object(src, all[i].version, o)
@@ -317,7 +316,7 @@ func TestAgreesWithTheServer(t *testing.T) {
 		t.Logf("%s: %d pairs, %d accepted (%d changed), %d refused, %d unreadable, %d with unknown fields",
 			what, c.pairs.Load(), c.accepted.Load(), c.changed.Load(), c.refused.Load(), c.unreadable.Load(), c.unknown.Load())
 		if c.pairs.Load() < 600 || c.accepted.Load() < 200 || c.refused.Load() < 100 || c.unreadable.Load() < 5 || c.unknown.Load() < 50 {
-			t.Errorf("%s: too few of something were compared", what)
+			t.Errorf("%s: too few objects of a kind were compared", what)
 		}
 	}
 	if pairs := creates.pairs.Load(); pairs < 1000 {
@@ -325,7 +324,7 @@ func TestAgreesWithTheServer(t *testing.T) {
 	}
 }
 
-// compareCreate compares a POST, and returns the server's verdict.
+// compareCreate compares the verdicts on a POST, and returns the server's.
 func compareCreate(t *testing.T, c *comparison, s *subject, seed uint64, obj map[string]any) verdict {
 	t.Helper()
 	judge := func(o map[string]any) (offline, live verdict) {
@@ -339,8 +338,8 @@ func compareCreate(t *testing.T, c *comparison, s *subject, seed uint64, obj map
 	return live
 }
 
-// compareUpdates creates an object and compares two PUTs: of another object, and of
-// the same with something of the other.
+// compareUpdates creates an object and compares the verdicts on two PUTs: of another object, and of the same object
+// with some fields of the other.
 func compareUpdates(t *testing.T, c *comparison, s *subject, seed uint64, obj map[string]any, src *rand.PCG) {
 	t.Helper()
 	old := shared.must(t, http.MethodPost, s.path(""), obj)
@@ -370,14 +369,14 @@ func mixed(src *rand.PCG, obj, other map[string]any) map[string]any {
 	return out
 }
 
-// compareUpdate compares a PUT, and returns the server's verdict.
+// compareUpdate compares the verdicts on a PUT, and returns the server's.
 func compareUpdate(t *testing.T, c *comparison, s *subject, seed uint64, obj, old map[string]any) verdict {
 	t.Helper()
 	obj = runtime.DeepCopyJSON(obj)
 	name := text(old, "metadata", "name")
 	metadata, _ := obj["metadata"].(map[string]any)
 	metadata["name"], metadata["resourceVersion"] = name, text(old, "metadata", "resourceVersion")
-	if _, ok := metadata["uid"].(string); ok { // It would be that of another object, and the answer a conflict.
+	if _, ok := metadata["uid"].(string); ok { // The UID of another object would cause a conflict.
 		delete(metadata, "uid")
 	}
 	judge := func(o map[string]any) (offline, live verdict) {

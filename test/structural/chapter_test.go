@@ -15,13 +15,12 @@ import (
 	"refract.dev/test/harness"
 )
 
-// The examples of chapter 9 of Programming Kubernetes, on a current API server and
-// offline. A server lets who creates an object wait for two seconds if its definition is
-// younger, so they all go on at the same time.
+// The tests of this file run the examples of chapter 9 of Programming Kubernetes on a current API server and offline.
+// They are parallel, because a server delays each creation of an object by two seconds while its definition is younger.
 
 const chapterGroup = "cnat.programming-kubernetes.info"
 
-// definition returns one with a version v1alpha1 of which the schema is given in YAML.
+// definition returns a definition with the version v1alpha1 and this schema in YAML.
 func definition(t *testing.T, plural, schema string) map[string]any {
 	t.Helper()
 	kind := strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]
@@ -41,7 +40,7 @@ spec:
 	return crd
 }
 
-// object returns one of a subject with content given in YAML.
+// object returns an object of a subject with this content in YAML.
 func (s *subject) object(t *testing.T, name, content string) map[string]any {
 	t.Helper()
 	out := parse(t, content)
@@ -50,7 +49,7 @@ func (s *subject) object(t *testing.T, name, content string) map[string]any {
 	return out
 }
 
-// created is what both structural and the server make of an object that is created.
+// created returns the verdict on the creation of an object, on which structural and the server must agree.
 func (s *subject) created(t *testing.T, obj map[string]any) verdict {
 	t.Helper()
 	live := s.ask(t.Context(), t, http.MethodPost, s.path("")+dryRun, obj)
@@ -60,7 +59,7 @@ func (s *subject) created(t *testing.T, obj map[string]any) verdict {
 	return live
 }
 
-// content is what is in a verdict's object beside what every object has.
+// content returns the fields of a verdict's object that not every object has.
 func (v verdict) content() map[string]any {
 	out := runtime.DeepCopyJSON(v.Object)
 	delete(out, "apiVersion")
@@ -136,11 +135,11 @@ func TestChapterNotStructural(t *testing.T) {
 	}
 	again := definition(t, "rights", corrected)
 	if diff := cmp.Diff(verdict{Code: http.StatusOK}, askCheck(t, again)); diff != "" {
-		t.Errorf("the server, of the corrected one: -want, +got:\n%s", diff)
+		t.Errorf("the server, corrected definition: -want, +got:\n%s", diff)
 	}
 	findings, err := structural.Check(again)
 	if err != nil || len(findings) > 0 {
-		t.Errorf("Check() of the corrected one = %v, %v; want nothing", findings, err)
+		t.Errorf("Check() of the corrected definition = %v, %v; want no finding", findings, err)
 	}
 }
 
@@ -281,8 +280,8 @@ properties:
 	}
 }
 
-// The directive that the chapter writes does not exist: the server drops it, or
-// refuses it if it is asked to be strict, and Check says what was meant.
+// TestChapterMisspeltDirective: the directive in the chapter does not exist. The server drops it, or rejects it in
+// strict mode, and Check names the correct directive.
 func TestChapterMisspeltDirective(t *testing.T) {
 	t.Parallel()
 	crd := definition(t, "misspelts", `
@@ -325,8 +324,8 @@ func TestChapterDefault(t *testing.T) {
 	}
 }
 
-// An object that is older than a default has it when it is read, and in storage only
-// after it has been written again, be it without a change.
+// TestChapterOldObjectsGainDefaults: an object that is older than a default is returned with the default, and is stored
+// with it only after the next write, even one without a change.
 func TestChapterOldObjectsGainDefaults(t *testing.T) {
 	t.Parallel()
 	before := newSubject(t, definition(t, "olders", atSchema("")))
@@ -335,7 +334,7 @@ func TestChapterOldObjectsGainDefaults(t *testing.T) {
 	obj := before.object(t, "example-at", schedule)
 	shared.must(t, http.MethodPost, before.path(""), obj)
 	if got := stored(t, after, "example-at"); got["image"] != nil {
-		t.Errorf("before there was a default etcd holds %v", got)
+		t.Errorf("etcd, before the default: got %v", got)
 	}
 
 	replace(t, after.crd)
@@ -355,12 +354,12 @@ func TestChapterOldObjectsGainDefaults(t *testing.T) {
 		t.Errorf("structural and the server differ: -structural, +server:\n%s", diff)
 	}
 	if got := stored(t, after, "example-at"); got["image"] != nil {
-		t.Errorf("after it was read etcd holds %v, want no image: reading does not write", got)
+		t.Errorf("etcd, after a read: got %v, want no image, because a read does not write", got)
 	}
 
 	shared.must(t, http.MethodPut, after.path("example-at"), read)
 	if got := stored(t, after, "example-at"); got["image"] != "busybox" {
-		t.Errorf("after it was written again etcd holds %v, want the image busybox", got)
+		t.Errorf("etcd, after a write: got %v, want the image busybox", got)
 	}
 }
 

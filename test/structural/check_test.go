@@ -16,14 +16,14 @@ import (
 	"refract.dev/conversion/structural/generate"
 )
 
-// What Check says of a definition is what a server says, cause by cause.
+// TestCheckAgreesWithTheServer: Check and a server agree on definitions, cause by cause.
 func TestCheckAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	const definitions = 600
 	var refused, accepted, unreadable atomic.Int64
 	var mu sync.Mutex
 	breakages, wrong := map[string]bool{}, 0
-	each(t, definitions, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
+	each(t, definitions, func(t *testing.T, i uint64) { //nolint:thelper // This function is the test.
 		name := fmt.Sprintf("broken%d.%s", i, group)
 		crd, what := broken(i, generate.CRD(source(i+2_000_000), name, generate.SchemaOptions{Depth: 3}))
 		live := askCheck(t, crd)
@@ -45,7 +45,7 @@ func TestCheckAgreesWithTheServer(t *testing.T) {
 			return
 		}
 		if wrong++; wrong > 5 {
-			t.Errorf("seed %d: another difference", i)
+			t.Errorf("seed %d: another difference, not printed", i)
 			return
 		}
 		crd = generate.Shrink(crd, func(o map[string]any) bool {
@@ -57,19 +57,19 @@ func TestCheckAgreesWithTheServer(t *testing.T) {
 	})
 	t.Logf("%d refused, %d accepted, %d unreadable", refused.Load(), accepted.Load(), unreadable.Load())
 	if refused.Load() < 200 {
-		t.Errorf("%d definitions were refused, want 200 or more", refused.Load())
+		t.Errorf("%d definitions were rejected, want 200 or more", refused.Load())
 	}
 	for name, seen := range breakages {
 		if !seen {
-			t.Errorf("%s: no definition with it was refused", name)
+			t.Errorf("%s: no definition with this breakage was rejected", name)
 		}
 	}
 }
 
-// named is a name that the server gives the type of a rule's self: another one each time.
+// named matches the name that the server gives to the type of a rule's self: a different one each time.
 var named = regexp.MustCompile(`selfType\d*`)
 
-// predictCheck returns what Check says of a definition that is created.
+// predictCheck returns the verdict of Check on the creation of a definition.
 func predictCheck(crd map[string]any) verdict {
 	findings, err := structural.Check(crd)
 	if err != nil {
@@ -77,7 +77,7 @@ func predictCheck(crd map[string]any) verdict {
 	}
 	out := verdict{Code: http.StatusOK}
 	for _, f := range findings {
-		if f.Severity == structural.Error && f.Rule != "UnknownField" && f.Rule != "InvalidCABundle" { // The server takes these.
+		if f.Severity == structural.Error && f.Rule != "UnknownField" && f.Rule != "InvalidCABundle" { // The server accepts these.
 			out.Code = http.StatusUnprocessableEntity
 			out.Causes = append(out.Causes, named.ReplaceAllString(strings.Join([]string{f.Rule, f.Path, f.Message}, " | "), "self"))
 		}
@@ -86,11 +86,11 @@ func predictCheck(crd map[string]any) verdict {
 	return out
 }
 
-// versions are those that the server writes out in a cause, and Check names.
+// versions matches the list of versions in a cause: the server prints the whole versions, and Check only their names.
 var versions = regexp.MustCompile(`(?s)(\| spec\.versions \| Invalid value: ).*(: must )`)
 
-// told returns causes as Check tells them: without the versions that they are about, and without
-// what follows for the status if there is not one storage version.
+// told returns causes in the form of Check: without the versions, and without the errors in the status that follow from
+// a missing or second storage version.
 func told(causes []string) []string {
 	out := make([]string, len(causes))
 	unstored := false
@@ -101,7 +101,7 @@ func told(causes []string) []string {
 	return slices.DeleteFunc(out, func(c string) bool { return unstored && strings.Contains(c, " | status.storedVersions | ") })
 }
 
-// askCheck returns what the server says.
+// askCheck returns the server's verdict.
 func askCheck(t *testing.T, crd map[string]any) verdict {
 	t.Helper()
 	a, err := shared.do(t.Context(), http.MethodPost, definitions+dryRun, encode(t, crd))
@@ -126,8 +126,8 @@ func askCheck(t *testing.T, crd map[string]any) verdict {
 	return out
 }
 
-// written returns causes as they are about the manifest: the server speaks of its
-// internal form, which has what is the same in all versions once.
+// written returns causes with the paths of the manifest. The server uses its internal form, which has equal parts of
+// all versions only once.
 func written(crd map[string]any, cause string) []string {
 	cause = strings.NewReplacer(
 		"spec.conversion.webhookClientConfig", "spec.conversion.webhook.clientConfig",

@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// What the golden files of refract.dev/conversion/structural say of definitions, and of objects
-// that are created, is what a server says.
+// TestGoldenFilesAgreeWithTheServer: the golden files of refract.dev/conversion/structural contain the same results for
+// definitions and created objects as a server.
 func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../conversion/structural/testdata/*.txtar")
@@ -38,9 +38,9 @@ func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 		created += len(g.objects)
 	}
 	if checked < 10 || created < 20 {
-		t.Errorf("%d definitions and %d objects are to be compared, want 10 and 20 or more", checked, created)
+		t.Errorf("got %d definitions and %d objects for the comparison, want 10 and 20 or more", checked, created)
 	}
-	each(t, uint64(len(files)), func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
+	each(t, uint64(len(files)), func(t *testing.T, i uint64) { //nolint:thelper // This function is the test.
 		t.Run(strings.TrimSuffix(filepath.Base(files[i]), ".txtar"), all[i].compare)
 	})
 }
@@ -48,8 +48,8 @@ func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 // golden is an archive.
 type golden struct {
 	in  map[string]string
-	crd map[string]any // Nil if the archive is about a change: TestRatchetingAgreesWithTheServer has many.
-	// If objects are created: what of, and the names of their files.
+	crd map[string]any // Nil for an archive with a changed definition, which TestRatchetingAgreesWithTheServer covers.
+	// For archives with created objects: their definition, and the names of their files.
 	subject *subject
 	objects []string
 }
@@ -72,7 +72,7 @@ func readGolden(t *testing.T, file, group string) *golden {
 	return g
 }
 
-// compare compares what an archive has.
+// compare compares all results of an archive.
 func (g *golden) compare(t *testing.T) {
 	switch {
 	case g.crd == nil:
@@ -86,7 +86,7 @@ func (g *golden) compare(t *testing.T) {
 	}
 }
 
-// inputs are the files of an archive, with a group of their own.
+// inputs returns the files of an archive, with their own group.
 func inputs(t *testing.T, file, group string) map[string]string {
 	t.Helper()
 	archive, err := txtar.ParseFile(file)
@@ -103,7 +103,7 @@ func inputs(t *testing.T, file, group string) map[string]string {
 	return out
 }
 
-// goldenCRD is the definition of an archive.
+// goldenCRD returns the definition of an archive.
 func goldenCRD(t *testing.T, in map[string]string) map[string]any {
 	t.Helper()
 	if whole := in["crd.yaml"]; whole != "" {
@@ -119,8 +119,8 @@ func goldenCRD(t *testing.T, in map[string]string) map[string]any {
 	return crd
 }
 
-// checkGolden compares what is said of a definition. What is none, or is of a version
-// that is gone, the server refuses in its own words.
+// checkGolden compares the verdicts on a definition. If the object is not a definition, or has a removed version, the
+// server's message is not compared.
 func checkGolden(t *testing.T, crd map[string]any) {
 	t.Helper()
 	offline, live := predictCheck(crd), askCheck(t, crd)
@@ -135,12 +135,11 @@ func checkGolden(t *testing.T, crd map[string]any) {
 	}
 }
 
-// createGolden compares what is said of an object. A name that the server makes up is
-// another one each time.
+// createGolden compares the verdicts on an object. A generated name differs each time.
 func createGolden(t *testing.T, s *subject, name string, obj map[string]any) {
 	t.Helper()
 	if namespace := text(obj, "metadata", "namespace"); s.namespace != "" && namespace != "" && namespace != s.namespace {
-		t.Logf("%s: it is in a namespace that nobody sends it to", name)
+		t.Logf("%s: skipped, because its namespace differs from the request's", name)
 		return
 	}
 	_, _, difference := compared(func() (offline, live verdict) {

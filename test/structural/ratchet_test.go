@@ -16,9 +16,9 @@ import (
 	"refract.dev/test/harness"
 )
 
-// What was stored before a schema became stricter may stay as it is, where it does not
-// change: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting.
-// What structural says of updates of such objects is what a server says.
+// TestRatchetingAgreesWithTheServer: an object from before a schema became stricter may keep its invalid values if they do not change:
+// https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting. structural and a server agree on
+// updates of such objects.
 func TestRatchetingAgreesWithTheServer(t *testing.T) {
 	t.Parallel()
 	const schemas = 22
@@ -30,7 +30,7 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 	for _, c := range all {
 		shared.must(t, http.MethodPost, definitions, c.before.crd)
 	}
-	each(t, schemas, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
+	each(t, schemas, func(t *testing.T, i uint64) { //nolint:thelper // This function is the test.
 		src, before, after := all[i].src, all[i].before, all[i].after
 		shared.served(t, before.crd)
 		stored := map[string]map[string]any{}
@@ -77,16 +77,16 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%d pairs, %d accepted, %d refused; %d objects may stay though they could not be created",
+	t.Logf("%d pairs, %d accepted, %d rejected; %d objects may stay, although they could not be created",
 		updates.pairs.Load(), updates.accepted.Load(), updates.refused.Load(), tolerated.Load())
 	if updates.accepted.Load() < 100 || updates.refused.Load() < 50 || tolerated.Load() < 15 {
-		t.Error("too few of something were compared")
+		t.Error("too few objects of a kind were compared")
 	}
 }
 
 // change is a schema that becomes stricter.
 type change struct {
-	src           *rand.PCG // Where the objects come from, as both schemas have.
+	src           *rand.PCG // Source of the objects, the same for both schemas.
 	before, after *subject
 }
 
@@ -102,7 +102,7 @@ func newChange(t *testing.T, seed uint64, name string) *change {
 	return &change{src: src, before: newSubject(t, lax), after: newSubject(t, strict)}
 }
 
-// mark gives every schema a field that shows by its default that it is served.
+// mark gives every schema a field whose default shows that the schema is in use.
 func mark(crd map[string]any) {
 	for _, version := range list(crd, "spec", "versions") {
 		v, _ := version.(map[string]any)
@@ -111,8 +111,7 @@ func mark(crd map[string]any) {
 	}
 }
 
-// loosen takes from a schema what refuses values, and the mark, but not what says of
-// what shape they are.
+// loosen removes the mark and the restrictions of values from a schema, but not its types.
 func loosen(schema map[string]any) {
 	limits := []string{
 		"enum", "pattern", "format", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
@@ -125,7 +124,7 @@ func loosen(schema map[string]any) {
 	maps.DeleteFunc(schema, func(key string, _ any) bool { return slices.Contains(limits, key) })
 }
 
-// replace puts a definition in the place of the one that is there.
+// replace replaces the existing definition.
 func replace(t *testing.T, crd map[string]any) {
 	t.Helper()
 	path := definitions + "/" + text(crd, "metadata", "name")

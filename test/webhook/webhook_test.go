@@ -78,14 +78,14 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: writer}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
 `
 
-// policy is the fleet's with other rules.
+// policy returns the fleet's override policy with other rules.
 func policy(rules string) string {
 	return `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: web, namespace: shop}, spec: {overrideRules: ` + rules + `}}`
 }
 
 var quiet = funcr.New(func(_, _ string) {}, funcr.Options{})
 
-// reader knows the fleet by asking each time.
+// reader reads the fleet from the API server each time.
 type reader struct{ cfg *rest.Config }
 
 func (r reader) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
@@ -102,7 +102,7 @@ type world struct {
 	cfg     *rest.Config
 	client  client.WithWatch
 	address string
-	// ahead is how far the webhook's clock is ahead of the real one.
+	// ahead is the time by which the webhook's clock is ahead of the real one.
 	ahead atomic.Int64
 }
 
@@ -124,7 +124,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// serve starts what `refract run` does for webhooks, and returns what ends it.
+// serve runs the webhook parts of `refract run`, and returns a function that stops them.
 func (w *world) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	server, err := webhook.New(webhook.Options{
@@ -162,7 +162,7 @@ func (w *world) serve(t *testing.T) (stop func()) {
 	return stop
 }
 
-// do runs kubectl and returns all that it prints.
+// do runs kubectl and returns its whole output.
 func (w *world) do(stdin string, args ...string) (string, error) {
 	return w.env.KubectlSays("hub", stdin, args...)
 }
@@ -193,12 +193,12 @@ func (w *world) registration(t *testing.T) (*admissionregistrationv1.ValidatingW
 	return is, w.client.Get(t.Context(), client.ObjectKey{Name: webhook.ConfigurationName}, is)
 }
 
-// checked waits until the API server asks the webhook.
+// checked waits until the API server calls the webhook.
 func (w *world) checked(t *testing.T) {
 	t.Helper()
-	harness.Eventually(t, "the API server asks", func(context.Context) error {
+	harness.Eventually(t, "the API server calls the webhook", func(context.Context) error {
 		if out, err := w.do(policy(`[{overriders: {jsonpatch: [{path: no-pointer}]}}]`), "apply", "--dry-run=server", "-f", "-"); err == nil {
-			return fmt.Errorf("a broken policy is taken: %s", out)
+			return fmt.Errorf("a broken policy is accepted: %s", out)
 		}
 		return nil
 	})
@@ -207,8 +207,8 @@ func (w *world) checked(t *testing.T) {
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
-	w.must(t, "Nothing asks a webhook yet.", fleet, nil, "apply", "-f", "-")
-	w.must(t, "As the controllers do.", "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p",
+	w.must(t, "No webhook is configured yet.", fleet, nil, "apply", "-f", "-")
+	w.must(t, "The controllers would set this status.", "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p",
 		`{"status":{"conditions":[{"type":"Ready","status":"True","lastProbeTime":"2026-01-01T00:00:00Z","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"a","message":"b"}]}}`)
 	stop := w.serve(t)
 	w.checked(t)
@@ -222,13 +222,13 @@ func TestWebhook(t *testing.T) {
 }
 
 func (w *world) answers(t *testing.T) {
-	w.mustNot(t, "What is wrong is refused as an API server does it, each at its field.",
+	w.mustNot(t, "Each mistake is reported at its field, like the mistakes that API servers find.",
 		policy(`[{overriders: {jsonpatch: [{path: /metadata/uid, value: a}, {path: /metadata/name, value: a}]}}]`),
 		[]string{
 			`The OverridePolicy "web" is invalid`, "spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: /metadata/uid may not be overridden",
 			"spec.overrideRules[0].overriders.jsonpatch[1].path: Forbidden: /metadata/name may not be overridden",
 		}, "apply", "-f", "-")
-	w.mustNot(t, "What fails on the fleet is refused.",
+	w.mustNot(t, "A policy that fails on an object of the fleet is rejected.",
 		policy(`[{overriders: {jsonpatch: [{path: /spec/tmplate/a, operator: add, value: 1}]}}]`),
 		[]string{"/spec/tmplate does not exist (Deployment shop/web on eu-1); did you mean /spec/template?"}, "apply", "-f", "-")
 	changed := policy(`[{targetClusters: {clusterSelector: {region: eu}}, overriders: {envs: [{containerName: web, value: [{name: REGION, value: europe}]}]}}, {targetClusters: {clusters: [us-1]}}]`)
@@ -236,28 +236,28 @@ func (w *world) answers(t *testing.T) {
 		"Warning: changes 1 Deployment on cluster eu-1, which will roll",
 		`Warning: spec.overrideRules[1].targetClusters.clusters[0]: there is no cluster "us-1"`,
 	}
-	w.must(t, "A dry run is a preview.", changed, warnings, "apply", "--dry-run=server", "-f", "-")
-	w.must(t, "And what it showed comes with the write.", changed, warnings, "apply", "-f", "-")
+	w.must(t, "A dry run shows the effects.", changed, warnings, "apply", "--dry-run=server", "-f", "-")
+	w.must(t, "The write has the same warnings as the dry run.", changed, warnings, "apply", "-f", "-")
 	if out, err := w.do("", "label", "overridepolicy", "web", "-n", "shop", "a=b"); err != nil || strings.Contains(out, "Warning") {
-		t.Errorf("Labels of a policy mean nothing: %v\n%s", err, out)
+		t.Errorf("A label of a policy must cause no warning: %v\n%s", err, out)
 	}
-	w.must(t, "Policies go by the labels of clusters.", "", []string{"Warning: changes 1 Deployment on cluster eu-1, which will roll"},
+	w.must(t, "A change of a cluster's labels causes a warning about its effects.", "", []string{"Warning: changes 1 Deployment on cluster eu-1, which will roll"},
 		"label", "federatedcluster", "eu-1", "region-", "--dry-run=server")
-	w.must(t, "And by their taints.", "", []string{"Warning: removes 1 Deployment from cluster eu-1"},
+	w.must(t, "A change of a cluster's taints causes a warning about its effects.", "", []string{"Warning: removes 1 Deployment from cluster eu-1"},
 		"patch", "federatedcluster", "eu-1", "--dry-run=server", "--type=merge", "-p", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`)
 }
 
 func (w *world) secrets(t *testing.T) {
 	refers := policy(`[{overriders: {envs: [{containerName: web, operator: addIfAbsent, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}}]`)
-	w.mustNot(t, "What bob may not read does not travel for him.", refers, []string{"Forbidden", "Secret shop/db"},
+	w.mustNot(t, "Bob may not add a reference to a Secret that he may not read.", refers, []string{"Forbidden", "Secret shop/db"},
 		"replace", "-f", "-", "--as", "bob")
 	for _, args := range [][]string{
 		{"create", "role", "reader", "-n", "shop", "--verb=get", "--resource=secrets", "--resource-name=db"},
 		{"create", "rolebinding", "reader", "-n", "shop", "--role=reader", "--user=bob"},
 	} {
-		w.must(t, "Bob is given the right.", "", nil, args...)
+		w.must(t, "Bob gets the right.", "", nil, args...)
 	}
-	harness.Eventually(t, "bob's right is known", func(context.Context) error {
+	harness.Eventually(t, "bob's right is in effect", func(context.Context) error {
 		out, err := w.do(refers, "replace", "-f", "-", "--as", "bob")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -275,7 +275,7 @@ func (w *world) restored(t *testing.T) {
 	} {
 		args = append(args, "validatingwebhookconfiguration", webhook.ConfigurationName)
 		w.must(t, reason, "", nil, args...)
-		harness.Eventually(t, "it is as it was: "+reason, func(context.Context) error {
+		harness.Eventually(t, "the configuration is restored: "+reason, func(context.Context) error {
 			is, err := w.registration(t)
 			if err != nil {
 				return err
@@ -289,26 +289,26 @@ func (w *world) restored(t *testing.T) {
 	w.checked(t)
 }
 
-// down is what happens when no webhook answers.
+// down tests requests while no webhook answers.
 func (w *world) down(t *testing.T) {
 	down := []string{"failed calling webhook"}
-	w.mustNot(t, "Policies are not written unchecked.", policy(`[{overriders: {labels: [{value: {a: b}}]}}]`), down, "apply", "-f", "-")
-	w.mustNot(t, "Nor are clusters.", "", down, "label", "federatedcluster", "eu-1", "region=us", "--overwrite")
-	const other = "Nothing else is affected."
+	w.mustNot(t, "Policies cannot be written without the check.", policy(`[{overriders: {labels: [{value: {a: b}}]}}]`), down, "apply", "-f", "-")
+	w.mustNot(t, "Clusters cannot be written without the check.", "", down, "label", "federatedcluster", "eu-1", "region=us", "--overwrite")
+	const other = "Other objects can be written."
 	w.must(t, other, "", nil, "create", "configmap", "settings", "-n", "shop")
 	w.must(t, other, "", nil, "scale", "deployment", "web", "-n", "shop", "--replicas=2")
-	const own = "The controllers go on: they write finalizers, annotations and status."
+	const own = "The controllers can still write finalizers, annotations and status."
 	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--type=merge", "-p", `{"metadata":{"finalizers":["refract.dev/propagation"]}}`)
 	w.must(t, own, "", nil, "annotate", "federatedcluster", "eu-1", "refract.dev/approve-deletions=1")
 	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p", `{"status":{"joinPerformed":true}}`)
 	w.must(t, own, "", nil, "patch", "overridepolicy", "web", "-n", "shop", "--subresource=status", "--type=merge", "-p", `{"status":{"refCount":1}}`)
-	w.must(t, "What is to go goes.", "", nil, "delete", "federatedcluster", "eu-1", "--wait=false")
+	w.must(t, "Deletions are allowed.", "", nil, "delete", "federatedcluster", "eu-1", "--wait=false")
 	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-	w.must(t, "What is to go goes.", "", nil, "delete", "overridepolicy", "web", "-n", "shop")
+	w.must(t, "Deletions are allowed.", "", nil, "delete", "overridepolicy", "web", "-n", "shop")
 }
 
-// rotation renews authority and certificate while policies are written all the
-// time. Two months ago the authority was old, and the next one came.
+// rotation renews authority and certificate during writes of policies. The authority became due two months ago, and a
+// new one was added.
 func (w *world) rotation(t *testing.T) {
 	const ago = -61 * 24 * time.Hour
 	past := time.Now().Add(ago)
@@ -404,6 +404,6 @@ func (w *world) rotation(t *testing.T) {
 		t.Fatalf("There are %d authorities, %v, want the old one and the new one", len(authorities), err)
 	}
 	if err := leaf[0].CheckSignatureFrom(authorities[1]); err != nil {
-		t.Errorf("The new authority signs: %v", err)
+		t.Errorf("The new authority must have signed the certificate: %v", err)
 	}
 }

@@ -20,40 +20,46 @@ var documents = map[string]struct {
 	text   string
 	err    error
 }{
-	"Empty":            {reason: "There must be a value.", text: ``, err: ErrSyntax},
-	"Space":            {reason: "White space is no value.", text: " \n", err: ErrSyntax},
+	"Empty":            {reason: "A document needs a value.", text: ``, err: ErrSyntax},
+	"Space":            {reason: "White space is not a value.", text: " \n", err: ErrSyntax},
 	"Nothing":          {reason: "An object may be empty.", text: `{}`},
-	"Spaced":           {reason: "White space may stand between all tokens.", text: " {\t\"a\" :\r\n[ 1 , 2 ] , \"b\" : { } } "},
-	"Types":            {reason: "All types of JSON are passed over.", text: `{"a":"x","b":-1.5e+3,"c":true,"d":false,"e":null,"f":[],"g":{"h":[{}]}}`},
-	"Zero":             {reason: "0 is a number of its own.", text: `{"a":0,"b":-0,"c":0.5}`},
+	"Spaced":           {reason: "White space is allowed between all tokens.", text: " {\t\"a\" :\r\n[ 1 , 2 ] , \"b\" : { } } "},
+	"Types":            {reason: "Values of all types are skipped.", text: `{"a":"x","b":-1.5e+3,"c":true,"d":false,"e":null,"f":[],"g":{"h":[{}]}}`},
+	"Zero":             {reason: "A number may begin with 0 if no digit follows.", text: `{"a":0,"b":-0,"c":0.5}`},
 	"LeadingZero":      {reason: "A number has no leading zero.", text: `{"a":01}`, err: ErrSyntax},
-	"NoFraction":       {reason: "Behind a point there are digits.", text: `{"a":1.}`, err: ErrSyntax},
-	"NoExponent":       {reason: "Behind an e there are digits.", text: `{"a":1e}`, err: ErrSyntax},
-	"OnlyMinus":        {reason: "A sign alone is no number.", text: `{"a":-}`, err: ErrSyntax},
-	"Plus":             {reason: "A number has no plus.", text: `{"a":+1}`, err: ErrSyntax},
-	"Literal":          {reason: "There are three literals.", text: `{"a":nul}`, err: ErrSyntax},
-	"LiteralTooLong":   {reason: "Nothing follows a literal.", text: `{"a":nulll}`, err: ErrSyntax},
-	"CommaMissing":     {reason: "Members are separated.", text: `{"a":1 "b":2}`, err: ErrSyntax},
-	"CommaTooMany":     {reason: "Nothing follows the last comma.", text: `{"a":1,}`, err: ErrSyntax},
-	"CommaInArray":     {reason: "Nothing follows the last comma.", text: `{"a":[1,]}`, err: ErrSyntax},
-	"CommaFirst":       {reason: "Nothing comes before the first comma.", text: `{"a":[,1]}`, err: ErrSyntax},
+	"NoFraction":       {reason: "A decimal point needs digits after it.", text: `{"a":1.}`, err: ErrSyntax},
+	"NoExponent":       {reason: "An exponent needs digits.", text: `{"a":1e}`, err: ErrSyntax},
+	"OnlyMinus":        {reason: "A sign alone is not a number.", text: `{"a":-}`, err: ErrSyntax},
+	"Plus":             {reason: "A number has no plus sign.", text: `{"a":+1}`, err: ErrSyntax},
+	"Literal":          {reason: "true, false and null are the only literals.", text: `{"a":nul}`, err: ErrSyntax},
+	"LiteralTooLong":   {reason: "No letter may follow a literal.", text: `{"a":nulll}`, err: ErrSyntax},
+	"CommaMissing":     {reason: "Members are separated by commas.", text: `{"a":1 "b":2}`, err: ErrSyntax},
+	"CommaTooMany":     {reason: "A member follows each comma.", text: `{"a":1,}`, err: ErrSyntax},
+	"CommaInArray":     {reason: "An element follows each comma.", text: `{"a":[1,]}`, err: ErrSyntax},
+	"CommaFirst":       {reason: "An element precedes each comma.", text: `{"a":[,1]}`, err: ErrSyntax},
 	"ColonMissing":     {reason: "A colon separates key and value.", text: `{"a" 1}`, err: ErrSyntax},
 	"KeyUnquoted":      {reason: "Keys are strings.", text: `{a:1}`, err: ErrSyntax},
-	"Unclosed":         {reason: "What is opened is closed.", text: `{"a":[1,2`, err: ErrSyntax},
-	"UnclosedString":   {reason: "A string has an end.", text: `{"a":"x}`, err: ErrSyntax},
-	"UnclosedEscape":   {reason: "A backslash escapes something.", text: `{"a":"x\`, err: ErrSyntax},
+	"Unclosed":         {reason: "Arrays and objects must be closed.", text: `{"a":[1,2`, err: ErrSyntax},
+	"UnclosedString":   {reason: "A string must be closed.", text: `{"a":"x}`, err: ErrSyntax},
+	"UnclosedEscape":   {reason: "A backslash needs a character after it.", text: `{"a":"x\`, err: ErrSyntax},
 	"WrongBracket":     {reason: "Brackets match.", text: `{"a":[1}`, err: ErrSyntax},
-	"Escapes":          {reason: "There are nine escapes.", text: `{"a":"\"\\\/\b\f\n\r\t\u00e9"}`},
-	"UnknownEscape":    {reason: "There are no more of them.", text: `{"a":"\x"}`, err: ErrSyntax},
-	"ShortUnicode":     {reason: "A code has four digits.", text: `{"a":"\u00e"}`, err: ErrSyntax},
+	"Escapes":          {reason: "All nine escapes are read.", text: `{"a":"\"\\\/\b\f\n\r\t\u00e9"}`},
+	"UnknownEscape":    {reason: "Other escapes are errors.", text: `{"a":"\x"}`, err: ErrSyntax},
+	"ShortUnicode":     {reason: "A Unicode escape has four digits.", text: `{"a":"\u00e"}`, err: ErrSyntax},
 	"ControlCharacter": {reason: "Control characters are escaped.", text: "{\"a\":\"long enough to be looked at in words \n\"}", err: ErrSyntax},
-	"Delete":           {reason: "Above 0x7e nothing has a meaning.", text: "{\"a\":\"\x7f\u0080\u00ff€😀 long enough to be looked at\"}"},
-	"Behind":           {reason: "There is one value.", text: `{} {}`, err: ErrSyntax},
-	"Deep":             {reason: "The limit is allowed.", text: `{"a":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`},
-	"TooDeep":          {reason: "More is not.", text: `{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`, err: ErrSyntax},
-	"MuchTooDeep":      {reason: "The stack is safe.", text: strings.Repeat(`{"a":[`, 1_000_000), err: ErrSyntax},
-	"Array":            {reason: "An array is no object.", text: `[]`, err: ErrSyntax},
-	"Null":             {reason: "null is no object.", text: `null`, err: ErrSyntax},
+	"Delete":           {reason: "Bytes above 0x7e have no special meaning.", text: "{\"a\":\"\x7f\u0080\u00ff€😀 long enough to be looked at\"}"},
+	"Behind":           {reason: "A document has only one value.", text: `{} {}`, err: ErrSyntax},
+	"Deep": {
+		reason: "A document may have exactly the maximum depth.",
+		text:   `{"a":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`,
+	},
+	"TooDeep": {
+		reason: "A deeper document is an error.",
+		text:   `{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`, err: ErrSyntax,
+	},
+	"MuchTooDeep": {reason: "A very deep document does not exhaust the stack.", text: strings.Repeat(`{"a":[`, 1_000_000), err: ErrSyntax},
+	"Array":       {reason: "An array is not an object.", text: `[]`, err: ErrSyntax},
+	"Null":        {reason: "null is not an object.", text: `null`, err: ErrSyntax},
 }
 
 // TestMembers reads documents as objects, and compares the results with encoding/json.
@@ -92,7 +98,7 @@ func TestMembersKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"b=1", "a/éé=2", "=3", "b=4"}, keys); diff != "" {
-		t.Errorf("keys come unquoted, in their order, each time: -want, +got:\n%s", diff)
+		t.Errorf("unquoted keys, in order, with duplicates: -want, +got:\n%s", diff)
 	}
 }
 
@@ -104,10 +110,10 @@ func TestElements(t *testing.T) {
 		err    error
 	}{
 		"Empty":  {reason: "An array may be empty.", text: `[]`},
-		"Some":   {reason: "Elements come as they stand.", text: ` [ 1, "a" ,{"b": 2} ,[ ] ]`, want: []string{"1", `"a"`, `{"b": 2}`, "[ ]"}},
-		"Object": {reason: "An object is no array.", text: `{}`, err: ErrSyntax},
-		"Broken": {reason: "All of it must be JSON.", text: `[1,`, err: ErrSyntax, want: []string{"1"}},
-		"Behind": {reason: "There is one value.", text: `[1]]`, err: ErrSyntax, want: []string{"1"}},
+		"Some":   {reason: "The bytes of elements stay unchanged.", text: ` [ 1, "a" ,{"b": 2} ,[ ] ]`, want: []string{"1", `"a"`, `{"b": 2}`, "[ ]"}},
+		"Object": {reason: "An object is not an array.", text: `{}`, err: ErrSyntax},
+		"Broken": {reason: "The whole document must be JSON.", text: `[1,`, err: ErrSyntax, want: []string{"1"}},
+		"Behind": {reason: "A document has only one value.", text: `[1]]`, err: ErrSyntax, want: []string{"1"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -132,10 +138,10 @@ func TestElements(t *testing.T) {
 // TestStop verifies that a caller that stops early does not read the rest, and gets no error about it.
 func TestStop(t *testing.T) {
 	if err := Members([]byte(`{"a":1,"b`), func([]byte, []byte) bool { return false }); err != nil {
-		t.Errorf("Members() after the yield said no: %v", err)
+		t.Errorf("Members() after yield returned false: %v", err)
 	}
 	if err := Elements([]byte(`[1,`), func(int, []byte) bool { return false }); err != nil {
-		t.Errorf("Elements() after the yield said no: %v", err)
+		t.Errorf("Elements() after yield returned false: %v", err)
 	}
 }
 
@@ -147,9 +153,9 @@ func TestField(t *testing.T) {
 		err    error
 	}{
 		"There":  {reason: "The value is a part of the document.", text: `{"a": {"b": 1} }`, want: `{"b": 1}`},
-		"First":  {reason: "What is behind is not looked at.", text: `{"a":1,"a":2,`, want: "1"},
-		"Absent": {reason: "No value is nil.", text: `{"b":1}`},
-		"Broken": {reason: "What is before must be JSON.", text: `{"b":}`, err: ErrSyntax},
+		"First":  {reason: "The text after the first match is not read.", text: `{"a":1,"a":2,`, want: "1"},
+		"Absent": {reason: "A missing value is nil.", text: `{"b":1}`},
+		"Broken": {reason: "The text before the match must be JSON.", text: `{"b":}`, err: ErrSyntax},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +259,7 @@ func TestScannerFails(t *testing.T) {
 		s.Text()
 		s.Fail(errors.New("another one"))
 		if s.Value() != nil || s.Null() || s.Since(0) != nil {
-			t.Error("something was read behind an error")
+			t.Error("a value was read after an error")
 		}
 	})
 	const want = "invalid JSON at byte 5: want a string, got an array"
@@ -373,7 +379,7 @@ func TestScannerElements(t *testing.T) {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	if s.Next() != 0 || string(s.Document()) != ` [ 1, [ ], {"a": [ "b" ]} ] ` {
-		t.Errorf("at the end there is %q of %s", s.Next(), s.Document())
+		t.Errorf("want no next value at the end, got %q of %s", s.Next(), s.Document())
 	}
 	s.Reset([]byte(`[1,]`))
 	s.OpenArray()
@@ -381,9 +387,9 @@ func TestScannerElements(t *testing.T) {
 		s.Value()
 	}
 	if !errors.Is(s.Err(), ErrSyntax) || s.NextElement(false) || s.Next() != 0 {
-		t.Errorf("behind an error there is something, or there is none: %v", s.Err())
+		t.Errorf("want a syntax error and no further value, got error %v", s.Err())
 	}
 	if _, _, ok := s.NextKey(true); ok {
-		t.Error("behind an error there is a key")
+		t.Error("NextKey() after an error returned a key")
 	}
 }

@@ -334,7 +334,7 @@ type PlacementHeld struct {
 
 // CheckedReferences lists the references that the author or approver of a policy was allowed to read on the hub.
 type CheckedReferences struct {
-	// ObservedGeneration is the generation of the policy at the time of the check. It permits no references of another
+	// ObservedGeneration is the generation of the policy at the time of the check. The items are valid only for this
 	// generation.
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration"`

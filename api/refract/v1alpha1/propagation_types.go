@@ -108,11 +108,11 @@ const (
 	// ConditionReady is True if the object is synced and ready on every placed cluster.
 	ConditionReady = "Ready"
 	// ConditionSourceGone is True while copies are to be deleted because the object does not exist, or no longer has a
-	// propagation label or leader. Its reason is the cause: Deleted (a user deleted the object), LeaderDeleted (users
-	// deleted all its leaders), OwnerDeleted (the object was deleted by a request, perhaps together with its owner),
-	// Withdrawn (its label, or the reference to it, was removed), NamespaceDeleted or TypeDeleted (the object was
-	// deleted together with its namespace or type), Missing (the object disappeared while no watch ran), or Forgotten
-	// (the hub does not know the object).
+	// propagation label or a leader (an object that it travels with). Its reason is the cause: Deleted (a user deleted
+	// the object), LeaderDeleted (users deleted all its leaders), OwnerDeleted (the object was deleted by a request,
+	// perhaps together with its owner), Withdrawn (its label, or the reference to it, was removed), NamespaceDeleted or
+	// TypeDeleted (the object was deleted together with its namespace or type), Missing (the object disappeared while
+	// no watch ran), or Forgotten (the hub does not know the object).
 	ConditionSourceGone = "SourceGone"
 	// ConditionProgressing is True while a rollout advances or waits.
 	ConditionProgressing = "Progressing"
@@ -166,7 +166,7 @@ type PropagationStatus struct {
 	// +optional
 	PlacementHash string `json:"placementHash,omitempty"`
 
-	// ChosenBy is the policy that selected the clusters by name or by label, without its generation; absent if the
+	// ChosenBy is the policy that selected the clusters by name or by label, without its generation. It is absent if the
 	// object is placed on all clusters. If that policy no longer names or selects clusters, the object waits for an
 	// approval before it gets further clusters.
 	// +optional
@@ -176,7 +176,7 @@ type PropagationStatus struct {
 	// +optional
 	Held *HeldPlacement `json:"held,omitempty"`
 
-	// Follows are the leaders of the object: the objects that refer to it and take it to their clusters. Only the first
+	// Follows are the leaders of the object: the objects that refer to it, and that it travels with. Only the first
 	// 1,000 are listed.
 	// +optional
 	// +listType=atomic
@@ -302,7 +302,7 @@ type ClusterStatus struct {
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// Generation of the hub's object in the content of the cluster.
+	// Generation of the hub's object whose content the cluster has.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 

@@ -321,7 +321,7 @@ type Revision struct {
 	// +optional
 	// +listType=atomic
 	Policies []PolicyRevision `json:"policies,omitempty"`
-	// Followers are the objects that are propagated and change with the object, sorted: objects that it refers to and
+	// Followers are the objects that travel and change with the object, sorted: objects that it refers to and
 	// that obey no rollout policy themselves.
 	// +optional
 	// +listType=atomic

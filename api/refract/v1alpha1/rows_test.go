@@ -56,7 +56,7 @@ func TestExpandForged(t *testing.T) {
 	s.Expand()
 	want := PropagationStatus{Clusters: []ClusterStatus{{Name: "a", Hash: "2"}, {Name: "b", Hash: "1"}, {Name: "c", Hash: "4"}}}
 	if diff := cmp.Diff(want, s); diff != "" {
-		t.Errorf("Expand() of rows that are there twice: -want, +got:\n%s", diff)
+		t.Errorf("Expand() of duplicate rows: -want, +got:\n%s", diff)
 	}
 	var many PropagationStatus
 	for i := range 3 {
@@ -67,6 +67,6 @@ func TestExpandForged(t *testing.T) {
 	}
 	many.Expand()
 	if len(many.Clusters) != mostRows || cap(many.Clusters) > 2*mostRows {
-		t.Errorf("Expand() of more rows than can be: want %d, got %d and room for %d", mostRows, len(many.Clusters), cap(many.Clusters))
+		t.Errorf("Expand() of too many rows: want %d, got %d and capacity for %d", mostRows, len(many.Clusters), cap(many.Clusters))
 	}
 }

@@ -21,46 +21,46 @@ func TestChoose(t *testing.T) {
 		usage  *UsageError
 	}{
 		"ByLink": {
-			reason: "A link named after a component is that component, wherever it is.",
+			reason: "The name of a link selects the component, in any folder.",
 			argv:   []string{"/some/where/etcd", "--version"},
 			code:   1,
 			args:   []string{"/some/where/etcd", "--version"},
 		},
 		"ByExecutableLink": {
-			reason: "Systems that need a suffix to run a file still find the component.",
+			reason: "A suffix such as .exe is ignored.",
 			argv:   []string{"kubectl.exe"},
 			code:   2,
 			args:   []string{"kubectl.exe"},
 		},
 		"ByArgument": {
-			reason: "Under its own name the binary takes the component from its first argument, which becomes the component's name.",
+			reason: "Under its own name, the binary takes the component from its first argument, which becomes the name of the component.",
 			argv:   []string{"bin/controlplane", "kubectl", "get", "etcd"},
 			code:   2,
 			args:   []string{"kubectl", "get", "etcd"},
 		},
 		"LinkBeatsArgument": {
-			reason: "A component's first argument is its own, even if it names another component.",
+			reason: "The first argument of a component is its own, even if it names another component.",
 			argv:   []string{"kubectl", "etcd"},
 			code:   2,
 			args:   []string{"kubectl", "etcd"},
 		},
 		"UnknownLink": {
-			reason: "A name that is no component must not run one.",
+			reason: "An unknown name starts no component.",
 			argv:   []string{"kubelet"},
 			usage:  &UsageError{Name: "kubelet", Known: []string{"etcd", "kubectl"}},
 		},
 		"UnknownArgument": {
-			reason: "A flag is no component.",
+			reason: "A flag does not name a component.",
 			argv:   []string{"controlplane", "--help"},
 			usage:  &UsageError{Name: "--help", Known: []string{"etcd", "kubectl"}},
 		},
 		"NoArgument": {
-			reason: "The binary alone does not know what to be.",
+			reason: "The binary alone does not select a component.",
 			argv:   []string{"controlplane"},
 			usage:  &UsageError{Known: []string{"etcd", "kubectl"}},
 		},
 		"NoName": {
-			reason: "A process may be started without any arguments at all.",
+			reason: "A process may be started without any arguments.",
 			usage:  &UsageError{Known: []string{"etcd", "kubectl"}},
 		},
 	}

@@ -15,20 +15,20 @@ func TestApply(t *testing.T) {
 		edits  []Edit
 		want   string // Empty if the edits are impossible.
 	}{
-		"None":         {"Nothing changes.", nil, obj},
-		"Set":          {"A member gets another value.", []Edit{{Path: []any{"b"}, Value: "y"}}, `{"a":{"l":[1,2,3]},"b":"y"}`},
-		"Add":          {"A member comes.", []Edit{{Path: []any{"a", "m"}, Value: true}}, `{"a":{"l":[1,2,3],"m":true},"b":"x"}`},
-		"Remove":       {"A member goes.", []Edit{{Path: []any{"a"}, Removed: true}}, `{"b":"x"}`},
-		"Element":      {"An element gets another value.", []Edit{{Path: []any{"a", "l", 1}, Value: int64(7)}}, `{"a":{"l":[1,7,3]},"b":"x"}`},
-		"Append":       {"An element comes behind the others.", []Edit{{Path: []any{"a", "l", 3}, Value: int64(4)}}, `{"a":{"l":[1,2,3,4]},"b":"x"}`},
-		"RemoveSome":   {"The second edit sees what the first one has done.", []Edit{{Path: []any{"a", "l", 0}, Removed: true}, {Path: []any{"a", "l", 0}, Removed: true}}, `{"a":{"l":[3]},"b":"x"}`},
-		"NotThere":     {"What is not there cannot go.", []Edit{{Path: []any{"c"}, Removed: true}}, ""},
-		"NoParent":     {"A parent is not made.", []Edit{{Path: []any{"c", "d"}, Value: true}}, ""},
-		"OutOfRange":   {"A list has no gaps.", []Edit{{Path: []any{"a", "l", 4}, Value: true}}, ""},
-		"BehindTheEnd": {"What is behind the end cannot go.", []Edit{{Path: []any{"a", "l", 3}, Removed: true}}, ""},
-		"NoObject":     {"A text has no members.", []Edit{{Path: []any{"b", "c"}, Value: true}}, ""},
-		"NoList":       {"An object has no elements.", []Edit{{Path: []any{"a", 0}, Value: true}}, ""},
-		"Root":         {"The whole is no place.", []Edit{{Value: true}}, ""},
+		"None":         {"Without edits, the object is unchanged.", nil, obj},
+		"Set":          {"A member is set.", []Edit{{Path: []any{"b"}, Value: "y"}}, `{"a":{"l":[1,2,3]},"b":"y"}`},
+		"Add":          {"A member is added.", []Edit{{Path: []any{"a", "m"}, Value: true}}, `{"a":{"l":[1,2,3],"m":true},"b":"x"}`},
+		"Remove":       {"A member is removed.", []Edit{{Path: []any{"a"}, Removed: true}}, `{"b":"x"}`},
+		"Element":      {"An element is set.", []Edit{{Path: []any{"a", "l", 1}, Value: int64(7)}}, `{"a":{"l":[1,7,3]},"b":"x"}`},
+		"Append":       {"An element is appended.", []Edit{{Path: []any{"a", "l", 3}, Value: int64(4)}}, `{"a":{"l":[1,2,3,4]},"b":"x"}`},
+		"RemoveSome":   {"The second edit applies to the result of the first.", []Edit{{Path: []any{"a", "l", 0}, Removed: true}, {Path: []any{"a", "l", 0}, Removed: true}}, `{"a":{"l":[3]},"b":"x"}`},
+		"NotThere":     {"A missing member cannot be removed.", []Edit{{Path: []any{"c"}, Removed: true}}, ""},
+		"NoParent":     {"A missing parent is not created.", []Edit{{Path: []any{"c", "d"}, Value: true}}, ""},
+		"OutOfRange":   {"A list cannot get gaps.", []Edit{{Path: []any{"a", "l", 4}, Value: true}}, ""},
+		"BehindTheEnd": {"A missing element cannot be removed.", []Edit{{Path: []any{"a", "l", 3}, Removed: true}}, ""},
+		"NoObject":     {"A string has no members.", []Edit{{Path: []any{"b", "c"}, Value: true}}, ""},
+		"NoList":       {"An object has no indexes.", []Edit{{Path: []any{"a", 0}, Value: true}}, ""},
+		"Root":         {"The whole object cannot be replaced.", []Edit{{Value: true}}, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -233,8 +233,8 @@ func TestObjectRoom(t *testing.T) {
 		reason          string
 		room, low, high int
 	}{
-		"None": {"A few elements of a few elements, and a text of 256 letters.", -1, 256, 1500},
-		"Some": {"What there is room for is divided.", 5000, 5000, 200000},
+		"None": {"Without room, lists have few elements, and texts have at most 256 letters.", -1, 256, 1500},
+		"Some": {"The room is divided among all lists and texts.", 5000, 5000, 200000},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -41,25 +41,25 @@ func TestShrink(t *testing.T) {
 		want   string
 	}{
 		"MembersGo": {
-			reason: "What has no part in the failure is noise.",
+			reason: "Fields that do not affect the failure are removed.",
 			obj:    `{"a":1,"b":{"c":[1,2,{"bad":true,"good":true}],"d":"text"},"e":null}`,
 			fails:  contains(`"bad"`),
 			want:   `{"b":{"c":[{"bad":null}]}}`,
 		},
 		"ElementsGo": {
-			reason: "Of a long list only the elements that matter stay.",
+			reason: "Only the relevant elements of a long list stay.",
 			obj:    `{"l":["a","b","c","d","e","f","g","h","i"]}`,
 			fails:  contains(`"c"`, `"h"`),
 			want:   `{"l":["c","h"]}`,
 		},
 		"TextsGetShorter": {
-			reason: "A text is cut as far as it may be.",
+			reason: "A text is shortened as far as possible.",
 			obj:    `{"s":"a long text with a needle in it"}`,
 			fails:  contains(`needle`),
 			want:   `{"s":"needle"}`,
 		},
 		"EqualTextsStayEqual": {
-			reason: "Two texts that have to be equal get shorter together.",
+			reason: "Two texts that must be equal are shortened together.",
 			obj:    `{"a":"needle","l":["other",{"b":"needle"}]}`,
 			fails: func(obj map[string]any) bool {
 				l, ok := obj["l"].([]any)
@@ -73,13 +73,13 @@ func TestShrink(t *testing.T) {
 			want: `{"a":"a","l":[{"b":"a"}]}`,
 		},
 		"LongListsGetShort": {
-			reason: "Of very many elements two are found soon.",
+			reason: "Two relevant elements of a very long list are found quickly.",
 			obj:    `{"l":[` + strings.Repeat(`"hay",`, 2000) + `"c",` + strings.Repeat(`"hay",`, 2000) + `"h"]}`,
 			fails:  contains(`"c"`, `"h"`),
 			want:   `{"l":["c","h"]}`,
 		},
 		"ManyElementsGetAlike": {
-			reason: "If nothing but their number matters they are all the same.",
+			reason: "If only the number of elements matters, all elements become the same.",
 			obj:    `{"l":["a long text",` + strings.Repeat(`"some","other",`, 20) + `"text"]}`,
 			fails: func(obj map[string]any) bool {
 				l, ok := obj["l"].([]any)
@@ -93,7 +93,7 @@ func TestShrink(t *testing.T) {
 			want: `{"l":[` + strings.Repeat(`"a",`, 17) + `"a"]}`,
 		},
 		"NumbersGetSmaller": {
-			reason: "The least number that fails is the easiest to understand.",
+			reason: "The smallest failing number is the easiest to understand.",
 			obj:    `{"n":9007199254740993}`,
 			fails: func(obj map[string]any) bool {
 				n, ok := obj["n"].(int64)
@@ -102,7 +102,7 @@ func TestShrink(t *testing.T) {
 			want: `{"n":101}`,
 		},
 		"NegativeNumbers": {
-			reason: "They come closer to zero from their side.",
+			reason: "Negative numbers come closer to zero, too.",
 			obj:    `{"n":-9223372036854775808}`,
 			fails: func(obj map[string]any) bool {
 				n, ok := obj["n"].(int64)
@@ -111,13 +111,13 @@ func TestShrink(t *testing.T) {
 			want: `{"n":-8}`,
 		},
 		"NothingIsLeft": {
-			reason: "An object that always fails is empty in the end.",
+			reason: "An object that always fails becomes empty.",
 			obj:    `{"a":{"b":[1]}}`,
 			fails:  func(map[string]any) bool { return true },
 			want:   `{}`,
 		},
 		"ItDoesNotFail": {
-			reason: "Without a failure there is nothing to make smaller.",
+			reason: "An object without a failure is not shrunk.",
 			obj:    `{"a":1}`,
 			fails:  func(map[string]any) bool { return false },
 			want:   `{"a":1}`,

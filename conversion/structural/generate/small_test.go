@@ -42,20 +42,20 @@ func TestSmall(t *testing.T) {
 		upTo          int
 	}{
 		"NoLeaf": {
-			reason: "Only what is required is there, as plain as can be.",
+			reason: "Without leaves, an object has only the plainest values of its required fields.",
 			spec:   `{"type":"object","required":["a"],"properties":{"a":{"type":"integer"},"b":{"type":"string"}}}`,
 			limit:  10,
 			want:   []string{`{"a":1}`},
 		},
 		"OneLeaf": {
-			reason: "A required value that is not plain is a leaf, and so is an optional one.",
+			reason: "A required value other than the plainest is a leaf, and so is an optional value.",
 			spec:   `{"type":"object","required":["a"],"properties":{"a":{"type":"integer","minimum":0,"maximum":3},"b":{"type":"boolean"}}}`,
 			leaves: 1, limit: 10,
 			want: []string{`{"a":1}`, `{"a":1,"b":false}`, `{"a":1,"b":true}`, `{"a":0}`, `{"a":2}`, `{"a":3}`},
 			upTo: 1,
 		},
 		"Lists": {
-			reason: "An empty list is a leaf; elements are, each by itself.",
+			reason: "An empty list is a leaf. In other lists, each element is a leaf.",
 			spec:   `{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","enum":["x","y"]}}}}`,
 			leaves: 2, limit: 20,
 			want: []string{
@@ -65,7 +65,7 @@ func TestSmall(t *testing.T) {
 			upTo: 2,
 		},
 		"ListsThatMustHaveElements": {
-			reason: "The elements that must be there are free, like the list.",
+			reason: "A required list and its required elements do not count as leaves.",
 			spec:   `{"type":"object","required":["l"],"properties":{"l":{"type":"array","minItems":2,"items":{"type":"boolean"}}}}`,
 			limit:  20,
 			want:   []string{`{"l":[false,false]}`},
@@ -78,21 +78,21 @@ func TestSmall(t *testing.T) {
 			upTo: 1,
 		},
 		"Null": {
-			reason: "Null is a value where the schema allows it.",
+			reason: "Null is a value if the schema allows it.",
 			spec:   `{"type":"object","properties":{"o":{"type":"object","nullable":true,"properties":{"x":{"type":"boolean","enum":[true]}}}}}`,
 			leaves: 1, limit: 20,
 			want: []string{`{}`, `{"o":null}`, `{"o":{}}`, `{"o":{"x":true}}`},
 			upTo: 1,
 		},
 		"LeastMembers": {
-			reason: "What has too few members is none.",
+			reason: "Objects with too few members are omitted.",
 			spec:   `{"type":"object","minProperties":1,"properties":{"a":{"type":"boolean","enum":[true]},"b":{"type":"boolean","enum":[false]}}}`,
 			leaves: 2, limit: 20,
 			want: []string{`{"b":false}`, `{"a":true}`, `{"a":true,"b":false}`},
 			upTo: 2,
 		},
 		"TooMany": {
-			reason: "If there are more than wanted these are not all.",
+			reason: "With more objects than the limit, the number of leaves is not completely covered.",
 			spec:   `{"type":"object","properties":{"a":{"type":"boolean"},"b":{"type":"boolean"}}}`,
 			leaves: 2, limit: 4,
 			want: []string{`{}`, `{"b":false}`, `{"b":true}`, `{"a":false}`},

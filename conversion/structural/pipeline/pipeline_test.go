@@ -163,20 +163,20 @@ func TestRunErrors(t *testing.T) {
 		err    error // nil for any error.
 	}{
 		"UnknownKind": {
-			reason: "An object of another kind is not one of the definition.",
+			reason: "The object must be of the definition's kind.",
 			change: func(o map[string]any) { o["kind"] = "Stove" }, read: "v1beta1",
 		},
-		"UnknownVersion": {reason: "A version to read in must be there.", read: "v2"},
+		"UnknownVersion": {reason: "The version to read must exist.", read: "v2"},
 		"MutateDown": {
-			reason: "A webhook that cannot be asked says nothing about the object.", read: "v1beta1", steps: 2, err: down,
+			reason: "If the mutating webhook cannot be called, the request cannot be simulated.", read: "v1beta1", steps: 2, err: down,
 			hooks: pipeline.Hooks{Mutate: func(map[string]any) (map[string]any, error) { return nil, down }},
 		},
 		"AdmitDown": {
-			reason: "Nor does a validating one.", read: "v1beta1", steps: 3, err: down,
+			reason: "If the validating webhook cannot be called, the request cannot be simulated.", read: "v1beta1", steps: 3, err: down,
 			hooks: pipeline.Hooks{Admit: func(map[string]any) error { return down }},
 		},
 		"ConvertDown": {
-			reason: "The steps before the one that failed are there.", read: "v1beta1", steps: 6, err: down,
+			reason: "The trace contains the steps before the failed one.", read: "v1beta1", steps: 6, err: down,
 			hooks: pipeline.Hooks{Convert: func(map[string]any, string) (map[string]any, error) { return nil, down }},
 		},
 	}

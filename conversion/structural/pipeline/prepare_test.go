@@ -36,12 +36,12 @@ func TestPrepared(t *testing.T) {
 		subresources   object
 		obj, old, want object
 	}{
-		"Create":    {"A create sets none.", with, object{"a": "b", "status": "new"}, nil, object{"a": "b"}},
-		"Update":    {"An update leaves what is there.", with, object{"a": "b", "status": "new"}, object{"status": "old"}, object{"a": "b", "status": "old"}},
-		"Forgotten": {"That of the old object stays also if the new one has none.", with, object{}, object{"status": "old"}, object{"status": "old"}},
-		"First":     {"What was not there an update does not set.", with, object{"status": "new"}, object{}, object{}},
-		"Nothing":   {"Where there is none, there is nothing to do.", with, object{"a": "b"}, object{}, object{"a": "b"}},
-		"Plain":     {"Without an endpoint the status is a field as any other.", object{}, object{"status": "new"}, object{"status": "old"}, object{"status": "new"}},
+		"Create":    {"A create does not set the status.", with, object{"a": "b", "status": "new"}, nil, object{"a": "b"}},
+		"Update":    {"An update keeps the status of the old object.", with, object{"a": "b", "status": "new"}, object{"status": "old"}, object{"a": "b", "status": "old"}},
+		"Forgotten": {"An update keeps the old status even if the new object has none.", with, object{}, object{"status": "old"}, object{"status": "old"}},
+		"First":     {"An update does not add a status.", with, object{"status": "new"}, object{}, object{}},
+		"Nothing":   {"Objects without a status stay unchanged.", with, object{"a": "b"}, object{}, object{"a": "b"}},
+		"Plain":     {"Without the subresource, the status is an ordinary field.", object{}, object{"status": "new"}, object{"status": "old"}, object{"status": "new"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -36,7 +36,7 @@ type act struct {
 // shown reports whether the reader sees the act.
 func (a act) shown() bool { return a.types != "" || a.stores != "" }
 
-// story is that of the chapter, with a continuation up to the removal of the first version.
+// story is the story of the chapter, continued up to the removal of the first version.
 var story = []scene{
 	{
 		title: "Two versions, and nothing that converts",

@@ -88,13 +88,13 @@ func TestDefaults(t *testing.T) {
 		object string
 		want   string
 	}{
-		"NoSpec":    {"The book's empty pizza.", `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"}}`, `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":["tomato","mozzarella","salami"]}}`},
-		"NullSpec":  {"The same, unpruned.", string(pizza(alpha, `null`)), string(pizza(alpha, `{"toppings":["tomato","mozzarella","salami"]}`))},
-		"Absent":    {"No toppings are those of the house.", string(pizza(beta, `{}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
-		"Empty":     {"An empty list, too.", string(pizza(beta, `{"toppings":[]}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
+		"NoSpec":    {"The empty pizza of the book gets the recommended toppings.", `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"}}`, `{"apiVersion":"` + alpha + `","kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":["tomato","mozzarella","salami"]}}`},
+		"NullSpec":  {"A null spec, before pruning, is treated like a missing one.", string(pizza(alpha, `null`)), string(pizza(alpha, `{"toppings":["tomato","mozzarella","salami"]}`))},
+		"Absent":    {"A pizza without toppings gets the recommended ones.", string(pizza(beta, `{}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
+		"Empty":     {"An empty list of toppings counts as missing.", string(pizza(beta, `{"toppings":[]}`)), string(pizza(beta, `{"toppings":`+all+`}`))},
 		"Unknown":   {"Fields of later versions stay.", string(pizza(beta, `{"later":9007199254740993}`)), string(pizza(beta, `{"later":9007199254740993,"toppings":`+all+`}`))},
-		"Chosen":    {"A choice is a choice.", string(pizza(beta, `{"toppings":[{"name":"a"}]}`)), string(pizza(beta, `{"toppings":[{"name":"a"}]}`))},
-		"Quantity0": {"What a schema refuses is for the schema to refuse.", string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`)), string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`))},
+		"Chosen":    {"Chosen toppings stay.", string(pizza(beta, `{"toppings":[{"name":"a"}]}`)), string(pizza(beta, `{"toppings":[{"name":"a"}]}`))},
+		"Quantity0": {"Invalid quantities stay, and the schema rejects them.", string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`)), string(pizza(beta, `{"toppings":[{"name":"a","quantity":0}]}`))},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -143,15 +143,15 @@ func TestValidations(t *testing.T) {
 		object, old []byte
 		want        string
 	}{
-		"Known":      {reason: "All are there.", menu: has, object: pizza(alpha, `{"toppings":["mozzarella","tomato"]}`)},
-		"KnownBeta":  {reason: "All are there.", menu: has, object: pizza(beta, `{"toppings":[{"name":"mozzarella","quantity":2}]}`)},
-		"None":       {reason: "A bare pizza has no topping that is not there.", menu: has, object: pizza(alpha, `{}`)},
-		"First":      {reason: "The first that is not there is named.", menu: has, object: pizza(alpha, `{"toppings":["tomato","salami","ham"]}`), want: `topping "salami" not known`},
-		"FirstBeta":  {reason: "The same in the other version, by its name alone.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami"},{"name":"ham"}]}`), want: `topping "salami" not known`},
-		"Quoted":     {reason: "Names are text.", menu: has, object: pizza(alpha, `{"toppings":["a\"b"]}`), want: `topping "a\"b" not known`},
-		"Before":     {reason: "What was on a pizza may stay.", menu: has, object: pizza(alpha, `{"toppings":["salami","tomato"]}`), old: pizza(alpha, `{"toppings":["salami"]}`)},
-		"BeforeBeta": {reason: "The same.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami","quantity":2}]}`), old: pizza(beta, `{"toppings":[{"name":"salami"}]}`)},
-		"Added":      {reason: "What is added must be there.", menu: has, object: pizza(alpha, `{"toppings":["salami","ham"]}`), old: pizza(alpha, `{"toppings":["salami"]}`), want: `topping "ham" not known`},
+		"Known":      {reason: "The restaurant has all toppings.", menu: has, object: pizza(alpha, `{"toppings":["mozzarella","tomato"]}`)},
+		"KnownBeta":  {reason: "The restaurant has all toppings.", menu: has, object: pizza(beta, `{"toppings":[{"name":"mozzarella","quantity":2}]}`)},
+		"None":       {reason: "A pizza without toppings has no unknown topping.", menu: has, object: pizza(alpha, `{}`)},
+		"First":      {reason: "The first unknown topping is named.", menu: has, object: pizza(alpha, `{"toppings":["tomato","salami","ham"]}`), want: `topping "salami" not known`},
+		"FirstBeta":  {reason: "In the other version, the name of the first unknown topping is shown, too.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami"},{"name":"ham"}]}`), want: `topping "salami" not known`},
+		"Quoted":     {reason: "Names are quoted.", menu: has, object: pizza(alpha, `{"toppings":["a\"b"]}`), want: `topping "a\"b" not known`},
+		"Before":     {reason: "A topping that was on the pizza before may stay.", menu: has, object: pizza(alpha, `{"toppings":["salami","tomato"]}`), old: pizza(alpha, `{"toppings":["salami"]}`)},
+		"BeforeBeta": {reason: "A topping that was on the pizza before may stay in the other version, too.", menu: has, object: pizza(beta, `{"toppings":[{"name":"salami","quantity":2}]}`), old: pizza(beta, `{"toppings":[{"name":"salami"}]}`)},
+		"Added":      {reason: "An added topping must be known.", menu: has, object: pizza(alpha, `{"toppings":["salami","ham"]}`), old: pizza(alpha, `{"toppings":["salami"]}`), want: `topping "ham" not known`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

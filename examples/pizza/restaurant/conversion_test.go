@@ -40,21 +40,21 @@ func TestConversion(t *testing.T) {
 		from, spec string
 		to, want   string
 	}{
-		"Margherita":   {"The book's.", alpha, `{"toppings":["mozzarella","tomato"]}`, beta, `{"toppings":[{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]}`},
-		"AndBack":      {"The book's.", beta, `{"toppings":[{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]}`, alpha, `{"toppings":["mozzarella","tomato"]}`},
-		"ExtraCheese":  {"A topping that is named twice is there twice.", alpha, `{"toppings":["a","b","a"]}`, beta, `{"toppings":[{"name":"a","quantity":2},{"name":"b","quantity":1}]}`},
-		"Expanded":     {"A quantity becomes as many names.", beta, `{"toppings":[{"name":"a","quantity":2},{"name":"b","quantity":1}]}`, alpha, `{"toppings":["a","a","b"]}`},
-		"SameTwice":    {"One topping may stand in two entries.", beta, `{"toppings":[{"name":"t","quantity":1},{"name":"t","quantity":2}]}`, alpha, `{"toppings":["t","t","t"]}`},
-		"NoQuantity":   {"The book lost it.", beta, `{"toppings":[{"name":"tomato"}]}`, alpha, `{"toppings":["tomato"]}`},
-		"NullQuantity": {"null is what is absent.", beta, `{"toppings":[{"name":"tomato","quantity":null}]}`, alpha, `{"toppings":["tomato"]}`},
-		"ZeroQuantity": {"The book lost it; a schema refuses it.", beta, `{"toppings":[{"name":"tomato","quantity":0}]}`, alpha, `{"toppings":["tomato"]}`},
-		"Empty":        {"The book made null of it.", alpha, `{"toppings":[]}`, beta, `{"toppings":[]}`},
-		"EmptyBack":    {"The same.", beta, `{"toppings":[]}`, alpha, `{"toppings":[]}`},
-		"Null":         {"null stays.", alpha, `{"toppings":null}`, beta, `{"toppings":null}`},
-		"Absent":       {"What is absent stays absent.", alpha, `{}`, beta, `{}`},
-		"Escapes":      {"Names are text.", alpha, `{"toppings":["j\u0061lape\u00f1o","\"<&>"]}`, beta, `{"toppings":[{"name":"jalapeño","quantity":1},{"name":"\"\u003c\u0026\u003e","quantity":1}]}`},
-		"Unknown":      {"The book lost what its types did not know.", alpha, `{"later":9007199254740993,"toppings":["a"],"float":1.0}`, beta, `{"later":9007199254740993,"toppings":[{"name":"a","quantity":1}],"float":1.0}`},
-		"SameVersion":  {"The book refused it.", beta, `{"toppings":[{"name":"tomato"}]}`, beta, `{"toppings":[{"name":"tomato"}]}`},
+		"Margherita":   {"The pizza of the book is converted.", alpha, `{"toppings":["mozzarella","tomato"]}`, beta, `{"toppings":[{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]}`},
+		"AndBack":      {"The pizza of the book is converted back.", beta, `{"toppings":[{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]}`, alpha, `{"toppings":["mozzarella","tomato"]}`},
+		"ExtraCheese":  {"A repeated topping has a quantity.", alpha, `{"toppings":["a","b","a"]}`, beta, `{"toppings":[{"name":"a","quantity":2},{"name":"b","quantity":1}]}`},
+		"Expanded":     {"A quantity repeats the name.", beta, `{"toppings":[{"name":"a","quantity":2},{"name":"b","quantity":1}]}`, alpha, `{"toppings":["a","a","b"]}`},
+		"SameTwice":    {"Several entries of one topping are added.", beta, `{"toppings":[{"name":"t","quantity":1},{"name":"t","quantity":2}]}`, alpha, `{"toppings":["t","t","t"]}`},
+		"NoQuantity":   {"An absent quantity is one, which the book's conversion lost.", beta, `{"toppings":[{"name":"tomato"}]}`, alpha, `{"toppings":["tomato"]}`},
+		"NullQuantity": {"A null quantity is one.", beta, `{"toppings":[{"name":"tomato","quantity":null}]}`, alpha, `{"toppings":["tomato"]}`},
+		"ZeroQuantity": {"A quantity of 0 is one, which the book's conversion lost. The schema rejects it.", beta, `{"toppings":[{"name":"tomato","quantity":0}]}`, alpha, `{"toppings":["tomato"]}`},
+		"Empty":        {"An empty list stays empty; the book's conversion made it null.", alpha, `{"toppings":[]}`, beta, `{"toppings":[]}`},
+		"EmptyBack":    {"An empty list stays empty in the other direction, too.", beta, `{"toppings":[]}`, alpha, `{"toppings":[]}`},
+		"Null":         {"A null stays null.", alpha, `{"toppings":null}`, beta, `{"toppings":null}`},
+		"Absent":       {"An absent list stays absent.", alpha, `{}`, beta, `{}`},
+		"Escapes":      {"Names may have escapes.", alpha, `{"toppings":["j\u0061lape\u00f1o","\"<&>"]}`, beta, `{"toppings":[{"name":"jalapeño","quantity":1},{"name":"\"\u003c\u0026\u003e","quantity":1}]}`},
+		"Unknown":      {"Unknown fields stay; the book's conversion lost them.", alpha, `{"later":9007199254740993,"toppings":["a"],"float":1.0}`, beta, `{"later":9007199254740993,"toppings":[{"name":"a","quantity":1}],"float":1.0}`},
+		"SameVersion":  {"An object in the target version stays unchanged; the book's conversion rejected it.", beta, `{"toppings":[{"name":"tomato"}]}`, beta, `{"toppings":[{"name":"tomato"}]}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -82,14 +82,14 @@ func TestConversionRefused(t *testing.T) {
 		spec   string
 		want   string
 	}{
-		"Bomb":         {"The book's quantity.", beta, `{"toppings":[{"name":"a","quantity":1000000000}]}`, "spec.toppings[0].quantity: 1000000000 exceeds 1000"},
-		"Largest":      {"No arithmetic overflows.", beta, `{"toppings":[{"name":"a","quantity":1000},{"name":"b","quantity":9223372036854775807}]}`, "spec.toppings[1].quantity: 9223372036854775807 exceeds 1000"},
-		"InAll":        {"All toppings count.", beta, `{"toppings":[{"name":"a","quantity":600},{"name":"b","quantity":401}]}`, "spec.toppings[1].quantity: 401 more toppings than the 600 before exceed 1000"},
-		"Negative":     {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":-1}]}`, "spec.toppings[0].quantity: want 1 or more, got -1"},
-		"NoInteger":    {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":1.5}]}`, "number 1.5"},
-		"TooLarge":     {"It is no int64.", beta, `{"toppings":[{"name":"a","quantity":1e300}]}`, "number 1e300"},
-		"NamesNotText": {"The schema of v1alpha1 has strings.", alpha, `{"toppings":[1]}`, "spec.toppings: want a string, got number"},
-		"NoArray":      {"The schemas have arrays.", alpha, `{"toppings":{}}`, "spec.toppings: want an array, got object"},
+		"Bomb":         {"The large quantity of the book is rejected.", beta, `{"toppings":[{"name":"a","quantity":1000000000}]}`, "spec.toppings[0].quantity: 1000000000 exceeds 1000"},
+		"Largest":      {"The sum of the quantities does not overflow.", beta, `{"toppings":[{"name":"a","quantity":1000},{"name":"b","quantity":9223372036854775807}]}`, "spec.toppings[1].quantity: 9223372036854775807 exceeds 1000"},
+		"InAll":        {"All toppings count together.", beta, `{"toppings":[{"name":"a","quantity":600},{"name":"b","quantity":401}]}`, "spec.toppings[1].quantity: 401 more toppings than the 600 before exceed 1000"},
+		"Negative":     {"A negative quantity is rejected, as by the schema.", beta, `{"toppings":[{"name":"a","quantity":-1}]}`, "spec.toppings[0].quantity: want 1 or more, got -1"},
+		"NoInteger":    {"A quantity with a fraction is rejected, as by the schema.", beta, `{"toppings":[{"name":"a","quantity":1.5}]}`, "number 1.5"},
+		"TooLarge":     {"A quantity beyond int64 is rejected.", beta, `{"toppings":[{"name":"a","quantity":1e300}]}`, "number 1e300"},
+		"NamesNotText": {"The names in v1alpha1 must be strings.", alpha, `{"toppings":[1]}`, "spec.toppings: want a string, got number"},
+		"NoArray":      {"The toppings must be a list.", alpha, `{"toppings":{}}`, "spec.toppings: want an array, got object"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

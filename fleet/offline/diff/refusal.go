@@ -22,7 +22,7 @@ type fixed struct {
 	absent any
 	// when limits the rule to some edits; nil applies to all.
 	when func(e *edit, path string) bool
-	// but matches the nested fields that may change nevertheless.
+	// A nested field that matches this pattern is an exception: it may change.
 	but *regexp.Regexp
 }
 

@@ -49,7 +49,7 @@ func (it *item) reportAbsent(out *report) {
 	}
 }
 
-// enough is the maximum number of runs whose objects are searched for the names in a hint.
+// enough is the maximum number of runs (variants of objects) that are searched for the names in a hint.
 const enough = 64
 
 func (it *item) candidates(have func(*render.Outcome, map[string]any) []string) []string {

@@ -152,8 +152,8 @@ func (f *fleet) suppose(object *manifest.Object, cluster *manifest.Cluster, of *
 	return evaluation
 }
 
-// readInline reads objects that are part of a test; the first of them is written at the value. It reports mistakes and
-// returns nil.
+// readInline reads objects that are part of a test. At is the place of the first object. Problems are reported there,
+// and the result is then nil.
 func readInline(at *value, objects ...any) *manifest.Set {
 	var text bytes.Buffer
 	for _, o := range objects {

@@ -97,8 +97,8 @@ func (m manager) owns(object map[string]any, place tree.Pointer) bool {
 	return true
 }
 
-// step goes from a field of the object, and its set of owned fields, to the member or element with a key. Name is the
-// name of the member or element in the set.
+// step goes from a field of the object to the member or element with a key, and does the same in the set of owned
+// fields of that field. Name is the name of the member or element in the set.
 func (m manager) step(fields map[string]any, value any, at tree.Pointer, key string) (name string, inside map[string]any, next any, found bool) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -114,10 +114,10 @@ type Decision struct {
 // A policy with reschedulePolicy keeps a placement until one of the listed events happens ([Decision.Hash]), the
 // object's replicas change, or one of its clusters is gone or has a NoExecute taint that is not tolerated.
 //
-// Some decisions wait for approval: the object would lose more than 30 % and more than two of its clusters; or it would
-// come to further clusters because the policy no longer names or selects any; or it would leave clusters that too many
-// objects of its namespace would leave together. The object then stays on its clusters with its present shares
-// ([Decision.Held]). Fewer clusters because of fewer replicas are not a loss.
+// Some decisions wait for approval: the object would lose more than 30 % and more than two of its clusters; or the
+// policy, which named or selected clusters before, no longer does, and would send the object to further clusters; or
+// the object is one of too many in its namespace that would leave the same clusters. The object then stays on its
+// clusters with its present shares ([Decision.Held]). Fewer clusters because of fewer replicas are not a loss.
 //
 // The answer is a fixed point: placing again with the decision as Previous gives the same decision. Place returns an
 // error, and no placement, for a policy with mistakes; the object then stays on its clusters.

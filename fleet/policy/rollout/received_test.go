@@ -159,7 +159,7 @@ func (w *world) stand(c *Cluster, m *member, target *refractv1alpha1.Revision) {
 // noRoom is the reason why a revision cannot be stored.
 const noRoom = "no room"
 
-// next returns the record that a replica writes: a revision that cannot be stored is not released.
+// next returns the RolloutStatus that a replica writes next. If the revision cannot be stored, nothing is released.
 func (w *world) next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
 	is, until = Next(was, in)
 	if w.full && (was == nil || Unbegun(was) || is.Target.Name != was.Target.Name) {

@@ -88,7 +88,7 @@ func (r *reconciler) policiesOf(ctx context.Context, service client.Object) []re
 	return out
 }
 
-// speaksAnew reports whether an update changes the items of a Service.
+// speaksAnew reports whether an update may change the items of a Service.
 func speaksAnew(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*corev1.Service)
 	is, ok2 := e.ObjectNew.(*corev1.Service)
@@ -129,7 +129,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	policy, sound, err := read(u)
 	if err != nil || policy.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil //nolint:nilerr // That it cannot be read its status says, and trying again does not help.
+		return reconcile.Result{}, nil //nolint:nilerr // The status of the policy reports the error, and a retry would not help.
 	}
 	var service *corev1.Service
 	if policy.Spec.Implicit {

@@ -62,7 +62,7 @@ func newWorldOf(s *runtime.Scheme, objects ...client.Object) *world {
 	return w
 }
 
-// look reconciles the policy and returns its status.
+// look reconciles the policy, and returns its status.
 func (w *world) look(t *testing.T) *refractv1beta1.ServiceInjectionPolicyStatus {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "shop", Name: "allow-database"}
@@ -112,7 +112,7 @@ func TestReconcile(t *testing.T) {
 			[]string{"Warning ServiceNotFound there is no Service db in the namespace: only the items of the policy itself are injected"},
 		},
 		{"Nothing has changed.", func() {}, "NotFound ", 0, nil},
-		{"Somebody else writes what it might say.", func() {
+		{"Another writer sets items in the status, as if they came from the Service.", func() {
 			p := &refractv1beta1.ServiceInjectionPolicy{}
 			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
 			p.Status.FromService = &refractv1beta1.InjectedItems{Env: []refractv1beta1.EnvVar{{Name: "A", Value: "x"}}}
@@ -124,17 +124,17 @@ func TestReconcile(t *testing.T) {
 			[]string{"Normal ServiceFound Service db provides: 1 variable"},
 		},
 		{"Nothing has changed.", func() {}, "Found b", 0, nil},
-		{"It says something else, which is no event.", func() {
+		{"The Service has other items, which causes no event.", func() {
 			service.Annotations[refractv1beta1.EnvAnnotation] = `{"A":"c"}`
 			must(w.client.Update(t.Context(), service))
 		}, "Found c", 1, nil},
-		{"Somebody else writes what is not his.", func() {
+		{"Another writer sets fields of this controller.", func() {
 			p := &refractv1beta1.ServiceInjectionPolicy{}
 			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
 			p.Status.FromService.Env[0].Value = "x"
 			must(w.client.Status().Update(t.Context(), p))
 		}, "Found c", 1, nil},
-		{"It says what nobody understands.", func() {
+		{"The Service has an invalid annotation.", func() {
 			service.Annotations[refractv1beta1.EnvAnnotation] = `A=c`
 			must(w.client.Update(t.Context(), service))
 		}, "InvalidAnnotations c", 1, []string{`Warning ServiceInvalidAnnotations Service db: metadata.annotations[refract.dev/env]: Invalid value: "A=c": ` +
@@ -144,7 +144,7 @@ func TestReconcile(t *testing.T) {
 			"It goes.", func() { must(w.client.Delete(t.Context(), service)) }, "NotFound ", 1,
 			[]string{"Warning ServiceNotFound there is no Service db in the namespace: only the items of the policy itself are injected"},
 		},
-		{"The policy does without it.", func() {
+		{"The policy no longer uses the Service.", func() {
 			p := &refractv1beta1.ServiceInjectionPolicy{}
 			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
 			p.Spec.Implicit = false
@@ -178,10 +178,10 @@ func TestReconcileFailures(t *testing.T) {
 		fails   error
 		want    error
 	}{
-		"Gone":        {reason: "There is nothing to be done about a policy that has gone."},
-		"GoneSince":   {"It has gone since it was read.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, apierrors.NewNotFound(schema.GroupResource{}, ""), nil},
-		"AnotherOne":  {"Another one has its name, which is looked at for itself.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, conflict, nil},
-		"Unavailable": {"It is tried again, and no event tells of what is not written.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, other, other},
+		"Gone":        {reason: "A deleted policy needs no action."},
+		"GoneSince":   {"The policy was deleted after it was read.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, apierrors.NewNotFound(schema.GroupResource{}, ""), nil},
+		"AnotherOne":  {"Another policy has the same name now, and gets its own event.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, conflict, nil},
+		"Unavailable": {"A failed write is repeated, without an event about it.", []client.Object{policyOf(t, `spec: {service: db, implicit: true}`)}, other, other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tc.objects...)
@@ -259,16 +259,16 @@ func TestSpeaksAnew(t *testing.T) {
 		change  func(*corev1.Service)
 		want    bool
 	}{
-		"Nothing":     {reason: "A resync says nothing.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}"},
-		"Annotation":  {reason: "Other tools annotate Services, too.", was: "{a: b}", is: "{a: c}"},
-		"Ours":        {reason: "This is what consumers get.", was: "{refract.dev/env: '{}'}", is: `{refract.dev/env: '{"A":"b"}'}`, want: true},
-		"OursGone":    {reason: "Or do not any more.", was: "{refract.dev/prefix: DB_}", is: `{}`, want: true},
-		"Status":      {reason: "Nothing is made of that.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Status.Conditions = make([]metav1.Condition, 1) }},
-		"Ports":       {reason: "Nobody asks for them.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }},
-		"PortDerived": {"Somebody does.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }, true},
-		"PortAdded":   {"It may have a name.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, s.Spec.Ports[0]) }, true},
-		"TargetPort":  {reason: "Only pods behind it know it.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}", change: func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 1 }},
-		"AnotherOne":  {"It was deleted and made again.", "{}", "{}", func(s *corev1.Service) { s.UID = "2" }, true},
+		"Nothing":     {reason: "A resync changes nothing.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}"},
+		"Annotation":  {reason: "Annotations of other tools do not matter.", was: "{a: b}", is: "{a: c}"},
+		"Ours":        {reason: "A changed annotation changes the items of consumers.", was: "{refract.dev/env: '{}'}", is: `{refract.dev/env: '{"A":"b"}'}`, want: true},
+		"OursGone":    {reason: "A removed annotation changes the items of consumers.", was: "{refract.dev/prefix: DB_}", is: `{}`, want: true},
+		"Status":      {reason: "The status of a Service does not define items.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Status.Conditions = make([]metav1.Condition, 1) }},
+		"Ports":       {reason: "Ports do not matter without refract.dev/derive.", was: "{}", is: "{}", change: func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }},
+		"PortDerived": {"With refract.dev/derive, ports define items.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports[0].Port = 1 }, true},
+		"PortAdded":   {"A new port may have a name, which defines an item.", "{refract.dev/derive: port}", "{refract.dev/derive: port}", func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, s.Spec.Ports[0]) }, true},
+		"TargetPort":  {reason: "Only the number and name of a port define items.", was: "{refract.dev/derive: port}", is: "{refract.dev/derive: port}", change: func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 1 }},
+		"AnotherOne":  {"The Service was deleted and created again.", "{}", "{}", func(s *corev1.Service) { s.UID = "2" }, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

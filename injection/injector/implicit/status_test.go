@@ -47,19 +47,19 @@ func TestComplete(t *testing.T) {
 		want        string // The status as YAML.
 	}{
 		"Explicit": {
-			reason:      "A policy that does not ask for it is left alone, be there a Service or not.",
+			reason:      "A policy without implicit: true gets no items, even if the Service exists.",
 			policy:      `spec: {service: db, selector: {}, env: [{name: OWN, value: "1"}]}`,
 			annotations: `{refract.dev/env: '{"A":"b"}'}`,
 			want:        "{}\n",
 		},
 		"TurnedOff": {
-			reason: "What is there from before goes.",
+			reason: "After implicit is turned off, earlier items of the Service are removed.",
 			policy: `spec: {service: db, selector: {}, env: [{name: OWN, value: "1"}]}
 status: {fromService: {env: [{name: A, value: b}]}, effective: {env: [{name: A, value: b}]}}`,
 			want: "{}\n",
 		},
 		"Found": {
-			reason:      "The Service completes what the policy says, which wins.",
+			reason:      "The items of the Service are added to those of the policy, which have precedence.",
 			policy:      implicit,
 			annotations: `{refract.dev/env: '{"OWN":"2","OTHER":"3"}', refract.dev/mount: 'secret/tls:/tls:ro', refract.dev/env-from: 'configmap/a,secret/b'}`,
 			want: `conditions:
@@ -110,7 +110,7 @@ fromService:
 `,
 		},
 		"Silent": {
-			reason:      "A Service without annotations is one.",
+			reason:      "A Service without annotations counts as found.",
 			policy:      implicit,
 			annotations: `{a: b}`,
 			want: `conditions:
@@ -127,7 +127,7 @@ effective:
 `,
 		},
 		"Gone": {
-			reason: "Without the Service the explicit items still apply, and nothing of what it said.",
+			reason: "Without the Service, only the items of the policy apply.",
 			policy: implicit + `status:
   fromService: {env: [{name: A, value: b}]}
   conditions: [{type: ServiceFound, status: "True", reason: Found, message: "", lastTransitionTime: "2026-02-01T12:00:00Z"}]`,
@@ -146,7 +146,7 @@ effective:
 `,
 		},
 		"WrongFromTheBeginning": {
-			reason:      "What is right holds.",
+			reason:      "Without earlier items, the valid annotations count.",
 			policy:      implicit,
 			annotations: `{refract.dev/env: '{"A":"b"}', refract.dev/derive: colour}`,
 			want: `conditions:
@@ -171,7 +171,7 @@ fromService:
 `,
 		},
 		"WrongNow": {
-			reason: "A slip in one annotation takes nothing from the consumers; and a condition that is as it was keeps its time.",
+			reason: "An invalid annotation does not remove items from the consumers. A condition whose status is unchanged keeps its time.",
 			policy: implicit + `status:
   fromService: {env: [{name: A, value: b}], envFrom: [{secretRef: {name: db}}]}
   conditions: [{type: ServiceFound, status: "False", reason: InvalidAnnotations, message: "", lastTransitionTime: "2026-02-01T12:00:00Z"}]`,
@@ -258,11 +258,11 @@ func TestTooMuch(t *testing.T) {
 		said   *refractv1beta1.InjectedItems
 		want   string // The reason of the condition, and the names of the items that are taken over.
 	}{
-		"Fits":      {"All is well.", []int{1}, nil, "Found A B"},
-		"First":     {"There is nothing from before.", much, nil, "InvalidAnnotations"},
-		"Before":    {"What was said before fits.", much, said(3), "InvalidAnnotations SAID"},
-		"Neither":   {"Nor does what was said before.", much, said(32000), "InvalidAnnotations"},
-		"OwnFaults": {"The policy is wrong by itself, which is no fault of the Service.", append(much, much...), said(3), "Found A B"},
+		"Fits":      {"The items fit the policy.", []int{1}, nil, "Found A B"},
+		"First":     {"There are no earlier items.", much, nil, "InvalidAnnotations"},
+		"Before":    {"The earlier items fit the policy.", much, said(3), "InvalidAnnotations SAID"},
+		"Neither":   {"The earlier items do not fit the policy either.", much, said(32000), "InvalidAnnotations"},
+		"OwnFaults": {"The policy is invalid without the Service, too.", append(much, much...), said(3), "Found A B"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := policy(tc.spec...)

@@ -1,11 +1,11 @@
 'use strict';
-// The pages work without this but for the preview while somebody types. It asks the server for the
-// page anew, and puts what has become of it in the place of what is there.
+// The pages work without this script, except for the preview while a user types. The script requests a page
+// again, and replaces parts of the page by the new ones.
 
 const main = () => document.getElementById('main');
 const live = document.getElementById('origin')?.dataset.live;
 
-// replace puts a part of another document in the place of the one here, and keeps the focus, the position and what is being typed.
+// replace replaces a part of the page by that of another document, and keeps the focus, the scroll position and typed text.
 function replace(id, from) {
   const was = document.getElementById(id);
   const is = from.getElementById(id);
@@ -44,7 +44,7 @@ async function refresh(address, id) {
   }
 }
 
-// A filter shows what it leaves while somebody types.
+// A filter updates the result while the user types.
 document.addEventListener('input', (event) => {
   const form = event.target.closest('form[data-live-filter]');
   if (!form) return;
@@ -54,7 +54,7 @@ document.addEventListener('input', (event) => {
   refresh(address, 'result');
 });
 
-// What if: a moment after the last keystroke.
+// The what-if preview is updated a moment after the last keystroke.
 let timer = 0;
 let trying = null;
 async function whatIf(form) {
@@ -88,12 +88,12 @@ document.addEventListener('click', (event) => {
 const copy = document.getElementById('copy');
 if (copy && navigator.clipboard) copy.hidden = false;
 
-// What is new is shown as it comes, but not while somebody edits.
+// Updates are shown as they arrive, except while the user edits.
 if (live) {
   let first = true;
   let events = null;
   let version = '';
-  // A browser has a few connections for each server: a tab that nobody looks at needs none.
+  // A browser has only a few connections for each server, so a hidden tab uses none.
   const open = () => {
     events = new EventSource('/events');
     events.onmessage = told;

@@ -64,9 +64,9 @@ func NewReader(values int) *Reader { return &Reader{fair.New(Turns()), values} }
 // ErrTooLong is the cause of contexts that end because a review has waited too long.
 var ErrTooLong = errors.New("it takes too long")
 
-// Read calls read when the review's namespace has its turn, and returns its error. Instead of calling read, it returns
-// an error with a status if ctx ends before the turn, or if the review has too many values. Values are counted without
-// decoding.
+// Read calls read when the review's namespace has its turn, and returns its error. If ctx ends before the turn, or if
+// the review has too many values, Read returns an error with a status and does not call read. Values are counted
+// without decoding.
 func (r *Reader) Read(ctx context.Context, req *admission.Request, read func() error) error {
 	done, err := r.places.Take(ctx, req.Namespace, Weight(req))
 	if err != nil {

@@ -57,7 +57,7 @@ func restaurant(t *testing.T, name string) http.Handler {
 			return warnings, nil
 		}))
 	default:
-		t.Fatalf("nobody answers %s", name)
+		t.Fatalf("no handler for %s", name)
 		return nil
 	}
 }

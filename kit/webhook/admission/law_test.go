@@ -77,7 +77,7 @@ func (w *wild) pizza() string {
 		w.field("status", w.object(`"cost":1e0`)))
 }
 
-// keeping are changes that remove nothing.
+// keeping holds changes that remove nothing.
 var keeping = []func(*pizza, int){
 	func(p *pizza, i int) { p.Spec.Toppings = append(p.Spec.Toppings, fmt.Sprint("t", i)) },
 	func(p *pizza, i int) { p.Spec.Layers = append(p.Spec.Layers, layer{Name: fmt.Sprint("l", i%5)}) },
@@ -158,14 +158,14 @@ func TestNothingIsLost(t *testing.T) {
 			t.Fatalf("Seed %d: of %s\nthe patch %s\nmakes %s\nwant  %s", seed, object, patch, got, want)
 		}
 		if again := patched(t, result, func(p *pizza) { *p = left }); again != "" {
-			t.Fatalf("Seed %d: of %s\ndone again there is nothing to do: got %s", seed, result, again)
+			t.Fatalf("Seed %d: of %s\na second run must change nothing: got %s", seed, result, again)
 		}
 		was, is := futures(object), futures(result)
 		if lossless && !slices.Equal(was, is) {
 			t.Fatalf("Seed %d: of %s\nthe patch %s\nmakes %s", seed, object, patch, result)
 		}
 		if slices.ContainsFunc(is, func(s string) bool { return !slices.Contains(was, s) }) || len(slices.Compact(is)) != len(futures(result)) {
-			t.Fatalf("Seed %d: of %s\nthe patch %s\nmakes up an unknown field: %s", seed, object, patch, result)
+			t.Fatalf("Seed %d: of %s\nthe patch %s\nadds an unknown field: %s", seed, object, patch, result)
 		}
 	}
 }

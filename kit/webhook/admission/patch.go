@@ -18,8 +18,8 @@ type operation struct {
 }
 
 // difference returns the JSON patch that applies to object the change between before and after, or nil without a
-// change. before and after are encodings of the value that object was decoded into. again decodes an object and encodes
-// the result; it returns nil if that fails.
+// change. before and after encode the decoded object: before and after the function changed it. again decodes an object
+// and encodes the result; it returns nil if that fails.
 //
 // The patch is a three-way merge: an unknown field of the object is in neither encoding, and so remains. The time is
 // proportional to the size of the three texts.
@@ -58,7 +58,7 @@ type differ struct {
 	leaves meaningless
 }
 
-// meaningless are the members of added values that mean nothing to the type, so that a patch leaves them out. Go encodes
+// meaningless selects the members of added values that a patch omits, because they mean nothing to the type. Go encodes
 // a nil slice as null, and an empty struct as {}, and an API server may reject both.
 type meaningless int
 

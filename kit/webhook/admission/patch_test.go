@@ -111,7 +111,7 @@ func TestPatch(t *testing.T) {
 		want   string
 	}{
 		"Nothing": {
-			reason: "An encoding that looks different is no change.",
+			reason: "A different encoding of the same value is no change.",
 			object: `{"spec": {"toppings": null, "color": "red"}}`, f: func(*pizza) {},
 		},
 		"SpecNull": {
@@ -120,12 +120,12 @@ func TestPatch(t *testing.T) {
 			want: `[{"op":"replace","path":"/spec","value":{"toppings":["tomato","salami"]}}]`,
 		},
 		"SpecMissing": {
-			reason: "The same.",
+			reason: "A missing parent is added, like a null one.",
 			object: `{"metadata":{"name":"a"}}`, f: toppings("tomato"),
 			want: `[{"op":"add","path":"/spec","value":{"toppings":["tomato"]}}]`,
 		},
 		"ToppingsMissing": {
-			reason: "An unknown field beside stays, and the empty status of the type is not added.",
+			reason: "An unknown field next to the change stays, and the empty status of the type is not added.",
 			object: `{"spec":{"color":"red"}}`, f: toppings("tomato"),
 			want: `[{"op":"add","path":"/spec/toppings","value":["tomato"]}]`,
 		},
@@ -140,7 +140,7 @@ func TestPatch(t *testing.T) {
 			want: `[{"op":"replace","path":"/spec/toppings","value":["tomato","salami"]}]`,
 		},
 		"ToppingsNil": {
-			reason: "A nil slice is encoded as null, which means no more than its absence.",
+			reason: "A nil slice is encoded as null, which means the same as a missing field.",
 			object: `{"spec":{"toppings":["tomato"],"color":"red"}}`, f: toppings(),
 			want: `[{"op":"remove","path":"/spec/toppings"}]`,
 		},
@@ -155,23 +155,23 @@ func TestPatch(t *testing.T) {
 			want: `[{"op":"replace","path":"/spec/toppings","value":["a","x","b","y"]}]`,
 		},
 		"ToppingsRemoved": {
-			reason: "So is the array after removals.",
+			reason: "The new array lacks the removed elements.",
 			object: `{"spec":{"toppings":["a","b","c","d"]}}`, f: toppings("b", "d"),
 			want: `[{"op":"replace","path":"/spec/toppings","value":["b","d"]}]`,
 		},
 		"ToppingChanged": {
-			reason: "The same for one changed element.",
+			reason: "An array with one changed element is replaced as a whole.",
 			object: `{"spec":{"toppings":["a","b","c"]}}`, f: toppings("a", "B", "c"),
 			want: `[{"op":"replace","path":"/spec/toppings","value":["a","B","c"]}]`,
 		},
 		"ElementKeepsUnknown": {
-			reason: "A field in an element that the type does not know stays.",
+			reason: "An unknown field of a changed element stays.",
 			object: `{"spec":{"layers":[{"name":"a","quantity":1,"future":9007199254740993},{"name":"b","quantity":1}]}}`,
 			f:      spec(func(s *pizzaSpec) { s.Layers[0].Quantity = 2 }),
 			want:   `[{"op":"replace","path":"/spec/layers","value":[{"future":9007199254740993,"name":"a","quantity":2},{"name":"b","quantity":1}]}]`,
 		},
 		"ElementRemovedAndChanged": {
-			reason: "Elements are known by their names.",
+			reason: "Elements are matched by their names, so each keeps its own unknown field.",
 			object: `{"spec":{"layers":[{"name":"a","future":1},{"name":"b","quantity":1,"future":2}]}}`,
 			f: spec(func(s *pizzaSpec) {
 				s.Layers = append(s.Layers[1:], layer{Name: "c", Quantity: 3})
@@ -192,7 +192,7 @@ func TestPatch(t *testing.T) {
 			want:   `[{"op":"replace","path":"/spec/layers","value":[{"name":"kept","quantity":1},{"name":"B","quantity":2}]}]`,
 		},
 		"ElementNamed": {
-			reason: "An element that had no name and gets one is the same.",
+			reason: "An element that gets its first name is still the same element.",
 			object: `{"spec":{"layers":[{"quantity":1,"future":1},{"name":"","quantity":2,"future":2}]}}`,
 			f:      spec(func(s *pizzaSpec) { s.Layers[0].Name, s.Layers[1].Name = "a", "b" }),
 			want:   `[{"op":"replace","path":"/spec/layers","value":[{"future":1,"name":"a","quantity":1},{"future":2,"name":"b","quantity":2}]}]`,
@@ -204,7 +204,7 @@ func TestPatch(t *testing.T) {
 			want:   `[{"op":"replace","path":"/spec/layers","value":[{"name":"","quantity":1}]}]`,
 		},
 		"ElementsSorted": {
-			reason: "A moved element keeps its unknown fields and its changes.",
+			reason: "A moved element keeps its unknown fields and has its changes.",
 			object: `{"spec":{"layers":[{"name":"b","quantity":7,"future":1.0},{"name":"a","quantity":1,"future":2}]}}`,
 			f: spec(func(s *pizzaSpec) {
 				s.Layers[0], s.Layers[1] = s.Layers[1], s.Layers[0]
@@ -219,13 +219,13 @@ func TestPatch(t *testing.T) {
 			want:   `[{"op":"replace","path":"/spec/layers","value":[{"name":"a","quantity":0},{"name":"b"}]}]`,
 		},
 		"ArrayInArray": {
-			reason: "An array in an array.",
+			reason: "A change in a nested array keeps the digits of the other numbers.",
 			object: `{"spec":{"grid":[[1,2],[3,9007199254740993]]}}`,
 			f:      spec(func(s *pizzaSpec) { s.Grid[1][0] = 4 }),
 			want:   `[{"op":"replace","path":"/spec/grid","value":[[1,2],[4,9007199254740993]]}]`,
 		},
 		"PointerSet": {
-			reason: "The presence of an empty object may have a meaning, so no empty object is left out then.",
+			reason: "An empty object behind a pointer has a meaning, so values with such a pointer keep all empty objects.",
 			object: `{"spec":{"layers":[{"name":"a"}]}}`,
 			f: spec(func(s *pizzaSpec) {
 				s.Oven = &oven{Wood: &wood{}}
@@ -235,7 +235,7 @@ func TestPatch(t *testing.T) {
 			want: `[{"op":"add","path":"/spec/extras","value":{"e":{"box":{"size":"L"}}}},{"op":"replace","path":"/spec/layers","value":[{"name":"a"},{"inner":{},"name":"b","quantity":0}]},{"op":"add","path":"/spec/oven","value":{"wood":{}}}]`,
 		},
 		"EntryOfNothing": {
-			reason: "The presence of an entry has a meaning.",
+			reason: "The presence of a map entry has a meaning, so an empty entry is added.",
 			object: `{"spec":{}}`,
 			f:      spec(func(s *pizzaSpec) { s.Extras = map[string]extra{"e": {}} }),
 			want:   `[{"op":"add","path":"/spec/extras","value":{"e":{"box":{}}}}]`,
@@ -247,7 +247,7 @@ func TestPatch(t *testing.T) {
 			want:   `[{"op":"remove","path":"/spec/oven"}]`,
 		},
 		"ZeroCleared": {
-			reason: "A field without omitempty is removed, a missing one is not.",
+			reason: "A field that becomes empty is removed; a field that was missing already is not.",
 			object: `{"spec":{"box":{"size":"L","future":1}},"status":{"cost":0}}`,
 			f:      func(p *pizza) { p.Spec.Box.Size, p.Status.Cost = "", 0 },
 			want:   `[{"op":"remove","path":"/spec/box/size"}]`,
@@ -258,13 +258,13 @@ func TestPatch(t *testing.T) {
 			want: `[{"op":"replace","path":"/status/cost","value":8.5}]`,
 		},
 		"Annotation": {
-			reason: "Keys are escaped.",
+			reason: "The first annotation is added together with the map.",
 			object: `{"metadata":{"name":"a"}}`,
 			f:      func(p *pizza) { p.Annotations = map[string]string{"x.io/a~b": "1"} },
 			want:   `[{"op":"add","path":"/metadata/annotations","value":{"x.io/a~b":"1"}}]`,
 		},
 		"AnnotationMore": {
-			reason: "The same in a pointer.",
+			reason: "Keys are escaped in JSON pointers.",
 			object: `{"metadata":{"annotations":{"x.io/a":"0","keep":"1"}}}`,
 			f: func(p *pizza) {
 				p.Annotations["x.io/a~b"] = "<1>"
@@ -336,7 +336,7 @@ func TestPatchOfManyElements(t *testing.T) {
 	}
 	patch := patched(t, object.String(), reverse)
 	if ops := strings.Count(patch, `"op"`); ops != 1 {
-		t.Errorf("One operation says it: got %d", ops)
+		t.Errorf("want one operation, got %d", ops)
 	}
 	got := apply(t, object.String(), patch)
 	if !strings.HasPrefix(got, `{"spec":{"layers":[{"future":9007199254741992,"name":"l999","quantity":5},{"future":9007199254741991,"name":"l998","quantity":1}`) {
@@ -354,7 +354,7 @@ func TestPatchOfManyNames(t *testing.T) {
 		}
 	})
 	if got := strings.Count(apply(t, object, patch), `"future"`); got != 0 {
-		t.Errorf("All are others: got %d unknown fields", got)
+		t.Errorf("Renamed elements are new elements without unknown fields: got %d unknown fields", got)
 	}
 }
 
@@ -530,7 +530,7 @@ func wantAtRoot(t *testing.T, before, after string) {
 	t.Helper()
 	was, is := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if json.Unmarshal([]byte(before), &was) != nil || json.Unmarshal([]byte(after), &is) != nil {
-		t.Fatal("Objects are objects.")
+		t.Fatal("The object before or after is no JSON object.")
 	}
 	known := fieldsOf(reflect.TypeFor[pizza]())
 	for key, v := range was {

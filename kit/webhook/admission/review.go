@@ -22,10 +22,10 @@ const (
 	// mostBytes is the largest review: three objects at the API server's own limit of 3 MiB for a request, and a
 	// reserve for the overhead of JSON.
 	mostBytes = 32 << 20
-	// mostPart is the largest size of the other parts of a review, such as userInfo. An API server accepts no larger
-	// head of a request.
+	// mostPart is the largest size of the other parts of a review, such as userInfo. An API server accepts no request
+	// with a larger head.
 	mostPart = 256 << 10
-	// soonBytes is the largest buffer for an announced length before the body arrives.
+	// soonBytes is the largest buffer that is allocated for an announced length before the body arrives.
 	soonBytes = 1 << 20
 )
 

@@ -36,8 +36,8 @@ type Rule struct {
 // similar). If f changes the name of an element, the result is a new element, without the unknown fields of the old
 // one. If as many elements without a name remain as before, they are the old ones, changed by f.
 //
-// An error of f denies the request, as in [Validate]. An object that cannot be decoded into a T is denied, with the
-// same exception as in [Validate].
+// An error of f denies the request, as in [Validate]. An object that cannot be decoded into a T is denied, too, with
+// the same exception as in [Validate].
 //
 // T is a type with JSON tags; names of fields are case-sensitive. apiVersion is GROUP/VERSION, or VERSION for the core
 // group. Default panics for any other apiVersion.

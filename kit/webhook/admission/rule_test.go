@@ -66,94 +66,97 @@ func TestValidating(t *testing.T) {
 		code     int            // HTTP status; 200 if zero.
 	}{
 		"Create": {
-			reason:  "There is nothing before.",
+			reason:  "A creation has no old object.",
 			request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":["tomato"]}},"oldObject":null`,
 			called:  "CREATE [tomato]",
 		},
 		"Update": {
-			reason:  "Both are decoded.",
+			reason:  "The new and the old object are decoded.",
 			request: isPizza + `"operation":"UPDATE","dryRun":true,"object":{"spec":{"toppings":["a"]}},"oldObject":{"spec":{"toppings":["b"]}}`,
 			called:  "UPDATE [a] was [b] dry run",
 		},
 		"UpdateOfStatus": {
-			reason:  "It has the same kind, and f is told.",
+			reason:  "The status has the kind of the object, and f can read the subresource from the request.",
 			request: isPizza + `"operation":"UPDATE","subResource":"status","object":{"spec":{}},"oldObject":{"spec":{}}`,
 			called:  "UPDATE/status [] was []",
 		},
 		"Delete": {
-			reason:  "There is no object, and nothing of it is decoded.",
+			reason:  "A deletion has no new object, and the old object is not decoded.",
 			request: isPizza + `"operation":"DELETE","object":null,"oldObject":{"spec":7}`,
 			shown:   []string{"DELETE of " + pizzas + " Pizza: the webhook is called and has no rule for it"},
 		},
 		"Connect": {
-			reason:  "Nobody is to be kept from it, and the registration asks for nothing.",
+			reason:  "A CONNECT is allowed: its options are not an object that a rule could judge.",
 			request: `"kind":{"group":"","version":"v1","kind":"PodExecOptions"},"operation":"CONNECT","object":{}`,
 			shown:   []string{"CONNECT of v1 PodExecOptions: the webhook is called and has no rule for it"},
 		},
-		"NoOperation": {reason: "Nobody knows what is asked.", request: isPizza + `"operation":"PATCH","object":{}`, want: denied(`unexpected operation "PATCH"`)},
+		"NoOperation": {reason: "The operation is unknown.", request: isPizza + `"operation":"PATCH","object":{}`, want: denied(`unexpected operation "PATCH"`)},
 		"Scale": {
-			reason:  "The rules of the registration are wrong: that is not let pass unseen.",
+			reason:  "A kind without a rule is denied, because the registration of the webhook has wrong rules.",
 			request: isScale + `"operation":"UPDATE","object":{"spec":{"replicas":1}}`,
 			want:    denied("unexpected type autoscaling/v1 Scale, want " + pizzas + " Pizza"),
 		},
 		"OtherVersion": {
-			reason:  "So is this.",
+			reason:  "A version without a rule is denied, like a kind without a rule.",
 			request: `"kind":{"group":"restaurant.programming-kubernetes.info","version":"v1","kind":"Pizza"},"operation":"CREATE","object":{}`,
 			want:    denied("unexpected type restaurant.programming-kubernetes.info/v1 Pizza, want " + pizzas + " Pizza"),
 		},
 		"WrongType": {
-			reason:  "What cannot be decoded cannot be judged.",
+			reason:  "An object that cannot be decoded is denied, because f cannot judge it.",
 			request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":"tomato"}}`,
 			want:    denied("reading the object: spec.toppings: want an array, got a string"),
 		},
 		"WrongTypeBefore": {
-			reason:  "It cannot be compared; but what takes its place is better.",
+			reason:  "An old object that cannot be decoded does not prevent its repair.",
 			request: isPizza + `"operation":"UPDATE","object":{},"oldObject":{"spec":{"toppings":"tomato"}}`,
 			called:  "UPDATE []",
 		},
 		"WrongTypeStill": {
-			reason:  "Nobody has to store what is no better than before.",
+			reason:  "An update that does not repair the object is denied.",
 			request: isPizza + `"operation":"UPDATE","object":{"metadata":{"labels":{"a":"b"}},"spec":{"toppings":"tomato"}},"oldObject":{"spec":{"toppings":"tomato"}}`,
 			want:    denied("reading the object: spec.toppings: want an array, got a string"),
 		},
 		"WrongTypeDeleted": {
-			reason: "The last finalizer must go.",
+			reason: "The last finalizer of a deleted object can be removed, even if the object is invalid.",
 			request: isPizza + `"operation":"UPDATE","object":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"toppings":"tomato"}},` +
 				`"oldObject":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["a/b"]},"spec":{"toppings":"tomato"}}`,
 			shown: []string{"reading the object: spec.toppings: want an array, got a string"},
 		},
 		"WrongTypeDeletedAndMore": {
-			reason: "No more than that.",
+			reason: "A deleted object that is invalid can change only in its metadata.",
 			request: isPizza + `"operation":"UPDATE","object":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"toppings":"basil"}},` +
 				`"oldObject":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["a/b"]},"spec":{"toppings":"tomato"}}`,
 			want: denied("reading the object: spec.toppings: want an array, got a string"),
 		},
-		"NoObject": {reason: "An API server always sends one.", request: isPizza + `"operation":"CREATE"`, want: denied("reading the object: it is missing")},
-		"Array":    {reason: "And it is an object.", request: isPizza + `"operation":"CREATE","object":[]`, want: denied("reading the object: it is no JSON object")},
+		"NoObject": {reason: "A creation without an object is denied.", request: isPizza + `"operation":"CREATE"`, want: denied("reading the object: it is missing")},
+		"Array": {
+			reason:  "An array is not an object.",
+			request: isPizza + `"operation":"CREATE","object":[]`, want: denied("reading the object: it is no JSON object"),
+		},
 		"Denied": {
-			reason: "Warnings are shown beside.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
+			reason: "A denial hides no warnings.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
 			err: errors.New(`topping "tomato" not known`), warnings: []string{"spec.toppings: none"},
 			want: denied(`topping "tomato" not known`),
 		},
 		"DeniedWithStatus": {
-			reason: "It knows its code and reason.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
+			reason: "The denial has the code and the reason of the error.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
 			err:  fmt.Errorf("today: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "pizzas"}, "margherita", errors.New("closed"))),
 			want: &metav1.Status{Status: "Failure", Code: 403, Reason: "Forbidden", Message: `today: pizzas "margherita" is forbidden: closed`, Details: &metav1.StatusDetails{Name: "margherita", Kind: "pizzas"}},
 		},
 		"DeniedBySuccess": {
-			reason: "A denial is one whatever its code says.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
+			reason: "An error denies, even if its code is that of a success.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
 			err: &apierrors.StatusError{ErrStatus: metav1.Status{Status: "Success", Code: 200, Message: "no"}}, want: denied("no"),
 		},
 		"Unavailable": {
-			reason: "No answer.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
+			reason: "An Unavailable error is HTTP 500, not a denial.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
 			err: fmt.Errorf("looking up: %w", Unavailable(errors.New("informers not ready"))),
 		},
 		"NobodyWaits": {
-			reason: "Nor because of that.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
+			reason: "A canceled context is HTTP 500, not a denial.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
 			err: fmt.Errorf("looking up: %w", context.Canceled),
 		},
 		"TimeIsUp": {
-			reason: "Nothing is denied because of that.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
+			reason: "An exceeded deadline is HTTP 500, not a denial.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
 			err: fmt.Errorf("looking up: %w", context.DeadlineExceeded),
 		},
 	}
@@ -241,17 +244,27 @@ func TestMutating(t *testing.T) {
 			want: `[{"op":"replace","path":"/spec","value":{"toppings":["tomato"]}}]`,
 		},
 		"UpdateToEmpty": {
-			reason:  "An update can make it necessary again.",
+			reason:  "An update that removes all toppings gets the default.",
 			request: isPizza + `"operation":"UPDATE","object":{"spec":{"toppings":[]}},"oldObject":{"spec":{"toppings":["salami"]}}`,
 			want:    `[{"op":"replace","path":"/spec/toppings","value":["tomato"]}]`,
 		},
-		"Full":      {reason: "There is nothing to do.", request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
-		"Delete":    {reason: "There is no object.", request: isPizza + `"operation":"DELETE","object":null,"oldObject":{}`},
-		"Denied":    {reason: "A default may be impossible.", request: isPizza + `"operation":"CREATE","object":{"spec":{"box":{"size":"XXL"}}}`, denied: "no such box"},
-		"WrongType": {reason: "The schema comes later.", request: isPizza + `"operation":"CREATE","object":{"spec":[]}`, denied: "reading the object: spec: want an object, got an array"},
-		"Scale":     {reason: "Not registered.", request: isScale + `"operation":"UPDATE","object":{}`, denied: "unexpected type autoscaling/v1 Scale, want " + pizzas + " Pizza"},
+		"Full":   {reason: "An object without missing defaults gets no patch.", request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
+		"Delete": {reason: "A deletion has no new object to change.", request: isPizza + `"operation":"DELETE","object":null,"oldObject":{}`},
+		"Denied": {
+			reason:  "An error of the function denies.",
+			request: isPizza + `"operation":"CREATE","object":{"spec":{"box":{"size":"XXL"}}}`, denied: "no such box",
+		},
+		"WrongType": {
+			reason:  "Mutation precedes the validation by the schema, so values can have wrong types.",
+			request: isPizza + `"operation":"CREATE","object":{"spec":[]}`, denied: "reading the object: spec: want an object, got an array",
+		},
+		"Scale": {
+			reason:  "A kind without a rule is denied.",
+			request: isScale + `"operation":"UPDATE","object":{}`, denied: "unexpected type autoscaling/v1 Scale, want " + pizzas + " Pizza",
+		},
 		"Unavailable": {
-			reason: "No answer.", request: strings.Replace(isPizza, "margherita", "", 1) + `"operation":"CREATE","object":{}`, failed: "the menu is not here",
+			reason:  "An Unavailable error is HTTP 500, not a denial.",
+			request: strings.Replace(isPizza, "margherita", "", 1) + `"operation":"CREATE","object":{}`, failed: "the menu is not here",
 		},
 	}
 	for name, tc := range cases {
@@ -275,7 +288,7 @@ func TestMutating(t *testing.T) {
 
 func TestHandlerRefuses(t *testing.T) {
 	h := Handler(func(context.Context, *Request) (*Response, error) {
-		t.Error("There is nothing to answer.")
+		t.Error("The function was called for an invalid review.")
 		return &Response{}, nil
 	})
 	cases := map[string]struct {
@@ -284,20 +297,56 @@ func TestHandlerRefuses(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"Nothing":      {reason: "No body.", want: "reading the review: invalid JSON at byte 0: want an object, got the end"},
-		"NoJSON":       {reason: "Another language.", body: "kind: AdmissionReview", want: "reading the review: invalid JSON at byte 0: want an object, got k"},
-		"Cut":          {reason: "The end is missing.", body: question(`"object":{}`)[:60], want: "reading the review: invalid JSON at byte 60: want a comma or }, got the end"},
-		"MoreThanOne":  {reason: "Something behind.", body: question(`"object":{}`) + "{}", want: "reading the review: invalid JSON at byte 102: want nothing more"},
-		"OtherKind":    {reason: "A review of something else.", body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"1"}}`, want: `unexpected type "apiextensions.k8s.io/v1" "ConversionReview", want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1`},
-		"OtherVersion": {reason: "There never was one.", body: `{"apiVersion":"admission.k8s.io/v1alpha1","kind":"AdmissionReview","request":{"uid":"1"}}`, want: `unexpected type "admission.k8s.io/v1alpha1" "AdmissionReview", want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1`},
-		"NoRequest":    {reason: "A review that is an answer.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1"}}`, want: "the review has no request"},
-		"NullRequest":  {reason: "The same.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`, want: "the review has no request"},
-		"NoUID":        {reason: "The answer would be taken for none.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{}}}`, want: "the request has no uid"},
-		"WrongUID":     {reason: "Nor is a number one.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the review: invalid JSON at byte 78: want a string, got a number"},
-		"WrongKind":    {reason: "A part is wrong.", body: question(`"kind":"Pizza"`), want: "reading the request: kind: want an object, got a string"},
-		"Deep":         {reason: "Nothing is read deeper than people write.", body: question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 10096: too deep: more than 10000 levels"},
-		"LongUser":     {reason: "A user has no more groups than fit into the head of a request.", body: question(`"userInfo":{"groups":["` + strings.Repeat(`","`, mostPart/3) + `"]}`), want: "reading the request: userInfo: want at most 262144 bytes, got 262158"},
-		"Large":        {reason: "More than API servers send.", body: strings.Repeat(" ", mostBytes+1), code: 413, want: "want a review of at most 33554432 bytes"},
+		"Nothing": {reason: "The body is empty.", want: "reading the review: invalid JSON at byte 0: want an object, got the end"},
+		"NoJSON":  {reason: "The body is YAML.", body: "kind: AdmissionReview", want: "reading the review: invalid JSON at byte 0: want an object, got k"},
+		"Cut": {
+			reason: "The body is truncated.",
+			body:   question(`"object":{}`)[:60], want: "reading the review: invalid JSON at byte 60: want a comma or }, got the end",
+		},
+		"MoreThanOne": {
+			reason: "Text follows the review.",
+			body:   question(`"object":{}`) + "{}", want: "reading the review: invalid JSON at byte 102: want nothing more",
+		},
+		"OtherKind": {
+			reason: "The body is a ConversionReview.",
+			body:   `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"1"}}`, want: `unexpected type "apiextensions.k8s.io/v1" "ConversionReview", want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1`,
+		},
+		"OtherVersion": {
+			reason: "AdmissionReviews have no version v1alpha1.",
+			body:   `{"apiVersion":"admission.k8s.io/v1alpha1","kind":"AdmissionReview","request":{"uid":"1"}}`, want: `unexpected type "admission.k8s.io/v1alpha1" "AdmissionReview", want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1`,
+		},
+		"NoRequest": {
+			reason: "The review has a response and no request.",
+			body:   `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1"}}`, want: "the review has no request",
+		},
+		"NullRequest": {
+			reason: "A null request is a missing one.",
+			body:   `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`, want: "the review has no request",
+		},
+		"NoUID": {
+			reason: "The API server rejects an answer without the uid of its request.",
+			body:   `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{}}}`, want: "the request has no uid",
+		},
+		"WrongUID": {
+			reason: "A uid is a string.",
+			body:   `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the review: invalid JSON at byte 78: want a string, got a number",
+		},
+		"WrongKind": {
+			reason: "A part of the request has a wrong type.",
+			body:   question(`"kind":"Pizza"`), want: "reading the request: kind: want an object, got a string",
+		},
+		"Deep": {
+			reason: "The depth of nested values is bounded.",
+			body:   question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 10096: too deep: more than 10000 levels",
+		},
+		"LongUser": {
+			reason: "The size of userInfo is bounded: an API server reads the groups from the head of a request.",
+			body:   question(`"userInfo":{"groups":["` + strings.Repeat(`","`, mostPart/3) + `"]}`), want: "reading the request: userInfo: want at most 262144 bytes, got 262158",
+		},
+		"Large": {
+			reason: "A review larger than those of API servers is rejected.",
+			body:   strings.Repeat(" ", mostBytes+1), code: 413, want: "want a review of at most 33554432 bytes",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -374,13 +423,23 @@ func TestValidateDelete(t *testing.T) {
 		denied   string
 		warnings []string
 	}{
-		"Denied":    {reason: "f has said so.", h: both, request: `"operation":"DELETE","oldObject":{"spec":{"toppings":["a"]}}`, denied: "margherita is not eaten yet"},
-		"Allowed":   {reason: "So it has.", h: both, request: `"operation":"DELETE","object":null,"oldObject":{"spec":{}}`},
-		"WrongType": {reason: "f decides.", h: both, request: `"operation":"DELETE","oldObject":{"spec":7}`, warnings: []string{"nobody knows what that was"}},
-		"NoObject":  {reason: "The same.", h: both, request: `"operation":"DELETE"`, warnings: []string{"nobody knows what that was"}},
-		"Create":    {reason: "The other rule is asked.", h: both, request: `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
+		"Denied": {
+			reason: "The error of f denies the deletion.",
+			h:      both, request: `"operation":"DELETE","oldObject":{"spec":{"toppings":["a"]}}`, denied: "margherita is not eaten yet",
+		},
+		"Allowed": {reason: "f returns no error, so the deletion is allowed.", h: both, request: `"operation":"DELETE","object":null,"oldObject":{"spec":{}}`},
+		"WrongType": {
+			reason: "f decides about an old object that cannot be decoded.",
+			h:      both, request: `"operation":"DELETE","oldObject":{"spec":7}`, warnings: []string{"nobody knows what that was"},
+		},
+		"NoObject": {
+			reason: "f decides about a deletion without the old object.",
+			h:      both, request: `"operation":"DELETE"`, warnings: []string{"nobody knows what that was"},
+		},
+		"Create": {reason: "The rule of Validate decides about a creation.", h: both, request: `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
 		"Alone": {
-			reason: "The registration is wrong.", h: alone, request: `"operation":"CREATE","object":{}`,
+			reason: "Without a rule of Validate a creation is denied, because the registration of the webhook is wrong.",
+			h:      alone, request: `"operation":"CREATE","object":{}`,
 			denied: "unexpected type " + pizzas + " Pizza, want nothing but DELETE",
 		},
 	}
@@ -447,7 +506,7 @@ func TestLegible(t *testing.T) {
 		}
 	}
 	if got := said(legible(&json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[int]()})); got != "want an integer of 64 bits, got a string" {
-		t.Errorf("There is no place: got %s", got)
+		t.Errorf("The error of a whole value must not name a field: got %s", got)
 	}
 }
 
@@ -500,7 +559,7 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	if Unavailable(nil) != nil {
-		t.Error("No error is none.")
+		t.Error("Unavailable(nil) must be nil.")
 	}
 }
 

@@ -76,7 +76,7 @@ func TestHandler(t *testing.T) {
 		counts map[string]float64
 	}{
 		"Converts": {
-			reason: "What the conversion does not name is what it was.",
+			reason: "Fields that the conversion does not name stay unchanged.",
 			body:   review("v2", pizza("v1", "size", "large"), pizza("v1", "size", "small")),
 			code:   200, want: pizza("v2", "diameter", "large") + "," + pizza("v2", "diameter", "small"),
 			counts: map[string]float64{"objects_total/v1/Pizza/v2": 2},
@@ -88,25 +88,25 @@ func TestHandler(t *testing.T) {
 			counts: map[string]float64{"failures_total/v1/Pizza/object/v2": 1},
 		},
 		"OfAnotherKind": {
-			reason: "Names that anybody can think of do not become labels.",
+			reason: "Unknown kinds do not become labels, so the number of time series is bounded.",
 			body:   review("v2", `{"apiVersion":"restaurant.example/v7","kind":"Burger","metadata":{}}`),
 			code:   200, want: `"Failure"`,
 			counts: map[string]float64{"failures_total/other/other/object/other": 1},
 		},
 		"NoReview": {
-			reason: "Who sends it should read why.",
+			reason: "The answer to a body that is no review tells the reason.",
 			body:   `{"kind":"Pizza"}`,
 			code:   400, want: "ConversionReview",
 			counts: map[string]float64{"failures_total/other/other/review/other": 1},
 		},
 		"NoJSON": {
-			reason: "Nor is this one.",
+			reason: "A body that is not JSON is no review.",
 			body:   `so what`,
 			code:   400, want: "ConversionReview",
 			counts: map[string]float64{"failures_total/other/other/review/other": 1},
 		},
 		"Empty": {
-			reason: "Nor is nothing.",
+			reason: "An empty body is no review.",
 			code:   400, want: "ConversionReview",
 			counts: map[string]float64{"failures_total/other/other/review/other": 1},
 		},
@@ -116,52 +116,52 @@ func TestHandler(t *testing.T) {
 			code:   405, want: "only POST",
 		},
 		"YAML": {
-			reason: "What says that it is no JSON is none.",
+			reason: "A body with another content type is rejected.",
 			change: func(r *http.Request) { r.Header.Set("Content-Type", "application/yaml") },
 			code:   415, want: `"application/yaml"`,
 			counts: map[string]float64{"failures_total/other/other/review/other": 1},
 		},
 		"Charset": {
-			reason: "JSON has no other.",
+			reason: "The charset of JSON is accepted.",
 			body:   review("v2", pizza("v2", "diameter", "large")),
 			change: func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") },
 			code:   200, want: pizza("v2", "diameter", "large"),
 			counts: map[string]float64{"objects_total/other/other/other": 1},
 		},
 		"AsLargeAsMayBe": {
-			reason: "The limit itself is no more than the limit.",
+			reason: "A review of exactly the limit is accepted.",
 			body:   review("v2", pizza("v1", "size", "large")), most: int64(len(review("v2", pizza("v1", "size", "large")))),
 			code: 200, want: pizza("v2", "diameter", "large"),
 			counts: map[string]float64{"objects_total/v1/Pizza/v2": 1},
 		},
 		"OneByteTooLarge": {
-			reason: "A byte more is.",
+			reason: "A review of one more byte is rejected.",
 			body:   review("v2", pizza("v1", "size", "large")), most: int64(len(review("v2", pizza("v1", "size", "large")))) - 1,
 			code: 413, want: "the review has more than",
 			counts: map[string]float64{"failures_total/other/other/too_large/other": 1},
 		},
 		"TooLarge": {
-			reason: "It is not read.",
+			reason: "A review that announces too many bytes is not read.",
 			body:   review("v2", pizza("v1", "size", "large")), most: 100,
 			code: 413, want: "more than 100 bytes",
 			counts: map[string]float64{"failures_total/other/other/too_large/other": 1},
 		},
 		"TooLargeUnannounced": {
-			reason: "It is read until that is clear.",
+			reason: "A review without a length is read up to the limit.",
 			body:   review("v2", pizza("v1", "size", "large")), most: 100,
 			change: func(r *http.Request) { r.ContentLength = -1 },
 			code:   413, want: "more than 100 bytes",
 			counts: map[string]float64{"failures_total/other/other/too_large/other": 1},
 		},
 		"Unannounced": {
-			reason: "A client need not say how much it sends.",
+			reason: "A review needs no announced length.",
 			body:   review("v2", pizza("v1", "size", strings.Repeat("x", 200<<10))),
 			change: func(r *http.Request) { r.ContentLength = -1 },
 			code:   200, want: pizza("v2", "diameter", strings.Repeat("x", 200<<10)),
 			counts: map[string]float64{"objects_total/v1/Pizza/v2": 1},
 		},
 		"CutOff": {
-			reason: "Who leaves in the middle is not to be believed.",
+			reason: "A truncated body is rejected.",
 			body:   review("v2", pizza("v1", "size", "large")),
 			change: func(r *http.Request) {
 				r.Body = io.NopCloser(io.MultiReader(io.LimitReader(r.Body, 50), broken{}))
@@ -184,7 +184,7 @@ func TestHandler(t *testing.T) {
 			}
 			if tc.code == http.StatusOK {
 				if got := w.Header().Get("Content-Length"); got != fmt.Sprint(w.Body.Len()) || w.Header().Get("Content-Type") != "application/json" {
-					t.Errorf("%s\nThe head is %v, and the answer has %d bytes", tc.reason, w.Header(), w.Body.Len())
+					t.Errorf("%s\nThe answer has the headers %v and %d bytes", tc.reason, w.Header(), w.Body.Len())
 				}
 			}
 			got := counts(t, registry)
@@ -258,7 +258,7 @@ func TestLogsNowAndThen(t *testing.T) {
 		defer mu.Unlock()
 		lines++
 		if !strings.Contains(args, "a pizza is round") || strings.Contains(args, "9007199254740993") {
-			t.Errorf("It says what is wrong, and nothing of what is in objects: %s", args)
+			t.Errorf("The log must have the error, and no values of objects: %s", args)
 		}
 	}, funcr.Options{})
 	h := Handler(pizzas(t), Options{Log: log})
@@ -267,7 +267,7 @@ func TestLogsNowAndThen(t *testing.T) {
 		ask(t, h, strings.NewReader(review("v2", bad)))
 	}
 	if lines < 10 || lines > 15 {
-		t.Errorf("There are %d lines, want about 10", lines)
+		t.Errorf("got %d log lines, want about 10", lines)
 	}
 }
 
@@ -337,7 +337,7 @@ func TestMemoryOfALargeReview(t *testing.T) {
 	took := float64(after.TotalAlloc-before.TotalAlloc) / float64(length)
 	t.Logf("%.2f bytes for each byte of the review", took)
 	if took > 2.5 {
-		t.Errorf("It took %.2f bytes for each byte of the review, want at most 2.5", took)
+		t.Errorf("got %.2f bytes for each byte of the review, want at most 2.5", took)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestSilentClientsGetNoMemory(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 50<<20 {
-		t.Errorf("They got %d bytes", took)
+		t.Errorf("Silent clients cost %d bytes", took)
 	}
 }
 
@@ -409,7 +409,7 @@ func FuzzHandler(f *testing.F) {
 			return
 		}
 		if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &asked); err != nil {
-			t.Fatalf("What is no JSON was converted: %v", err)
+			t.Fatalf("A body that is not JSON was converted: %v", err)
 		}
 		if len(asked.Request.Objects) != len(answered.Response.Objects) {
 			t.Errorf("%d objects became %d", len(asked.Request.Objects), len(answered.Response.Objects))

@@ -83,7 +83,7 @@ func TestErrorsAreLoggedOnce(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if tries != 4 || len(lines) != 2 || !strings.Contains(lines[0], "no oven") || !strings.Contains(lines[1], "no dough") {
-		t.Errorf("It was tried %d times, and logged was %q", tries, lines)
+		t.Errorf("got %d calls and the log %q, want 4 calls and one line for each error", tries, lines)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestSignal(t *testing.T) {
 	s.Send()
 	s.Send()
 	for _, c := range []<-chan struct{}{one, other} {
-		wait(t, "each is told", c)
+		wait(t, "each listener is notified", c)
 		select {
 		case <-c:
-			t.Error("Twice is once, for who has not looked yet.")
+			t.Error("Two signals must be merged until a listener receives them.")
 		default:
 		}
 	}

@@ -52,19 +52,19 @@ func TestRenew(t *testing.T) {
 		damage bool
 	}{
 		"Fresh": {
-			reason: "What is good is left alone: every write makes all replicas load.",
+			reason: "A valid bundle is not replaced, because all replicas load the Secret after each write.",
 		},
 		"BeforeTwoThirds": {
-			reason: "It is not renewed early.",
+			reason: "A certificate is not renewed early.",
 			after:  ServingLife/3*2 - 2*time.Hour,
 		},
 		"ServingAfterTwoThirds": {
-			reason: "A third of its life is left for whatever goes wrong.",
+			reason: "A certificate is renewed while a third of its lifetime is left, in case renewals fail.",
 			after:  ServingLife / 3 * 2,
 			want:   []string{"issued a serving certificate: two thirds of its life are over"},
 		},
 		"AllExpired": {
-			reason: "A hub that was off for years comes up again.",
+			reason: "A hub that was off for years gets new certificates.",
 			after:  AuthorityLife + time.Hour,
 			want: []string{
 				"dropped an authority that has expired", "issued an authority: there was none",
@@ -72,7 +72,7 @@ func TestRenew(t *testing.T) {
 			},
 		},
 		"ClockWentBack": {
-			reason: "What was issued in the future is of no use now.",
+			reason: "Certificates that are not valid yet are replaced.",
 			after:  -48 * time.Hour,
 			want: []string{
 				"dropped an authority that is not valid yet", "issued an authority: there was none",
@@ -80,7 +80,7 @@ func TestRenew(t *testing.T) {
 			},
 		},
 		"OtherNames": {
-			reason: "The URL was changed.",
+			reason: "A changed name needs a new certificate.",
 			names:  []string{"10.1.2.3"},
 			want:   []string{"issued a serving certificate: it was for other names"},
 		},
@@ -89,36 +89,36 @@ func TestRenew(t *testing.T) {
 			names:  []string{"::1", "hub.example", "0:0:0:0:0:0:0:1"},
 		},
 		"ServingKeyDamaged": {
-			reason: "The authority is good, so that nothing new has to be trusted.",
+			reason: "The authority is intact, so clients need to trust no new one.",
 			spoil:  func(d map[string][]byte) { d[ServingKey] = []byte("secret rubbish") },
 			want:   []string{"issued a serving certificate: there was none"},
 			damage: true,
 		},
 		"KeyOfAnother": {
-			reason: "A key that is not the certificate's is no key.",
+			reason: "A key that does not belong to the certificate counts as missing.",
 			spoil:  func(d map[string][]byte) { d[ServingKey] = d[AuthorityKeys] },
 			want:   []string{"issued a serving certificate: there was none"},
 			damage: true,
 		},
 		"AuthorityDamaged": {
-			reason: "What nobody can verify is issued anew.",
+			reason: "Without the authority no client can verify the certificate, so both are issued again.",
 			spoil:  func(d map[string][]byte) { d[Authorities] = []byte("secret rubbish") },
 			want:   noAuthority,
 			damage: true,
 		},
 		"AuthorityIsNone": {
-			reason: "A certificate that may not sign is no authority.",
+			reason: "A certificate that must not sign is no authority.",
 			spoil:  func(d map[string][]byte) { d[Authorities] = d[ServingCertificate] },
 			want:   noAuthority,
 			damage: true,
 		},
 		"AuthorityKeyLost": {
-			reason: "What is there stays trusted, and one comes that can sign.",
+			reason: "An authority without its key stays trusted, and a new one is added that can sign.",
 			spoil:  func(d map[string][]byte) { delete(d, AuthorityKeys) },
 			want:   []string{"issued an authority: the key of the last one is missing"},
 		},
 		"Empty": {
-			reason: "Somebody emptied the Secret.",
+			reason: "An empty Secret gets new certificates.",
 			spoil:  func(d map[string][]byte) { clear(d) },
 			want:   []string{"issued an authority: there was none", "issued a serving certificate: there was none"},
 			damage: true,
@@ -152,10 +152,10 @@ func TestRenew(t *testing.T) {
 				t.Errorf("%s\nRenew(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if err := trusts(next.Trusted(), next, i.Names[0], c.now); err != nil {
-				t.Errorf("%s\nWhat is served is not trusted: %v", tc.reason, err)
+				t.Errorf("%s\nThe serving certificate is not trusted: %v", tc.reason, err)
 			}
 			if again, did := renew(t, i, next); again != next || did != nil {
-				t.Errorf("Nothing is left to be done after Renew(), and it did %v", did)
+				t.Errorf("A second Renew() must change nothing, got %v", did)
 			}
 		})
 	}
@@ -163,9 +163,9 @@ func TestRenew(t *testing.T) {
 
 func TestCommonNames(t *testing.T) {
 	cases := map[string]struct{ reason, name, want string }{
-		"Given": {"Who looks at a certificate should know whose it is.", "pizza", "pizza"},
-		"None":  {"It need not be said.", "", "webhook"},
-		"Long":  {"RFC 5280 has 64 characters, with the authority's ending.", strings.Repeat("x", 80), strings.Repeat("x", 61)},
+		"Given": {"The common name tells a reader the owner of the certificate.", "pizza", "pizza"},
+		"None":  {"The common name has a default.", "", "webhook"},
+		"Long":  {"RFC 5280 allows 64 characters, including the authority's suffix.", strings.Repeat("x", 80), strings.Repeat("x", 61)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func (c *Cluster) StopKubelet() error { return c.Env.Playground.Halt("hub", kube
 // Ctr runs containerd's ctr in the namespace of Kubernetes, and returns its output.
 func (c *Cluster) Ctr(ctx context.Context, args ...string) (string, error) {
 	args = append([]string{"--address", containerd, "--namespace", "k8s.io"}, args...)
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ctr"), args...) //nolint:gosec // They are the tests'.
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ctr"), args...) //nolint:gosec // The arguments come from tests.
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -51,7 +51,7 @@ func Enter() {
 		fmt.Fprintln(os.Stderr, "error: a node for tests:", err)
 		code = max(code, 1)
 	}
-	os.Exit(code) //nolint:forbidigo // Of a process that has no tests of its own.
+	os.Exit(code) //nolint:forbidigo // This process runs no tests itself.
 }
 
 // again starts this program as another stage. It locks the calling thread, because the kernel regards the thread as the
@@ -62,7 +62,7 @@ func again(stage string, flags uintptr, env ...string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe, os.Args[1:]...) //nolint:gosec,noctx // It is this program, and lives for as long.
+	cmd := exec.Command(exe, os.Args[1:]...) //nolint:gosec,noctx // The child is this program, and lives as long.
 	cmd.Env = append(os.Environ(), append(env, stageVariable+"="+stage)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}

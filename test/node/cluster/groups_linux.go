@@ -155,7 +155,7 @@ func (g *groups) remove() error {
 				errs = append(errs, fmt.Errorf("removing a cgroup: %w", err))
 				break
 			}
-			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Nobody is told when the kernel lets go of it.
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // The kernel sends no event.
 		}
 	}
 	return errors.Join(errs...)

@@ -25,7 +25,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "report" {
 		if err := say(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "error:", err)
-			os.Exit(1) //nolint:forbidigo // It is main.
+			os.Exit(1) //nolint:forbidigo // This is the main function.
 		}
 	}
 	<-told

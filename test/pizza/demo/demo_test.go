@@ -1,4 +1,4 @@
-// Package demo tests that the demo of the pizza restaurant tells its story to the end.
+// Package demo tests that the demo of the pizza restaurant runs to its end.
 package demo
 
 import (
@@ -20,7 +20,7 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Beside the control plane the demo takes a refract, which is to be this one.
+	// The demo takes refract from the folder of the control plane. The test adds the program under test there.
 	dir := t.TempDir()
 	binary, err := harness.Program(t.TempDir())
 	if err != nil {
@@ -64,18 +64,17 @@ func TestDemo(t *testing.T) {
 		"\nShown: ",
 	} {
 		if !strings.Contains(stdout.String(), text) {
-			t.Errorf("%q is not in the story:\n%s", text, &stdout)
+			t.Errorf("%q is not in the output:\n%s", text, &stdout)
 		}
 	}
 	readme(t, stdout.String())
 	left, err := os.ReadDir(temporary)
 	if err != nil || len(left) > 0 {
-		t.Errorf("something is left: %v, %v", left, err)
+		t.Errorf("temporary files are left: %v, %v", left, err)
 	}
 }
 
-// readme compares what the example's README has with what was printed; "..." stands for
-// what is left out.
+// readme wants all output in the example's README to be in the printed output. "..." stands for omitted parts.
 func readme(t *testing.T, story string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "examples/pizza/README.md"))
@@ -84,16 +83,16 @@ func readme(t *testing.T, story string) {
 	}
 	blocks := strings.Split(string(text), "```console\n")[1:]
 	if len(blocks) == 0 {
-		t.Error("there is nothing in the README that was printed")
+		t.Error("the README has no output")
 	}
 	for _, block := range blocks {
 		block, _, _ = strings.Cut(block, "```\n")
 		rest := story
 		for part := range strings.SplitSeq(block, "...\n") {
-			for command := range strings.SplitAfterSeq("\n"+part, "\n$ ") { // Commands may be left out, too.
+			for command := range strings.SplitAfterSeq("\n"+part, "\n$ ") { // The README may omit commands, too.
 				at := strings.Index(rest, strings.TrimSuffix(command, "$ "))
 				if at < 0 {
-					t.Errorf("this is in the README, and was not printed, or not there:\n%s", command)
+					t.Errorf("the README has output that the demo did not print, or not in this order:\n%s", command)
 					continue
 				}
 				rest = rest[at+len(strings.TrimSuffix(command, "$ "))-1:]

@@ -18,16 +18,16 @@ func TestRun(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"Help":        {"Help is no mistake.", []string{"--help"}, 0, "--tls-private-key-file file"},
-		"Unknown":     {"A flag that is not there is a wrong start.", []string{"--secure-prot=1"}, 2, "unknown flag: --secure-prot"},
-		"Argument":    {"There are no arguments.", []string{"serve"}, 2, `unexpected argument "serve"`},
-		"NoNumber":    {"A port is a number.", []string{"--secure-port=https"}, 2, "--secure-port"},
+		"Help":        {"Help is not an error.", []string{"--help"}, 0, "--tls-private-key-file file"},
+		"Unknown":     {"An unknown flag is an error.", []string{"--secure-prot=1"}, 2, "unknown flag: --secure-prot"},
+		"Argument":    {"Arguments are errors.", []string{"serve"}, 2, `unexpected argument "serve"`},
+		"NoNumber":    {"The port must be a number.", []string{"--secure-port=https"}, 2, "--secure-port"},
 		"TooLarge":    {"A port has 16 bits.", []string{"--secure-port=65536"}, 2, "--secure-port: want 0 to 65535, got 65536"},
-		"NoAddress":   {"An address is one.", []string{"--bind-address=here"}, 2, `--bind-address: want an IP address, got "here"`},
-		"NoKey":       {"A certificate has a key.", []string{"--tls-cert-file=c"}, 2, "want both or none"},
-		"Both":        {"There is one certificate.", []string{"--cert-dir=d", "--tls-cert-file=c", "--tls-private-key-file=k"}, 2, "want one of them"},
-		"NoConfig":    {"There must be an API server.", []string{"--kubeconfig=" + nowhere}, 1, "finding the API server (see --kubeconfig)"},
-		"NoCertFiles": {"Files must be there.", []string{"--kubeconfig=" + kubeconfig(t), "--cert-dir=" + nowhere}, 1, "reading the webhook's certificate"},
+		"NoAddress":   {"The address must be an IP address.", []string{"--bind-address=here"}, 2, `--bind-address: want an IP address, got "here"`},
+		"NoKey":       {"A certificate needs its key.", []string{"--tls-cert-file=c"}, 2, "want both or none"},
+		"Both":        {"Only one certificate can be given.", []string{"--cert-dir=d", "--tls-cert-file=c", "--tls-private-key-file=k"}, 2, "want one of them"},
+		"NoConfig":    {"An API server is required.", []string{"--kubeconfig=" + nowhere}, 1, "finding the API server (see --kubeconfig)"},
+		"NoCertFiles": {"The certificate files must exist.", []string{"--kubeconfig=" + kubeconfig(t), "--cert-dir=" + nowhere}, 1, "reading the webhook's certificate"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
