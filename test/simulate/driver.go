@@ -124,7 +124,8 @@ func (w *World) serve(c *call) {
 	got := w.reviewed(t, r, c.body)
 	if got == nil {
 		got = w.answered(c.process, t, r, c.body)
-		if writes(r.Method) && got.Code < http.StatusBadRequest && !strings.Contains(r.URL.Path, "/leases/") {
+		dry := r.URL.Query().Has("dryRun")
+		if writes(r.Method) && !dry && got.Code < http.StatusBadRequest && !strings.Contains(r.URL.Path, "/leases/") {
 			w.wrote(c)
 		}
 	}
