@@ -583,7 +583,7 @@ func TestLeadershipFindsCompanions(t *testing.T) {
 	if _, err := c.decider.decideEverything(t.Context(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}
-	if c.decider.queue.queue.items.find(db) == 0 {
+	if c.decider.queue.queue.items[db] == nil {
 		t.Error("want a decision about the Secret by the replica that leads now")
 	}
 }
@@ -603,7 +603,7 @@ func TestLeadershipReviewsPolicies(t *testing.T) {
 	if _, err := c.dispatcher.takeOver(t.Context(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}
-	if c.reviewer.queue.queue.items.find(ref) == 0 {
+	if c.reviewer.queue.queue.items[ref] == nil {
 		t.Error("want the status of the policy to be written by the replica that leads now")
 	}
 }
