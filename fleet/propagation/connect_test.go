@@ -137,14 +137,13 @@ func waitingIn[K comparable](name string, w *workQueue[K]) (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := &w.queue
-	for r := ref(1); int(r) <= q.items.used; r++ {
-		e := q.items.at(r)
+	for _, e := range q.items {
 		switch e.place {
 		case due:
 			all = append(all, fmt.Sprintf("%s %s: %s", name, worded(e.key), [...]string{"costly", "resync", "dependency", "changed", "required"}[e.priority]))
 		case later:
 			all = append(all, fmt.Sprintf("%s %s: after %s", name, worded(e.key), e.at-w.now()))
-		case vacant, nowhere:
+		case nowhere:
 		}
 	}
 	slices.Sort(all)

@@ -505,7 +505,7 @@ func TestLeadershipReviewsPolicies(t *testing.T) {
 	if _, err := c.dispatcher.takeOver(t.Context(), struct{}{}); err != nil {
 		t.Fatal(err)
 	}
-	if c.reviewer.queue.queue.items.find(ref) == 0 {
+	if c.reviewer.queue.queue.items[ref] == nil {
 		t.Error("want the status of the policy to be written by the replica that leads now")
 	}
 }

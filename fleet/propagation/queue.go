@@ -1,6 +1,10 @@
 package propagation
 
-import "time"
+import (
+	"container/heap"
+	"maps"
+	"time"
+)
 
 // The delays before a failed key is tried again. They double from the first to the last.
 const (
@@ -12,32 +16,93 @@ const (
 // priority does not starve the others.
 const fairness = 8
 
+// fewItems is the number of items whose memory is always kept.
+const fewItems = 32
+
 // queue orders keys by priority and time. Each key is in it once. Times are durations since a moment that the caller
 // chose; the queue has no clock, no goroutine and no lock. Its zero value is ready for use.
 type queue[K comparable] struct {
-	items items[K]
-	fifos [priorityRequired + 1]fifo
+	items map[K]*item[K]
+	most  int // The most items since the map was made, as a map never frees memory.
+	lines [priorityRequired + 1]line[K]
 	costs func(K) bool // Whether a key is costly, so that all others come before it; nil if no key is.
 	// sooner orders keys with the same time; nil for the order of arrival.
 	sooner  func(a, b K) bool
-	waiting []ref // A heap of the keys that are due later, the earliest first.
-	ready   int   // The number of keys in the lines.
-	wanted  int   // The number of these that are wanted, see [item.isWanted].
+	waiting schedule[K] // The keys that are due later.
+	ready   int         // The number of keys in the lines.
+	wanted  int         // The number of these that are wanted, see [item.isWanted].
 	taken   uint8
 }
 
-// fifo is the line of the keys of one priority, in the order of their arrival.
-type fifo struct{ head, tail ref }
+// item is the entry of a key in a queue.
+type item[K comparable] struct {
+	key        K
+	at         time.Duration // The time when the key became or becomes due.
+	prev, next *item[K]      // In its line.
+	index      int32         // In the schedule.
+
+	priority priority
+	place    place
+	failures uint8 // Consecutive failures.
+	being    being
+}
+
+// being has the flags of an item.
+type being uint8
+
+const (
+	busy    being = 1 << iota // A worker has the key.
+	costly                    // The key waits for all others, whatever its priority.
+	retried                   // The key comes again by itself, and was not added since.
+)
+
+func (e *item[K]) is(b being) bool { return e.being&b != 0 }
+
+// isWanted reports whether the caller of add waits for the key: it was added, is not a retry, and is not costly.
+func (e *item[K]) isWanted() bool { return !e.is(costly) && !e.is(retried) }
 
 // place is the position of an item.
 type place uint8
 
 const (
-	vacant  place = iota // The item is unused.
-	nowhere              // A worker has the key, and it was not added again.
+	nowhere place = iota // A worker has the key, and it was not added again.
 	due                  // In a line. If a worker has the key: as soon as the worker finishes.
-	later                // In the heap. If a worker has the key: as soon as the worker finishes.
+	later                // In the schedule. If a worker has the key: as soon as the worker finishes.
 )
+
+// line has the keys of one priority, in the order of their arrival.
+type line[K comparable] struct{ head, tail *item[K] }
+
+// schedule is a heap of items, the earliest first.
+type schedule[K comparable] []*item[K]
+
+// Len is part of [heap.Interface].
+func (s schedule[K]) Len() int { return len(s) }
+
+// Less is part of [heap.Interface].
+func (s schedule[K]) Less(i, j int) bool { return s[i].at < s[j].at }
+
+// Swap is part of [heap.Interface].
+func (s schedule[K]) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = int32(i), int32(j)
+}
+
+// Push is part of [heap.Interface].
+func (s *schedule[K]) Push(x any) {
+	e := x.(*item[K]) //nolint:forcetypeassert // The heap has nothing else.
+	e.index = int32(len(*s))
+	*s = append(*s, e)
+}
+
+// Pop is part of [heap.Interface].
+func (s *schedule[K]) Pop() any {
+	end := len(*s) - 1
+	e := (*s)[end]
+	(*s)[end] = nil
+	*s = (*s)[:end]
+	return e
+}
 
 // outcome is the result of the work on a key.
 type outcome struct {
@@ -48,79 +113,81 @@ type outcome struct {
 // add schedules a key for a time, or for now if that time has passed. It neither delays a key that is in the queue
 // already, nor lowers its priority.
 func (q *queue[K]) add(key K, u priority, at, now time.Duration) {
-	r := q.items.find(key)
-	if r == 0 {
-		r = q.items.insert(key)
-		q.items.at(r).place = nowhere
+	e := q.items[key]
+	if e == nil {
+		if q.items == nil {
+			q.items = map[K]*item[K]{}
+		}
+		e = &item[K]{key: key}
+		q.items[key] = e
+		q.most = max(q.most, len(q.items))
 	}
-	if e := q.items.at(r); e.place != due {
+	if e.place != due {
 		e.being &^= retried
 	}
-	q.ask(r, u, at, now)
+	q.ask(e, u, at, now)
 }
 
-func (q *queue[K]) ask(r ref, u priority, at, now time.Duration) {
-	e := q.items.at(r)
+func (q *queue[K]) ask(e *item[K], u priority, at, now time.Duration) {
 	switch {
 	case e.place == due && u <= e.priority:
 	case e.place == due:
-		q.remove(r)
+		q.remove(e)
 		e.priority = u
-		q.enter(r)
+		q.enter(e)
 	case at <= now:
 		if e.place == later {
 			u, at = max(u, e.priority), min(at, e.at)
-			q.remove(r)
+			q.remove(e)
 		}
 		e.place, e.priority, e.at = due, u, at
-		q.enter(r)
+		q.enter(e)
 	case e.place == later:
 		e.priority = max(u, e.priority)
 		if at < e.at {
-			q.remove(r)
+			q.remove(e)
 			e.at = at
-			q.enter(r)
+			q.enter(e)
 		}
 	default:
 		e.place, e.priority, e.at = later, u, at
-		q.enter(r)
+		q.enter(e)
 	}
 }
 
 // get returns the next key, with its priority and the time when it became due. The caller must call finish for it.
 func (q *queue[K]) get() (key K, u priority, since time.Duration, ok bool) {
-	r := q.choose()
-	for r != 0 && q.costs != nil && !q.items.at(r).is(costly) && q.costs(q.items.at(r).key) {
-		q.remove(r)
-		q.items.at(r).being |= costly
-		q.enter(r)
-		r = q.choose()
+	e := q.choose()
+	for e != nil && q.costs != nil && !e.is(costly) && q.costs(e.key) {
+		q.remove(e)
+		e.being |= costly
+		q.enter(e)
+		e = q.choose()
 	}
-	if r == 0 {
+	if e == nil {
 		return key, 0, 0, false
 	}
-	e := q.items.at(r)
-	q.remove(r)
+	q.remove(e)
 	e.place, e.being = nowhere, busy
 	return e.key, e.priority, e.at, true
 }
 
 // choose returns the first item of the line with the highest priority. For one of [fairness] calls, it returns the
 // item of all other lines that became due first.
-func (q *queue[K]) choose() ref {
-	var most, rest ref
-	for u := range q.fifos {
-		head := q.fifos[u].head
-		if head == 0 {
+func (q *queue[K]) choose() *item[K] {
+	var most, rest *item[K]
+	for u := range q.lines {
+		head := q.lines[u].head
+		if head == nil {
 			continue
 		}
-		if most != 0 && (rest == 0 || q.items.at(most).at < q.items.at(rest).at) {
+		if most != nil && (rest == nil || most.at < rest.at) {
 			rest = most
 		}
 		most = head
 	}
 	q.taken = (q.taken + 1) % fairness
-	if q.taken == 0 && rest != 0 {
+	if q.taken == 0 && rest != nil {
 		return rest
 	}
 	return most
@@ -128,29 +195,30 @@ func (q *queue[K]) choose() ref {
 
 // finish ends the work on a key that get returned with this priority.
 func (q *queue[K]) finish(key K, u priority, o outcome, now time.Duration) {
-	r := q.items.find(key)
-	e := q.items.at(r)
+	e := q.items[key]
 	asked, urgent, at := e.place, e.priority, e.at
 	e.place, e.being = nowhere, 0
 	if asked != nowhere {
-		q.ask(r, urgent, at, now)
+		q.ask(e, urgent, at, now)
 	} else {
 		e.being = retried
 	}
 	switch {
 	case o.failed:
-		q.ask(r, u, now+min(firstBackoff<<e.failures, lastBackoff), now)
+		q.ask(e, u, now+min(firstBackoff<<e.failures, lastBackoff), now)
 		if firstBackoff<<e.failures < lastBackoff {
 			e.failures++
 		}
 		return
 	case o.after > 0:
-		q.ask(r, u, now+o.after, now)
+		q.ask(e, u, now+o.after, now)
 	}
 	e.failures = 0
 	if e.place == nowhere {
-		q.items.remove(r)
-		q.shrink()
+		delete(q.items, key)
+		if q.most > fewItems && len(q.items) < q.most/4 {
+			q.items, q.most = maps.Collect(maps.All(q.items)), len(q.items)
+		}
 	}
 }
 
@@ -159,156 +227,100 @@ func (q *queue[K]) next() (at time.Duration, ok bool) {
 	if len(q.waiting) == 0 {
 		return 0, false
 	}
-	return q.items.at(q.waiting[0]).at, true
+	return q.waiting[0].at, true
 }
 
-// promote moves the keys that have become due from the heap to their lines.
+// promote moves the keys that have become due from the schedule to their lines.
 func (q *queue[K]) promote(now time.Duration) {
-	for len(q.waiting) > 0 {
-		r := q.waiting[0]
-		e := q.items.at(r)
-		if e.at > now {
-			return
-		}
-		q.remove(r)
+	for len(q.waiting) > 0 && q.waiting[0].at <= now {
+		e := q.waiting[0]
+		q.remove(e)
 		e.place = due
-		q.enter(r)
+		q.enter(e)
 	}
 }
 
-// enter puts an item at the end of its line, or into the heap, as its place says. An item that a worker has enters
+// line returns the line of an item that is due.
+func (q *queue[K]) line(e *item[K]) *line[K] {
+	if e.is(costly) {
+		return &q.lines[priorityCostly]
+	}
+	return &q.lines[e.priority]
+}
+
+// enter puts an item at the end of its line, or into the schedule, as its place says. An item that a worker has enters
 // when the worker finishes.
-func (q *queue[K]) enter(r ref) {
-	e := q.items.at(r)
+func (q *queue[K]) enter(e *item[K]) {
 	if e.is(busy) {
 		return
 	}
 	if e.place == later {
-		q.waiting = append(q.waiting, r)
-		q.rise(len(q.waiting) - 1)
+		heap.Push(&q.waiting, e)
 		return
 	}
-	l := &q.fifos[e.line()]
+	l := q.line(e)
 	after := l.tail
-	for q.sooner != nil && after != 0 && q.items.at(after).at == e.at && q.sooner(e.key, q.items.at(after).key) {
-		after = q.items.at(after).prev
+	for q.sooner != nil && after != nil && after.at == e.at && q.sooner(e.key, after.key) {
+		after = after.prev
 	}
 	e.prev, e.next = after, l.head
-	if after == 0 {
-		l.head = r
+	if after == nil {
+		l.head = e
 	} else {
-		e.next = q.items.at(after).next
-		q.items.at(after).next = r
+		e.next = after.next
+		after.next = e
 	}
-	if e.next == 0 {
-		l.tail = r
+	if e.next == nil {
+		l.tail = e
 	} else {
-		q.items.at(e.next).prev = r
+		e.next.prev = e
 	}
-	q.ready++
+	q.count(e, 1)
+}
+
+// remove takes an item out of its line or the schedule.
+func (q *queue[K]) remove(e *item[K]) {
+	if e.is(busy) {
+		return
+	}
+	if e.place == later {
+		heap.Remove(&q.waiting, int(e.index))
+		return
+	}
+	l := q.line(e)
+	if e.prev == nil {
+		l.head = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		l.tail = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
+	q.count(e, -1)
+}
+
+// count counts an item that enters or leaves a line.
+func (q *queue[K]) count(e *item[K], n int) {
+	q.ready += n
 	if e.isWanted() {
-		q.wanted++
+		q.wanted += n
 	}
 }
 
 // arrange sets the order of keys with the same time, and sorts the present lines by it.
 func (q *queue[K]) arrange(sooner func(a, b K) bool) {
 	q.sooner = sooner
-	for i := range q.fifos {
-		var line []ref
-		for r := q.fifos[i].head; r != 0; r = q.items.at(r).next {
-			line = append(line, r)
+	for i := range q.lines {
+		var all []*item[K]
+		for e := q.lines[i].head; e != nil; e = e.next {
+			all = append(all, e)
 		}
-		for _, r := range line {
-			q.remove(r)
-			q.enter(r)
+		for _, e := range all {
+			q.remove(e)
+			q.enter(e)
 		}
 	}
-}
-
-// remove takes an item out of its line or the heap.
-func (q *queue[K]) remove(r ref) {
-	e := q.items.at(r)
-	if e.is(busy) {
-		return
-	}
-	if e.place == later {
-		i, end := int(e.prev), len(q.waiting)-1
-		q.swap(i, end)
-		q.waiting = q.waiting[:end]
-		if i < end {
-			q.sink(q.rise(i))
-		}
-		e.prev = 0
-		return
-	}
-	l := &q.fifos[e.line()]
-	if e.prev == 0 {
-		l.head = e.next
-	} else {
-		q.items.at(e.prev).next = e.next
-	}
-	if e.next == 0 {
-		l.tail = e.prev
-	} else {
-		q.items.at(e.next).prev = e.prev
-	}
-	e.prev, e.next = 0, 0
-	q.ready--
-	if e.isWanted() {
-		q.wanted--
-	}
-}
-
-// rise moves the item at index i of the heap up to its position, and returns the new index.
-func (q *queue[K]) rise(i int) int {
-	q.items.at(q.waiting[i]).prev = ref(i)
-	for i > 0 && q.before(i, (i-1)/2) {
-		q.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-	return i
-}
-
-// sink moves the item at index i of the heap down to its position.
-func (q *queue[K]) sink(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(q.waiting) {
-			return
-		}
-		if child+1 < len(q.waiting) && q.before(child+1, child) {
-			child++
-		}
-		if !q.before(child, i) {
-			return
-		}
-		q.swap(i, child)
-		i = child
-	}
-}
-
-func (q *queue[K]) before(i, j int) bool {
-	return q.items.at(q.waiting[i]).at < q.items.at(q.waiting[j]).at
-}
-
-func (q *queue[K]) swap(i, j int) {
-	q.waiting[i], q.waiting[j] = q.waiting[j], q.waiting[i]
-	q.items.at(q.waiting[i]).prev, q.items.at(q.waiting[j]).prev = ref(i), ref(j)
-}
-
-// shrink frees memory when the queue holds far fewer keys than before.
-func (q *queue[K]) shrink() {
-	if !q.items.sparse() {
-		return
-	}
-	moved := q.items.compact()
-	for i := range q.fifos {
-		q.fifos[i] = fifo{head: moved[q.fifos[i].head], tail: moved[q.fifos[i].tail]}
-	}
-	waiting := make([]ref, len(q.waiting))
-	for i, r := range q.waiting {
-		waiting[i] = moved[r]
-	}
-	q.waiting = waiting
 }

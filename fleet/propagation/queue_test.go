@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 func TestQueueOrder(t *testing.T) {
@@ -181,8 +183,7 @@ func TestQueueFinish(t *testing.T) {
 			}
 			q.finish(key, u, tc.outcome, now)
 			var got *next
-			if r := q.items.find("a"); r != 0 {
-				e := q.items.at(r)
+			if e := q.items["a"]; e != nil {
 				got = &next{Priority: e.priority, At: e.at, Due: e.place == due}
 			}
 			if diff := gocmp.Diff(tc.want, got); diff != "" {
@@ -394,8 +395,8 @@ func TestQueueModel(t *testing.T) {
 				m.finish(busy[i].key, busy[i].priority, o, now)
 				busy = slices.Delete(busy, i, i+1)
 			}
-			if q.items.count != len(m.keys) {
-				t.Fatalf("seed %d, step %d: the queue knows %d keys, want %d", seed, step, q.items.count, len(m.keys))
+			if len(q.items) != len(m.keys) {
+				t.Fatalf("seed %d, step %d: the queue knows %d keys, want %d", seed, step, len(q.items), len(m.keys))
 			}
 		}
 	}
@@ -428,15 +429,15 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 				}
 				q.finish(key, u, o, 0)
 			}
-			if q.items.count != tc.stay || q.items.used > max(4*tc.stay, chunk) {
-				t.Errorf("%s\n%d of %d items are in use, want %d", tc.reason, q.items.count, q.items.used, tc.stay)
+			if len(q.items) != tc.stay || q.most > max(4*tc.stay, fewItems) {
+				t.Errorf("%s\nwant %d items, got %d in a map that had %d", tc.reason, tc.stay, len(q.items), q.most)
 			}
 			q.promote(lastBackoff)
 			if q.ready != tc.stay {
 				t.Errorf("%s\n%d keys are due again, want %d", tc.reason, q.ready, tc.stay)
 			}
 			for i := range tc.stay {
-				if q.items.find(nthKey(i)) == 0 {
+				if q.items[nthKey(i)] == nil {
 					t.Errorf("key %d is lost", i)
 				}
 			}
@@ -444,47 +445,9 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// TestQueueSameHash: the items find keys that share a hash.
-func TestQueueSameHash(t *testing.T) {
-	const many = 6
-	for gone := range many {
-		s := &items[int]{}
-		refs := make([]ref, many)
-		for i := range refs {
-			refs[i] = s.insert(i)
-			s.at(refs[i]).place = due
-		}
-		// The test forces a shared hash: all items are chained to the first one.
-		clear(s.index)
-		for i, r := range refs {
-			s.at(r).same = 0
-			if i > 0 {
-				s.at(r).same = refs[i-1]
-			}
-		}
-		for i := range refs {
-			s.index[s.hash(i)] = refs[many-1]
-		}
-		s.remove(refs[gone])
-		for i := range refs {
-			if i == gone {
-				continue
-			}
-			head := refs[many-1]
-			if gone == many-1 {
-				head = refs[many-2]
-			}
-			s.index[s.hash(i)] = head
-			if got := s.find(i); got != refs[i] {
-				t.Errorf("find(%d) = %d after %d went, want %d", i, got, gone, refs[i])
-			}
-		}
-	}
-}
-
 // TestQueueMemory bounds the memory of a waiting key.
 func TestQueueMemory(t *testing.T) {
-	const most = 115
+	const most = 215
 	for _, n := range []int{5_000, 30_000, 100_000} {
 		keys := make([]Key, n)
 		for i := range keys {
@@ -571,7 +534,11 @@ func BenchmarkQueue(b *testing.B) {
 			}
 		}
 	}
-	for name, prepare := range map[string]func(*testing.B) (add, work func()){"Own": own, "ControllerRuntime": theirs} {
+	for _, by := range []struct {
+		name    string
+		prepare func(*testing.B) (add, work func())
+	}{{"Own", own}, {"ControllerRuntime", theirs}} {
+		name, prepare := by.name, by.prepare
 		b.Run(name+"/Time", func(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
@@ -591,6 +558,75 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportMetric(bytes/float64(b.N), "B/waiting-key")
 		})
 	}
+}
+
+// BenchmarkIdleQueues compares 1,000 idle queues with those of controller-runtime, which have a worker each. A member has
+// two queues.
+func BenchmarkIdleQueues(b *testing.B) {
+	const n = 1000
+	for _, by := range []struct {
+		name  string
+		begin func(b *testing.B, ctx context.Context) any
+	}{
+		{"Own", func(b *testing.B, ctx context.Context) any {
+			b.Helper()
+			w, err := newWorkQueue("bench", appliersByMember, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil })
+			if err != nil {
+				b.Fatal(err)
+			}
+			go func() { _ = w.start(ctx) }()
+			w.add(nthKey(0), priorityChanged)
+			return w
+		}},
+		{"ControllerRuntime", func(b *testing.B, ctx context.Context) any {
+			b.Helper()
+			q := priorityqueue.New[Key]("bench")
+			context.AfterFunc(ctx, q.ShutDown)
+			for range appliersByMember {
+				go func() {
+					for {
+						key, _, over := q.GetWithPriority()
+						if over {
+							return
+						}
+						q.Done(key)
+					}
+				}()
+			}
+			q.Add(nthKey(0))
+			return q
+		}},
+	} {
+		b.Run(by.name, func(b *testing.B) {
+			for b.Loop() {
+				ctx, stop := context.WithCancel(b.Context())
+				all := make([]any, n)
+				before := runtime.NumGoroutine()
+				bytes := memoryOf(func() {
+					for i := range all {
+						all[i] = by.begin(b, ctx)
+					}
+					<-time.After(100 * time.Millisecond)
+				})
+				b.ReportMetric(bytes/n, "B/queue")
+				b.ReportMetric(float64(runtime.NumGoroutine()-before)/n, "goroutines/queue")
+				runtime.KeepAlive(all)
+				stop()
+				<-time.After(100 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// memoryOf returns the growth of heap and stacks in bytes.
+func memoryOf(do func()) float64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return float64(after.HeapAlloc+after.StackInuse) - float64(before.HeapAlloc+before.StackInuse)
 }
 
 // TestQueueArranged: keys with the same time come in the given order, others in the order of their arrival.

@@ -234,7 +234,7 @@ func TestStatusIsReviewedAgain(t *testing.T) {
 	review(refractv1alpha1.RolloutComplete)
 	c.reviewer.queue.queue = queue[tree.Policy]{}
 	watched()
-	if c.reviewer.queue.queue.items.find(ref) == 0 {
+	if c.reviewer.queue.queue.items[ref] == nil {
 		t.Error("want the status to be looked at again: it says Progressing, and the rollout is over")
 	}
 	review(refractv1alpha1.RolloutComplete)
@@ -245,7 +245,7 @@ func TestStatusIsReviewedAgain(t *testing.T) {
 	}
 	c.reviewer.queue.queue = queue[tree.Policy]{}
 	watched()
-	if c.reviewer.queue.queue.items.find(ref) != 0 {
+	if c.reviewer.queue.queue.items[ref] != nil {
 		t.Error("want a list that shows the same to have nothing looked at")
 	}
 }

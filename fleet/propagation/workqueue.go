@@ -284,7 +284,7 @@ func (w *workQueue[K]) rescued(ctx context.Context, key K, u priority) (_ reconc
 func (w *workQueue[K]) size() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.queue.items.count
+	return len(w.queue.items)
 }
 
 // depth returns the number of due keys.

@@ -263,8 +263,8 @@ func TestQueueEnds(t *testing.T) {
 		if got := runs.Load(); got != 1 {
 			t.Errorf("%d runs, want 1: nothing is begun after the end", got)
 		}
-		if w.queue.items.count != 0 || w.queue.items.used != 0 {
-			t.Errorf("%d keys are held after the end", w.queue.items.count)
+		if len(w.queue.items) != 0 {
+			t.Errorf("%d keys are held after the end", len(w.queue.items))
 		}
 	})
 }
@@ -429,8 +429,8 @@ func raceQueue(t *testing.T) {
 	adding.Wait()
 	time.Sleep(time.Hour) //nolint:forbidigo // The time of the bubble: by then all is done.
 	w.mu.Lock()
-	if w.queue.items.count != 0 || w.workers.running != 0 {
-		t.Errorf("%d keys and %d workers are left", w.queue.items.count, w.workers.running)
+	if len(w.queue.items) != 0 || w.workers.running != 0 {
+		t.Errorf("%d keys and %d workers are left", len(w.queue.items), w.workers.running)
 	}
 	w.mu.Unlock()
 	end()
