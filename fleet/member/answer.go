@@ -97,7 +97,7 @@ func (r *reply) Read(p []byte) (int, error) {
 	if r.err = r.count(p[:n]); r.err != nil {
 		return 0, r.err
 	}
-	if r.stream && err != nil && !errors.Is(err, io.EOF) && isResumable(r.ctx) {
+	if r.stream && err != nil && !errors.Is(err, io.EOF) && resumes(r.ctx) {
 		err = io.ErrUnexpectedEOF // A reflector takes this for the normal end of a watch, and the next watch continues.
 	}
 	return n, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,6 +48,7 @@ type connection struct {
 	rights   rights
 	breaker  breaker
 	meter    meter
+	broke    atomic.Bool // Whether a watch was interrupted since the last check of the identity.
 }
 
 // lifetime is the period of requests and watches.

@@ -71,8 +71,9 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil
 	}
-	// A member that was lost may come back as another cluster.
-	if away := !m.Ready() || !m.Answers(); away || m.probes%probesUntilAsked == 0 || m.identity.doubted() {
+	// A member that was lost may come back as another cluster, also between two checks.
+	broke := m.api.broke.Swap(false)
+	if away := !m.Ready() || !m.Answers() || broke; away || m.probes%probesUntilAsked == 0 || m.identity.doubted() {
 		why, err := m.identity.replaced(ctx, away)
 		switch {
 		case why != "":

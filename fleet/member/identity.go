@@ -58,7 +58,8 @@ func (i *identity) read(ctx context.Context) (clusterIdentity, error) {
 
 // replaced returns why the known data about the member is not valid any more; "" if it is valid. Watches do not notice
 // this: they continue from a version that the cluster has not reached yet, and receive nothing until it has. Away says
-// that the member was unreachable since the last request; then the newest version of any copy counts, too.
+// that the member was unreachable since the last request, or a watch was interrupted; then the newest version of any copy
+// counts, too.
 func (i *identity) replaced(ctx context.Context, away bool) (why string, err error) {
 	was := i.known()
 	if was.uid == "" {

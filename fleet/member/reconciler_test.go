@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -290,6 +291,24 @@ func TestClusterThatWatchesAreAheadOf(t *testing.T) {
 	s.set(func() { s.down = true })
 	f.look()
 	s.set(func() { s.down, s.revision = false, 50 })
+	if got, want := messageOf(f.look(), corev1alpha1.ClusterReady), "False Replaced: its data is older"; !strings.HasPrefix(got, want) {
+		t.Errorf("want %q, got %q", want, got)
+	}
+}
+
+// TestRestoredBetweenChecks: a cluster is restored from a backup while no check is due. Its watches break, and continue
+// from versions that the cluster has not reached.
+func TestRestoredBetweenChecks(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	m := f.Set.Get("m")
+	s.set(func() { s.revision = 60 })
+	<-m.Copies.Watch(configMaps)
+	f.look()
+	s.set(func() { s.revision = 50 })
+	var goesOn atomic.Bool
+	resumes(resumable(t.Context(), &goesOn, &m.api.broke))
 	if got, want := messageOf(f.look(), corev1alpha1.ClusterReady), "False Replaced: its data is older"; !strings.HasPrefix(got, want) {
 		t.Errorf("want %q, got %q", want, got)
 	}

@@ -89,15 +89,27 @@ func (e unreached) Unwrap() []error { return []error{syscall.ECONNREFUSED, e.err
 
 type resumableKey struct{}
 
-// resumable marks the requests of a watch. If the watch is interrupted while goesOn is true, it ends like a watch that
-// has timed out, and the next watch continues. A watch that begins with a list cannot be continued before the list has
-// ended.
-func resumable(ctx context.Context, goesOn *atomic.Bool) context.Context {
-	return context.WithValue(ctx, resumableKey{}, goesOn)
+// watchMark marks the requests of a watch.
+type watchMark struct {
+	// goesOn is whether another watch continues this one after an interruption. A watch that begins with a list cannot
+	// be continued before the list has ended.
+	goesOn *atomic.Bool
+	// broke is set by an interruption: see [identity.replaced].
+	broke *atomic.Bool
 }
 
-// isResumable reports whether another watch continues this one after an interruption.
-func isResumable(ctx context.Context) bool {
-	goesOn, ok := ctx.Value(resumableKey{}).(*atomic.Bool)
-	return ok && goesOn.Load()
+// resumable marks the requests of a watch. If the watch is interrupted while goesOn is true, it ends like a watch that
+// has timed out, and the next watch continues.
+func resumable(ctx context.Context, goesOn, broke *atomic.Bool) context.Context {
+	return context.WithValue(ctx, resumableKey{}, watchMark{goesOn, broke})
+}
+
+// resumes notes an interruption of a watch, and reports whether another watch continues it.
+func resumes(ctx context.Context) bool {
+	m, ok := ctx.Value(resumableKey{}).(watchMark)
+	if !ok {
+		return false
+	}
+	m.broke.Store(true)
+	return m.goesOn.Load()
 }

@@ -158,7 +158,7 @@ func reflect[O metav1.Object, L runtime.Object](
 			}
 			ctx, done := w.api.limits.account.begin(ctx) // For an error, which is read like any other answer.
 			defer done()
-			events, err := by.watch(resumable(ctx, &goesOn), gvr, o)
+			events, err := by.watch(resumable(ctx, &goesOn, &w.api.broke), gvr, o)
 			if lists && apierrors.IsInvalid(err) {
 				return nil, brief(err) // The API server has no watches that begin with a list. The reflector lists next, and reports the result of that.
 			}
