@@ -24,7 +24,10 @@ import (
 	"refract.dev/tree"
 )
 
-var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+var (
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
 
 // hubOf returns the sources of a hub that serves ConfigMaps, Secrets and Deployments, and has the namespace shop and
 // these objects. The watches have reported all of them.

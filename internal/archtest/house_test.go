@@ -104,6 +104,8 @@ var core = []string{
 	"refract.dev/fleet/policy/override/...",
 	"refract.dev/fleet/policy/placement/...",
 	"refract.dev/fleet/policy/rollout/...",
+	"refract.dev/fleet/variant/...",
+	"refract.dev/fleet/decide/...",
 	"refract.dev/injection/inject/...",
 	"refract.dev/conversion/convert/...",
 	"refract.dev/conversion/expression/...",
