@@ -38,7 +38,7 @@ var serial = []string{module + "test/generate", module + "test/offline", module 
 var sequential = map[string]string{
 	module + "conversion/policy": "TestRandomPolicies",
 	module + "fleet/member":      "TestHostileAnswers",
-	module + "fleet/propagation": "TestRenderSaysWhatIsDecided|TestPendingRemovals",
+	module + "fleet/propagation": "TestPendingRemovals",
 	module + "injection/restart": "TestRandomWorlds",
 }
 
