@@ -75,6 +75,9 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	broke := m.api.broke.Swap(false)
 	if away := !m.Ready() || !m.Answers() || broke; away || m.probes%probesUntilAsked == 0 || m.identity.doubted() {
 		why, err := m.identity.replaced(ctx, away)
+		if err != nil && broke {
+			m.api.broke.Store(true) // The next check compares.
+		}
 		switch {
 		case why != "":
 			r.Set.renew(m)

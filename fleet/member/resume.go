@@ -110,6 +110,8 @@ func resumes(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	m.broke.Store(true)
+	if ctx.Err() == nil { // Refract has not ended the watch itself.
+		m.broke.Store(true)
+	}
 	return m.goesOn.Load()
 }

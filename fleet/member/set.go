@@ -339,8 +339,8 @@ type outlook struct {
 // observe records the current state of the cluster.
 func (s *Set) observe(fc *corev1alpha1.FederatedCluster, is outlook) { s.look(fc, is, false) }
 
-// look records the current state of the cluster. If first is set, it changes nothing for a known cluster except its
-// assignment.
+// look records the current state of the cluster. If first is set, it changes nothing for a connected cluster, and for
+// another known one only the deletions that its status lists.
 func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 	ready := is.ready
 	after := joined{
@@ -365,6 +365,10 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, is outlook, first bool) {
 		s.names.appear(fc.Name)
 	}
 	if j != nil && first {
+		if j.member == nil { // While this process did not lead, its view may be old.
+			j.held = after.held
+			s.setOwed(fc.Name, j, fc.Status.PendingDeletions)
+		}
 		s.mu.Unlock()
 		return
 	}

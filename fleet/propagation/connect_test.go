@@ -59,7 +59,7 @@ func (r *replica) Begin(ctx context.Context) (context.Context, func(), bool) {
 	return ctx, func() {}, r.leads
 }
 
-// station returns a controller that leads, or has led, and whose stations do not run, for a hub with the ready clusters eu-1 and us-1 and these
+// station returns a controller that leads, or has led, has decided all objects, and whose stations do not run, for a hub with the ready clusters eu-1 and us-1 and these
 // objects. The queues are empty. Each of the clusters has an applier, which knows of no copies.
 func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, objects ...client.Object) *Controller {
 	t.Helper()
@@ -88,6 +88,7 @@ func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, o
 	}
 	leading.leads = leads
 	c.begin()
+	c.state.complete.Store(true)
 	return c
 }
 

@@ -125,10 +125,10 @@ type Controller struct {
 	revisions  *revisions
 	spare      *spare
 
-	started atomic.Bool   // Whether policies, clusters and Propagations are known.
-	known   atomic.Bool   // Whether the objects are known as well; on the leader, whether they have been decided.
-	leading chan struct{} // Closed when this replica leads for the first time, by begin.
-	begin   func()
+	started atomic.Bool // Whether policies, clusters and Propagations are known.
+	known   atomic.Bool // Whether the objects are known as well; on the leader, whether they have been decided.
+	standby *standby
+	begin   func() // Ends the standby: this replica leads for the first time.
 }
 
 // Setup registers the propagation controller with the manager. It reconciles the hub's FederatedClusters and all
@@ -236,7 +236,6 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		proven: (&proof{sources: sources, policies: policies, members: members, state: state, live: hub.live, now: time.Now}).holds,
 	}).make
 
-	policies.changed, policies.deleted, policies.restated = decider.policyChanged, reporter.policyDeleted, reviewer.later
 	members.Served = sources.served
 	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed
 	members.OnReadiness = func(m *member.Member, key Key) {
@@ -258,11 +257,15 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		log: log, members: members, state: state, clusters: clusters,
 		spare: spare, decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
 		inventory: &inventory{
-			client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state, records: records, recorded: decider.recorded,
+			client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state, records: records, remembered: decider.remembered,
 		},
-		leading: leads, begin: sync.OnceFunc(func() { close(leads) }),
+		standby: &standby{sources: sources, records: records, state: state, leading: leads},
+		begin:   sync.OnceFunc(func() { close(leads) }),
 	}
-	c.listen(sources, records)
+	if c.standby.queue, err = newWorkQueue("standby", 1, log, c.standby.read); err != nil {
+		return nil, err
+	}
+	c.listen(sources, records, policies)
 	return c, nil
 }
 
@@ -340,7 +343,7 @@ func (r *runner) Start(ctx context.Context) error {
 	if r.begun != nil {
 		r.begun()
 	}
-	err := together(ctx, c.decider.sources.run, c.work, c.prime)
+	err := together(ctx, c.decider.sources.run, c.standby.queue.start, c.work, c.prime)
 	cancel()
 	watches.Wait()
 	c.members.Close()
@@ -366,7 +369,7 @@ func (c *Controller) prime(ctx context.Context) error {
 			return listed
 		},
 		func() bool {
-			if !c.working() {
+			if !c.standby.over() {
 				c.known.Store(true)
 				return false
 			}

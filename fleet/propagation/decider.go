@@ -279,6 +279,11 @@ func (d *decider) recorded(key Key) previous {
 	if !found || k.status == nil {
 		return previous{}
 	}
+	return d.remembered(key, &k)
+}
+
+// remembered returns the state of an object from a record that has its status.
+func (d *decider) remembered(key Key, k *known) previous {
 	was := previous{
 		uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, asked: k.asked, warned: k.status.Warnings, cause: causeIn(k.conditions),
 	}

@@ -261,7 +261,7 @@ func TestDecideOne(t *testing.T) {
 						got.Followed = append(got.Followed, resource.Resource+" "+name.Name)
 					}
 				}
-				got.Kept = tc.record != nil && tc.record.status != nil
+				got.Kept = tc.record != nil && c.decider.records.items[tc.key].status != nil
 				got.Unknown = c.state.unknown([]Key{tc.key}) > 0
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("%s\ndecideOne(): -want, +got:\n%s", tc.reason, diff)

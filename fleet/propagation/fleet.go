@@ -25,7 +25,7 @@ type inventory struct {
 	namespaces *hubNamespaces
 	state      *state
 	records    *records
-	recorded   func(Key) previous // The facts in the record of an object.
+	remembered func(Key, *known) previous // The facts in the record of an object.
 
 	last atomic.Pointer[contents] // The last collection.
 }
@@ -126,6 +126,7 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		all = append(all, u)
 	}
 	all = append(all, v.namespaces.floored()...)
+	kept := v.records.kept() // Before the decided objects: an object that is decided meanwhile is among both.
 	for _, key := range v.state.keys() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -142,17 +143,17 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		all = append(all, l.report)
 	}
 	// The objects that are not decided, as on a replica that stands by.
-	for key, k := range v.records.kept() {
+	for key, k := range kept {
 		if _, decided := now.reports[key]; decided || ctx.Err() != nil || causeIn(k.conditions) != "" {
 			continue
 		}
-		l := had.reports[key]
-		if l.report == nil || l.version != k.version {
-			report, err := location(key, &k.spec.Source, k.status.OverridePolicies, k.status.DeletedPolicies, k.status.Follows, v.recorded(key))
+		l, was := had.reports[key], v.remembered(key, k)
+		if l.report == nil || l.version != k.version || !slices.Equal(l.placed, was.placed) {
+			report, err := location(key, &k.spec.Source, k.status.OverridePolicies, k.status.DeletedPolicies, k.status.Follows, was)
 			if err != nil {
 				return nil, err
 			}
-			l = located{version: k.version, report: report}
+			l = located{version: k.version, placed: was.placed, report: report}
 		}
 		now.reports[key] = l
 		all = append(all, l.report)

@@ -267,7 +267,9 @@ func (r *records) taken(key Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k := r.items[key]; k != nil {
-		k.spec, k.status = nil, nil
+		now := *k
+		now.spec, now.status = nil, nil
+		r.items[key] = &now // Others may read the former one: see kept.
 	}
 }
 

@@ -65,8 +65,11 @@ func (v *reviewer) patience(users int) time.Duration {
 // reviewOne writes the status of a policy: whether it is valid, the objects and clusters that use it, and whether it
 // is in effect there.
 func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
-	if !v.lead.Leads() { // The Lease was not renewed in time.
+	switch {
+	case !v.lead.Leads(): // The Lease was not renewed in time.
 		return reconcile.Result{RequeueAfter: leadsAgain}, nil
+	case !v.state.complete.Load(): // After a start, the use of the policy is not known yet.
+		return reconcile.Result{RequeueAfter: reviewDelay}, nil
 	}
 	known := v.policies.object(ref)
 	if known == nil {

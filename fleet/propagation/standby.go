@@ -3,20 +3,14 @@ package propagation
 import (
 	"context"
 	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"refract.dev/tree"
 )
 
 // A replica that stands by watches the hub and decides nothing. When it leads, it begins like a replica that was
 // restarted, with current caches.
-
-// working reports whether this replica leads, or has led since its start.
-func (c *Controller) working() bool {
-	select {
-	case <-c.leading:
-		return true
-	default:
-		return false
-	}
-}
 
 // LeadershipChanged tells the controller that the leadership of this replica has changed. It does not block.
 func (c *Controller) LeadershipChanged() {
@@ -26,70 +20,121 @@ func (c *Controller) LeadershipChanged() {
 	c.dispatcher.leadership.add(struct{}{}, priorityRequired)
 }
 
-// listen directs the events of the hub to the stations, or to standBy until this replica leads. Keys that change
+// standby prepares a replica that has not led yet for the time when it leads.
+type standby struct {
+	sources *sources
+	records *records
+	state   *state
+	leading <-chan struct{} // Closed when the replica leads.
+	queue   *workQueue[Key] // Objects to be read from the hub.
+}
+
+// over reports whether this replica leads, or has led since its start.
+func (b *standby) over() bool {
+	select {
+	case <-b.leading:
+		return true
+	default:
+		return false
+	}
+}
+
+// takes reports whether this replica has not led yet. Then it notes a change of an object or its record: it watches
+// objects without a label that travel with others, according to their records, and keeps the deletion of an object
+// while its record exists.
+func (b *standby) takes(key Key) bool {
+	if b.over() {
+		return false
+	}
+	b.state.epoch.Add(1)
+	k, recorded := b.records.get(key)
+	switch {
+	case !recorded:
+		b.sources.unwant(key)
+	case len(k.follows) > 0:
+		b.sources.want(key)
+	}
+	src, known := b.sources.get(key)
+	told := b.sources.deletion(key)
+	switch {
+	case told != nil && (!recorded || known && src.object != nil):
+		b.sources.noted(key, told) // The leader has settled the deletion, or an object of this name exists again.
+	case told != nil, recorded && len(k.follows) > 0 && known && src.object == nil:
+		b.queue.add(key, priorityChanged)
+	}
+	return true
+}
+
+// read reads an object. It fetches one without a label that the watch has shown before it was wanted. And it drops a
+// deletion that was only the removal of a label: a watch by label reports both in the same way, and a removed label is
+// no proof for a later loss of the object.
+func (b *standby) read(ctx context.Context, key Key) (reconcile.Result, error) {
+	told := b.sources.deletion(key)
+	src, known := b.sources.get(key)
+	if b.over() || !known {
+		return reconcile.Result{}, nil
+	}
+	_, found, err := b.sources.look(ctx, key, src)
+	if err == nil && told != nil && found != causeMissing && found != causeDeleted && found != causeType {
+		b.sources.noted(key, told)
+	}
+	return reconcile.Result{}, err
+}
+
+// listen directs the events of the hub to the stations, or to the standby until this replica leads. Keys that change
 // before are enqueued by work.
-func (c *Controller) listen(sources *sources, records *records) {
-	records.standsBy = func() bool { return !c.working() }
+func (c *Controller) listen(sources *sources, records *records, policies *policies) {
+	b := c.standby
+	records.standsBy = func() bool { return !b.over() }
 	sources.notify = func(key Key, initial bool) {
-		if c.standsBy(key) {
-			return
+		if !b.takes(key) {
+			c.decider.sourceChanged(key, initial)
 		}
-		c.decider.sourceChanged(key, initial)
 	}
 	records.found = func(key Key) {
-		if !c.standsBy(key) {
+		if !b.takes(key) {
 			c.decider.add(key, priorityResync)
 		}
 	}
 	records.changed = func(key Key, steers bool) {
-		if !c.standsBy(key) {
+		if !b.takes(key) {
 			c.reporter.recordChanged(key, steers)
 		}
 	}
 	records.deleted = func(key Key) {
-		if !c.standsBy(key) {
+		if !b.takes(key) {
 			c.reporter.queue.add(key, priorityResync) // It is written again if the object still exists.
 		}
 	}
+	policies.changed = func(ref tree.Policy) {
+		if b.over() {
+			c.decider.policyChanged(ref)
+			return
+		}
+		c.state.epoch.Add(1)
+	}
+	policies.restated = func(ref tree.Policy) {
+		if b.over() {
+			c.reviewer.later(ref)
+		}
+	}
+	policies.deleted = c.reporter.policyDeleted
 	c.namespaces.floorChanged = func(namespace string) {
-		if c.working() {
+		if b.over() {
 			c.decider.floorChanged(namespace)
 		}
 	}
 }
 
-// standsBy reports whether this replica has not led yet. It then prepares for the time when it leads: it watches
-// objects without a label that travel with others, according to their records, and keeps the deletion of an object while
-// its record exists.
-func (c *Controller) standsBy(key Key) bool {
-	if c.working() {
-		return false
-	}
-	c.state.epoch.Add(1)
-	sources := c.decider.sources
-	k, recorded := c.decider.records.get(key)
-	switch {
-	case !recorded:
-		sources.unwant(key)
-	case len(k.follows) > 0:
-		sources.want(key)
-	}
-	if told := sources.deletion(key); told != nil {
-		// The leader has settled the deletion, or an object of this name exists again.
-		if src, known := sources.get(key); !recorded || known && src.object != nil {
-			sources.noted(key, told)
-		}
-	}
-	return true
-}
-
 // work runs the stations from the time when this replica leads until ctx ends.
 func (c *Controller) work(ctx context.Context) error {
 	select {
-	case <-c.leading:
+	case <-c.standby.leading:
 	case <-ctx.Done():
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	c.dispatcher.start(ctx)
 	for _, key := range c.decider.records.keys() {
 		c.decider.add(key, priorityResync)
@@ -98,6 +143,7 @@ func (c *Controller) work(ctx context.Context) error {
 	err := together(ctx,
 		c.decider.queue.start, c.decider.everything.start, c.reporter.queue.start, c.reviewer.queue.start, c.dispatcher.leadership.start,
 		c.dispatcher.pending.start, c.revisions.queue.start, c.revisions.reread.start, c.spare.run)
+	cancel()
 	c.dispatcher.wait()
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -67,7 +68,7 @@ func TestStandby(t *testing.T) {
 			t.Errorf("%s: want the placement of the newest Propagation, got %+v", key.Name, was)
 		}
 	}
-	if !c.working() {
+	if !c.standby.over() {
 		t.Error("want the stations to begin when this replica leads")
 	}
 	s.notify(web, false)
@@ -92,36 +93,48 @@ func standing(t *testing.T, s *sources, leading *replica) *Controller {
 	t.Helper()
 	c := station(t, s, leading, interceptor.Funcs{})
 	before := make(chan struct{})
-	c.leading, c.begin = before, func() { close(before) }
+	c.standby.leading, c.begin = before, func() { close(before) }
 	return c
 }
 
 // TestStandbyKeepsDeletions: an observed deletion is proof of intent for the replica that leads next, until the leader
-// has settled it or the object exists again. Otherwise the proof would count for another object.
+// has settled it or the object exists again. Otherwise the proof would count for another object. A watch by label
+// reports a removed label as a deletion, too; that is no proof.
 func TestStandbyKeepsDeletions(t *testing.T) {
 	web := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {
 		reason   string
 		recorded bool
-		exists   bool
+		exists   bool // Whether the object exists, with a label.
+		label    bool // Whether the object exists, and its label was removed.
 		want     bool
 	}{
-		"Recorded": {"The leader may end before it has removed the copies.", true, false, true},
-		"Settled":  {"The leader has removed the copies, and the Propagation.", false, false, false},
-		"Again":    {"The object was created again.", true, true, false},
+		"Recorded":     {"The leader may end before it has removed the copies.", true, false, false, true},
+		"Settled":      {"The leader has removed the copies, and the Propagation.", false, false, false, false},
+		"Again":        {"The object was created again.", true, true, false, false},
+		"LabelRemoved": {"The object exists.", true, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var objects []*unstructured.Unstructured
-			if tc.exists {
+			switch {
+			case tc.exists:
 				objects = append(objects, sourceObject("v1", "ConfigMap", "web", "pp"))
+			case tc.label:
+				objects = append(objects, sourceObject("v1", "ConfigMap", "web", ""))
 			}
 			s, _ := hubOf(t, objects...)
+			if tc.label {
+				s.types[web.GroupResource].others.drop(web.NamespacedName)
+			}
 			c := standing(t, s, &replica{})
 			s.deletions[web] = &deletion{}
 			if tc.recorded {
 				c.decider.records.items[web] = &known{uid: "r"}
 			}
 			s.notify(web, false)
+			if _, err := c.standby.read(t.Context(), web); err != nil {
+				t.Fatal(err)
+			}
 			if got := s.deletion(web) != nil; got != tc.want {
 				t.Errorf("%s\nwant the deletion kept: %t, got %t", tc.reason, tc.want, got)
 			}
@@ -133,7 +146,7 @@ func TestStandbyKeepsDeletions(t *testing.T) {
 // Propagation, so the policy webhook of a standby sees it.
 func TestStandbyWatchesFollowers(t *testing.T) {
 	db := keyOf("secrets", "db")
-	s, _ := hubOf(t)
+	s, hub := hubOf(t)
 	c := standing(t, s, &replica{})
 	view := &recordView{records: c.reporter.records}
 	r := recordOn("1", refractv1alpha1.ClusterStatus{Name: "eu-1"})
@@ -145,6 +158,15 @@ func TestStandbyWatchesFollowers(t *testing.T) {
 	wanted := func() bool { return s.wanted[db.GroupResource][types.NamespacedName{Namespace: "shop", Name: "db"}] }
 	if !wanted() {
 		t.Error("want the Secret watched")
+	}
+	if _, err := hub.Resource(secrets).Namespace("shop").Create(t.Context(), sourceObject("v1", "Secret", "db", ""), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.standby.read(t.Context(), db); err != nil { // The watch has shown it before it was wanted.
+		t.Fatal(err)
+	}
+	if src, _ := s.get(db); src.object == nil {
+		t.Error("want the Secret read")
 	}
 	if err := view.Delete(r); err != nil {
 		t.Fatal(err)

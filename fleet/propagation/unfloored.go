@@ -83,12 +83,14 @@ func (d *decider) decideWithFloor(ctx context.Context, key Key, src source, was 
 	if p, known = d.decideTogether(key, src, was, in); !known {
 		return nil, false, nil
 	}
-	known, err = d.mayChange(ctx, key, p)
+	known, err = d.mayChange(ctx, key, p, len(was.placed) > 0)
 	return p, known, err
 }
 
-func (d *decider) mayChange(ctx context.Context, key Key, p *desiredState) (bool, error) {
-	if p.gone || p.governed != nil || key.Namespace == "" || !p.changes(d.state.desired(key)) {
+func (d *decider) mayChange(ctx context.Context, key Key, p *desiredState, placed bool) (bool, error) {
+	before := d.state.desired(key)
+	// After a start, the content of existing copies is not known.
+	if p.gone || p.governed != nil || key.Namespace == "" || !(before == nil && placed || p.changes(before)) {
 		return true, nil
 	}
 	return d.unfloored.holds(ctx, key.Namespace)

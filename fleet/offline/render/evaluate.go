@@ -229,7 +229,7 @@ func (e *evaluator) tell(o *Outcome, d *decide.Desired, was previous) {
 	switch {
 	case d.Policy != nil:
 		e.tellPlacing(o, d, was)
-	case !d.Asks && len(o.Follows) == 0 && d.Native == "":
+	case !d.Asks && len(o.Follows) == 0 && len(d.Targets) > 0:
 		o.warn(nil, "has no propagation label: shown for every cluster")
 	}
 }
@@ -254,7 +254,7 @@ func (e *evaluator) tellPlacing(o *Outcome, d *decide.Desired, was previous) {
 	if d.Held != nil && !e.approved {
 		o.warn(&ref, "waits for approval: "+d.Held.String())
 	}
-	if len(d.Own) == 0 && d.Verdict == decide.Placed {
+	if len(d.Own) == 0 && !slices.ContainsFunc(d.Problems, func(p decide.Finding) bool { return p.Reason == decide.InvalidPolicy }) {
 		o.warn(&ref, "chooses no cluster for the object")
 	}
 }
