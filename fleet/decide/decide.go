@@ -27,25 +27,25 @@ type Object struct {
 	Content *unstructured.Unstructured
 	// Resource is the type of the object.
 	Resource schema.GroupResource
-	// Withdrawn is whether a watch has ended to show the object because it requests nothing any more.
+	// Withdrawn is whether a watch has reported the object as gone because it no longer requests propagation.
 	Withdrawn bool
 }
 
 // Previous is the former decision on an object; zero for a new object, also if an earlier object had the same name.
 type Previous struct {
-	// UID is that of the object; empty if unknown.
+	// UID is the UID of the object; empty if unknown.
 	UID types.UID
 	// Placed are the clusters that have, or may have, a copy, by name. Unknown is whether they are unknown, as offline.
 	Placed  []placement.Target
 	Unknown bool
-	// Hash and ChosenBy are those of the former [Desired].
+	// Hash and ChosenBy are fields of the former [Desired].
 	Hash     string
 	ChosenBy tree.Policy
 	// Rendered are the override policies of the copies, without generation.
 	Rendered []tree.Policy
-	// Asked is the question that users were asked about a pending change; zero without one.
+	// Asked is the question to users about a pending change; zero without one.
 	Asked placement.Question
-	// Follows is whether the object travelled with others, and Gone whether it requested nothing already.
+	// Follows is whether the object travelled with others. Gone is whether it already requested no propagation.
 	Follows, Gone bool
 }
 
@@ -58,25 +58,25 @@ type World struct {
 	Override    func(tree.Policy) *override.Policy
 	// Resource returns the resource of a kind; false if the hub does not serve it.
 	Resource func(schema.GroupKind) (schema.GroupResource, bool)
-	// Leaders are the objects that the object travels with.
+	// Leaders are the objects that this object travels with.
 	Leaders Leaders
 	// Together is the common loss of the objects of the namespace, if it needs approval; otherwise nil.
 	Together *placement.Loss
 	// Approved is the token that approves a change of this object alone. ApproveAll approves all changes.
 	Approved   string
 	ApproveAll bool
-	// Default are the targets of an object that requests nothing and was placed nowhere, as in a set of manifests
-	// without a hub; nil if it goes nowhere.
+	// Default are the targets of an object that requests no propagation and has no copies, as in a set of manifests
+	// without a hub; nil for no targets.
 	Default []placement.Target
 	// Place replaces [placement.Policy.Place], to reuse results; it may be nil.
 	Place func(*placement.Policy, *placement.Request) (placement.Decision, error)
 }
 
-// Leaders are the objects that an object travels with.
+// Leaders describes the leaders of an object: the objects that it travels with.
 type Leaders struct {
-	// Any is whether there is one. Unsure is whether all of them are gone, and were unknown before.
+	// Any is whether the object has a leader. Unsure is whether all leaders are gone and were unknown before.
 	Any, Unsure bool
-	// Clusters are their clusters, and those where the object stays because of them, in any order.
+	// Clusters are the clusters of the leaders, and those where the object stays because of them, in any order.
 	Clusters []string
 }
 
@@ -87,11 +87,11 @@ type Verdict int
 const (
 	Placed  Verdict = iota // The object has copies on the clusters of Targets.
 	Blocked                // Nothing may be written or removed, because of the Problems.
-	Stays                  // The object requests nothing any more. Its copies stay: in a dry run, or until Held is approved.
-	Gone                   // The object requests nothing, or does not exist. Its copies are removed.
+	Stays                  // The object no longer requests propagation. Its copies stay: in a dry run, or until Held is approved.
+	Gone                   // The object requests no propagation, or does not exist. Its copies are removed.
 )
 
-// Reason is the cause of a finding, or of the verdict Gone. Those of findings are reasons in statuses.
+// Reason is the cause of a finding, or of the verdict Gone. The reasons of findings appear in statuses.
 type Reason string
 
 // Reasons.
@@ -110,7 +110,7 @@ const (
 	PolicyDeleted     Reason = "PolicyDeleted"     // A policy that was in effect was deleted.
 )
 
-// Finding is a problem or a warning. Policy is the policy that it is about, zero for none; Reason may be empty. After
+// Finding is a problem or a warning. Policy is the policy of the finding, zero for none; Reason may be empty. After
 // PolicyNotFound and PolicyDeleted, the message is a predicate of the policy, otherwise a sentence.
 type Finding struct {
 	Reason  Reason
@@ -151,26 +151,26 @@ type Desired struct {
 	// Native is why each cluster creates such an object itself; empty for other objects.
 	Native string
 
-	// Asks is whether the object names a propagation policy, and Ref is that policy.
+	// Asks is whether the object names a propagation policy. Ref is that policy.
 	Asks bool
 	Ref  tree.Policy
 	// Policy is the policy that Ref names; nil if it does not exist. Request and Decision are its input and answer.
 	Policy   *placement.Policy
 	Request  *placement.Request
 	Decision placement.Decision
-	// Own are the targets by the policy, and Targets those with the clusters of the leaders, by cluster.
+	// Own are the targets by the policy. Targets also include the clusters of the leaders. Both are sorted by cluster.
 	Own, Targets []placement.Target
 	// Hash and ChosenBy are for the next [Previous]. ChosenBy is the policy that chose the clusters by name or by label;
 	// zero if none did.
 	Hash     string
 	ChosenBy tree.Policy
-	// Held is a change that waits for approval, or that [World.ApproveAll] approved. Asked is the question about a
-	// change that users were asked before, as far as it counts.
+	// Held is a change that waits for approval, or that [World.ApproveAll] approved. Asked is the earlier question to
+	// users about a change, as far as it still counts.
 	Held  *placement.Hold
 	Asked placement.Question
 
-	// Named are the override policies that the object names, without generation; Overrides are those that exist, and
-	// Deleted those that were in effect and do not exist, each in order of effect.
+	// Named are the override policies that the object names, without generation; Overrides are the existing ones.
+	// Deleted are those that were in effect and no longer exist. Both are in order of effect.
 	Named     []tree.Policy
 	Overrides []*override.Policy
 	Deleted   []tree.Policy
@@ -205,8 +205,8 @@ func (d *Desired) goes(why Reason) *Desired {
 	return d
 }
 
-// Decide decides on an object. It reports all problems of the object, also those that the first one hides from the
-// controllers.
+// Decide decides on an object. It reports all problems of the object, although the controllers report only the first
+// one.
 func Decide(o *Object, was *Previous, w *World) *Desired {
 	d := &Desired{}
 	if o.Content == nil {
@@ -267,8 +267,8 @@ func Decide(o *Object, was *Previous, w *World) *Desired {
 // of a dry run. The label may be missing by mistake: a tool wrote the object without it, or removed it from many objects
 // at once.
 //
-// The copies of an object that no object refers to any more go: a new reference to another object is no mistake, and the
-// guard of each member counts their deletions.
+// The copies of an object without any remaining reference are deleted: a new reference to another object is no mistake,
+// and the guard of each member counts the deletions.
 func (d *Desired) stays(o *Object, was *Previous, w *World, keeping *placement.Keeping) bool {
 	there := present(was.Placed, w.Clusters)
 	switch {
@@ -323,7 +323,7 @@ func (d *Desired) place(o *Object, was *Previous, w *World) {
 		d.fail(PolicyNotFound, d.Ref, "does not exist; the object waits for it")
 		return
 	case d.Policy == nil:
-		// The loss of a policy is no reason to remove workloads.
+		// A deleted policy is no reason to remove workloads.
 		d.Warnings = append(d.Warnings, Finding{PolicyDeleted, d.Ref, "was deleted: the object stays on the clusters that have it"})
 		d.Own, d.Hash, d.ChosenBy = present(was.Placed, w.Clusters), was.Hash, was.ChosenBy
 		return
@@ -340,7 +340,7 @@ func (d *Desired) place(o *Object, was *Previous, w *World) {
 	}
 	var err error
 	if d.Decision, err = answer(d.Policy, d.Request); err == nil && d.Decision.Held != nil && len(w.Leaders.Clusters) > 0 {
-		// Clusters of the leaders are not lost.
+		// The object stays on the clusters of its leaders, so they are no loss.
 		alone := *d.Request
 		alone.Besides = w.Leaders.Clusters
 		d.Request = &alone
@@ -370,7 +370,7 @@ func request(o *Object, was *Previous, w *World, keeping *placement.Keeping, ref
 }
 
 // Ask returns the question to the propagation policy of an object, for [placement.Together]; ok is false if the object
-// names none, or is being deleted.
+// names no policy, or is being deleted.
 func Ask(o *Object, was *Previous, w *World) (asked placement.Asked, ok bool) {
 	if o.Content == nil || o.Content.GetDeletionTimestamp() != nil {
 		return asked, false

@@ -35,9 +35,9 @@ var ErrNoAdmissionPolicies = errors.New("the API server does not support Refract
 // The API server enforces them a moment later. From then on, only the user of cfg may write the authorized references
 // in the status of override policies. A hub with injection into its own pods needs [InstallServiceAdmission] as well.
 //
-// Services of the trusted users may hand out content that these users may not read themselves. Trusted users have the
-// names that the API server knows, such as system:serviceaccount:NAMESPACE:NAME for a service account. The written
-// objects belong to the installations that owners finds, and are deleted with the last of these.
+// Trusted users may write Services that hand out content which these users may not read themselves. The names of
+// trusted users are those of the API server, such as system:serviceaccount:NAMESPACE:NAME for a service account. The
+// written objects belong to the installations that owners finds, and are deleted with the last of these.
 func InstallAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, trusted ...string) error {
 	own, err := userOf(ctx, cfg)
 	if err != nil {
@@ -97,7 +97,7 @@ const (
 	systemVariable  = "system"
 )
 
-// userOf returns the name of the user of cfg that the API server knows.
+// userOf returns the API server's name for the user of cfg.
 func userOf(ctx context.Context, cfg *rest.Config) (string, error) {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -144,8 +144,8 @@ func applyAdmission(ctx context.Context, c client.Client, o *unstructured.Unstru
 	return nil
 }
 
-// admission returns the objects in files of [config.Admission], policies before their bindings, with these names in
-// their variables.
+// admission returns the objects in files of [config.Admission], policies before their bindings. Names are the values of
+// the variables of the policies.
 func admission(files []admissionFile, names map[string][]string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
@@ -172,7 +172,7 @@ func admission(files []admissionFile, names map[string][]string) ([]*unstructure
 	return objects, nil
 }
 
-// name writes names into the variables that a policy has.
+// name writes names into the variables of a policy. It ignores names of other variables.
 func name(policy *unstructured.Unstructured, names map[string][]string) error {
 	variables, found, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
 	if err != nil || !found {

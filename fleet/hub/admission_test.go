@@ -17,7 +17,7 @@ import (
 	"refract.dev/config"
 )
 
-// TestAdmission: policies come before their bindings, and each has some.
+// TestAdmission: policies come before their bindings, and each has at least one.
 func TestAdmission(t *testing.T) {
 	services := []string{
 		"ValidatingAdmissionPolicy/refract-services",
@@ -29,7 +29,7 @@ func TestAdmission(t *testing.T) {
 		want   []string
 	}{
 		"Hub": {
-			reason: "A hub decides on what is propagated, and on Services.",
+			reason: "A hub has the policies for propagated objects and for Services.",
 			files:  hubAdmission,
 			want: append([]string{
 				"ValidatingAdmissionPolicy/refract-followers",
@@ -50,7 +50,7 @@ func TestAdmission(t *testing.T) {
 			)...),
 		},
 		"Conversion": {
-			reason: "Who converts keeps what lacks something from being changed, and itself from being deleted.",
+			reason: "With conversion, incompletely converted objects are protected from changes, and the converter's objects from deletion.",
 			files:  conversionAdmission,
 			want: []string{
 				"ValidatingAdmissionPolicy/refract-unconverted", "ValidatingAdmissionPolicyBinding/refract-unconverted",
@@ -58,7 +58,7 @@ func TestAdmission(t *testing.T) {
 			},
 		},
 		"Member": {
-			reason: "Nothing is propagated from a member, but pods are injected there.",
+			reason: "A member propagates no objects, but injects its pods.",
 			files:  serviceAdmission,
 			want: append(services,
 				"ValidatingAdmissionPolicy/refract-injection-status",
@@ -83,8 +83,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestTrusted: the names of users are put into the policy about Services, whatever their characters are, and change
-// nothing else.
+// TestTrusted: the names of users are written into the policy about Services, with any characters, and nothing else
+// changes.
 func TestTrusted(t *testing.T) {
 	const variable = trustedVariable
 	expression := func(trusted ...string) string {
@@ -116,7 +116,7 @@ func TestTrusted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(plain[i], objects[i]); diff != "" {
-				t.Errorf("Only the variable differs: -without, +with:\n%s", diff)
+				t.Errorf("want only the variable to differ: -without, +with:\n%s", diff)
 			}
 		}
 		return strings.Join(found, " and ")
@@ -144,12 +144,12 @@ func TestAllAdmission(t *testing.T) {
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
-		t.Errorf("files that are installed: -want, +got:\n%s", diff)
+		t.Errorf("installed files: -want, +got:\n%s", diff)
 	}
 }
 
-// TestOwn: only one user may write the results from Services, and the authorized references of override policies, in
-// the status of policies.
+// TestOwn: only the user of Refract may write two parts of the status of policies: the results from Services, and the
+// authorized references of override policies.
 func TestOwn(t *testing.T) {
 	objects, err := admission(slices.Concat(serviceAdmission, hubAdmission), map[string][]string{ownVariable: {"system:serviceaccount:a:b"}})
 	if err != nil {
@@ -221,7 +221,7 @@ func TestDocumentedRole(t *testing.T) {
 	}
 	for _, r := range role.Rules {
 		if slices.Contains(r.Resources, "*") && !slices.Equal(r.Verbs, []string{"list", "watch"}) {
-			t.Errorf("a rule with a star does more than read: %v", r)
+			t.Errorf("a rule with a star allows more than reading: %v", r)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func (c byName) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 		return err
 	}
 	resource := schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind)}
-	// A server may ignore the selector. So the list is searched for the object, and a part of a list without it proves
-	// nothing.
+	// A server may ignore the selector. So the list is searched for the object. A part of a list does not prove that
+	// the object is missing.
 	found := false
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		o, ok := item.(client.Object)

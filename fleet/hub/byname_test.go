@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestByName: an object is read by a list of its name, and never by a get. Other objects in the list are ignored, and a
-// part of a list proves nothing.
+// TestByName: an object is read by a list request for its name, and never by a get. Other objects in the list are
+// ignored. A part of a list does not prove that the object is missing.
 func TestByName(t *testing.T) {
 	secret := func(name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: map[string][]byte{"key": []byte(name)}}
@@ -28,7 +28,7 @@ func TestByName(t *testing.T) {
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			o := (&client.ListOptions{}).ApplyOptions(opts)
 			if name, exact := o.FieldSelector.RequiresExactMatch("metadata.name"); !exact || name == "" || o.Namespace != "shop" {
-				t.Errorf("want a list of one name of the namespace, got %+v", o)
+				t.Errorf("want a list request for one name in the namespace, got %+v", o)
 			}
 			o.FieldSelector = nil // This server ignores selectors.
 			err := c.List(ctx, list, o)
@@ -45,13 +45,13 @@ func TestByName(t *testing.T) {
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	if err := of.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "db-2"}, meta); err != nil || meta.Name != "db-2" {
-		t.Errorf("want its metadata, got %v, %v", meta, err)
+		t.Errorf("want the metadata of the Secret, got %v, %v", meta, err)
 	}
 	if err := of.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "none"}, got); !apierrors.IsNotFound(err) {
-		t.Errorf("want none to be found, got %v", err)
+		t.Errorf("want NotFound, got %v", err)
 	}
 	whole = false
 	if err := of.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "none"}, got); err == nil || apierrors.IsNotFound(err) {
-		t.Errorf("want a part of a list to be no proof, got %v", err)
+		t.Errorf("want an error for a part of a list, got %v", err)
 	}
 }

@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// clockWindow is how long an answer of the API server counts at least. An old answer loses its value, as the clock
-	// of a process may lose time, for example while its machine is suspended.
+	// clockWindow is the minimum time for which an answer of the API server counts. Older answers are dropped, because
+	// the clock of a process may lose time, for example while its machine is suspended.
 	clockWindow = 5 * time.Minute
-	// clockPace bounds the speed of corrections: in this many units of time, by at most one unit, or a minute in an
-	// hour.
+	// clockPace bounds the speed of corrections to 1/clockPace of the time that passes: one minute in an hour.
 	clockPace = 60
 )
 
-// Clock is the clock of a hub's API server, by the answers of that server. Replicas write times that other replicas
-// compare with their own: with the clocks of their machines, one that is wrong would end a wait too early. It is safe
-// for concurrent use.
+// Clock is the clock of a hub's API server, derived from the answers of that server. Replicas write times that other
+// replicas compare with their own. If they used the clocks of their machines, a wrong clock would end a wait too early.
+// It is safe for concurrent use.
 //
 // The clock takes its time from the first answer, and then advances by the time that passes in this process. It follows
 // the API server slowly: one of several API servers of a hub may be wrong, and an administrator may set the clock of a
@@ -30,8 +29,8 @@ type Clock struct {
 	elapsed func() time.Duration
 
 	mu sync.Mutex
-	// leads are how far the API server is ahead of the time in this process: the maxima in this window and the previous
-	// one. An answer that was long under way shows too little.
+	// leads say how far the API server is ahead of the time in this process: the maxima in this window and the previous
+	// one. It is the maximum, because a slow answer shows too small a value.
 	leads [2]time.Duration
 	known [2]bool
 	since time.Duration // The beginning of the window.
@@ -40,14 +39,14 @@ type Clock struct {
 	ahead, followed time.Duration
 }
 
-// NewClock returns a clock with the time of the machine, which is passed, until the API server has answered a request
-// through [Clock.Follow].
+// NewClock returns a clock. It starts at the given time of the machine, until the API server has answered a request of
+// a configuration passed to [Clock.Follow].
 func NewClock(machine time.Time) *Clock {
 	began := time.Now()
 	return &Clock{began: machine.Round(0), elapsed: func() time.Duration { return time.Since(began) }}
 }
 
-// Follow makes the clock use the answers to all requests with this configuration.
+// Follow makes the clock use the answers to all requests made with this configuration.
 func (c *Clock) Follow(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &clocked{next, c} })
 }
@@ -80,7 +79,7 @@ func (c *Clock) lead() time.Duration {
 	}
 }
 
-// note takes the time of an answer, which is in whole seconds.
+// note records the time of an answer, which is in whole seconds.
 func (c *Clock) note(made time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // worldBegan is the start time of the tests.
 var worldBegan = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world has the time that has passed, and the lead of an API server's clock.
+// world has the elapsed time, and the lead of an API server's clock.
 type world struct {
 	passed time.Duration
 	server time.Duration
@@ -28,7 +28,7 @@ func (w *world) clock(ahead time.Duration) *Clock {
 	return &Clock{began: worldBegan.Add(began + ahead), elapsed: func() time.Duration { return w.passed - began }}
 }
 
-// hear has clocks receive an answer of the API server that was under way for this long.
+// hear passes an answer of the API server to clocks. The answer arrives late by this duration.
 func (w *world) hear(late time.Duration, clocks ...*Clock) {
 	for _, c := range clocks {
 		c.note(worldBegan.Add(w.passed + w.server - late).Truncate(time.Second))
@@ -43,13 +43,13 @@ func TestClock(t *testing.T) {
 		w := &world{}
 		c := w.clock(ahead)
 		if got := w.off(c); got != ahead {
-			t.Errorf("%s ahead: without an answer it has the time of the process, got %s", ahead, got)
+			t.Errorf("%s ahead: want the time of the process before the first answer, got %s", ahead, got)
 		}
 		w.hear(0, c)
 		w.passed += 2500 * time.Millisecond
 		w.hear(20*time.Second, c)
 		if got := w.off(c); got < -time.Second || got > 0 {
-			t.Errorf("%s ahead: want the time of the API server by the answer that came soonest, to the second, got %s", ahead, got)
+			t.Errorf("%s ahead: want the time of the API server from the fastest answer, to the second, got %s", ahead, got)
 		}
 		w.server = -time.Minute // The server's clock is set back.
 		before := c.Now()
@@ -58,18 +58,18 @@ func TestClock(t *testing.T) {
 			w.hear(0, c)
 			now := c.Now()
 			if went := now.Sub(before); went < clockWindow*9/10 || went > clockWindow*11/10 {
-				t.Errorf("%s ahead: %s are %s", ahead, clockWindow, went)
+				t.Errorf("%s ahead: %s take %s on the clock", ahead, clockWindow, went)
 			}
 			before = now
 		}
 		if got := w.off(c); got < -time.Second || got > time.Second {
-			t.Errorf("%s ahead: want it to follow the API server, got %s", ahead, got)
+			t.Errorf("%s ahead: want the clock to follow the API server, got %s", ahead, got)
 		}
 	}
 }
 
-// TestClockJumps: the clock of an API server is set, or one of several is wrong and answers now and then. A wait of an
-// hour is exact to a minute.
+// TestClockJumps: the clock of an API server is set, or one of several API servers has a wrong clock and answers
+// occasionally. A wait of an hour is exact to a minute.
 func TestClockJumps(t *testing.T) {
 	for name, server := range map[string]func(passed time.Duration) time.Duration{
 		"Ahead": func(time.Duration) time.Duration { return 15 * time.Minute },
@@ -97,12 +97,12 @@ func TestClockJumps(t *testing.T) {
 				w.hear(0, c)
 				now := c.Now()
 				if !now.After(last) {
-					t.Fatalf("after %s it goes back from %s to %s", w.passed, last, now)
+					t.Fatalf("after %s the clock goes back from %s to %s", w.passed, last, now)
 				}
 				last = now
 			}
 			if is := last.Sub(began); is < 59*time.Minute || is > 61*time.Minute {
-				t.Errorf("an hour is %s", is)
+				t.Errorf("an hour takes %s on the clock", is)
 			}
 		})
 	}

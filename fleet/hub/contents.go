@@ -29,8 +29,8 @@ import (
 // Contents are the objects on a hub that Refract uses.
 type Contents struct {
 	// Objects are policies, clusters, Propagations, the objects that request propagation, the CustomResourceDefinitions
-	// of their kinds, and the Namespaces that name a rollout policy, sorted by namespace, kind, group and name. Those
-	// of the latter two that do not request propagation have the annotation [manifest.LocalConfig].
+	// of their kinds, and the Namespaces that name a rollout policy, sorted by namespace, kind, group and name.
+	// Definitions and Namespaces that do not request propagation have the annotation [manifest.LocalConfig].
 	Objects    []*unstructured.Unstructured
 	namespaced map[schema.GroupKind]bool
 }
@@ -44,8 +44,8 @@ func (c *Contents) Scope(kind schema.GroupKind) (namespaced, known bool) {
 // parallel is how many types are listed at the same time.
 const parallel = 8
 
-// Read reads the contents of a hub. It fails if it cannot read all of them: an answer without some of the objects would
-// be wrong, and the caller would not notice.
+// Read reads the contents of a hub. It fails if it cannot read all of them: an incomplete answer would be wrong, and
+// the caller would not notice.
 func Read(ctx context.Context, cfg *rest.Config) (*Contents, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -78,7 +78,7 @@ type request struct {
 	selector string
 	// about selects the objects of the list that are kept; nil keeps all.
 	about func(*unstructured.Unstructured) bool
-	// local is whether the objects only describe others, and do not propagate.
+	// local is whether the objects only describe other objects and are not propagated.
 	local bool
 }
 

@@ -51,11 +51,11 @@ func Client(cfg *rest.Config) (client.Client, error) {
 	return client.New(cfg, client.Options{Scheme: s})
 }
 
-// established is how long a new type may take until it is served.
+// established is the time limit for a new type to be served.
 const established = 30 * time.Second
 
 // InstallCRDs writes Refract's CustomResourceDefinitions to the hub, by server-side apply, and returns when their types
-// are served. The definitions of types that are propagated are among them.
+// are served. The definitions of the propagated types are included.
 func InstallCRDs(ctx context.Context, cfg *rest.Config) error { return install(ctx, cfg, "crd/*.yaml") }
 
 // InstallInjectionCRD is [InstallCRDs] for the definition that injection into the pods of a cluster needs.

@@ -31,8 +31,8 @@ func roleIn(t *testing.T, file string) *rbacv1.ClusterRole {
 	return nil
 }
 
-// TestConversionRole: in a cluster with conversion, the documented role may create only its own type, may change the
-// definitions that policies name, whatever they are, and reads no object of a user.
+// TestConversionRole: in a cluster with conversion, the documented role may create only Refract's own type, may change
+// any definition, because policies may name any, and may not read objects of users.
 func TestConversionRole(t *testing.T) {
 	role := roleIn(t, "../../config/rbac/conversion/conversion.yaml")
 	for _, r := range role.Rules {
@@ -81,6 +81,6 @@ func TestInjectionRole(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("What the role may write: -want, +got:\n%s", diff)
+		t.Errorf("objects that the role may write: -want, +got:\n%s", diff)
 	}
 }

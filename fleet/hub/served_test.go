@@ -28,9 +28,9 @@ func TestDiscovered(t *testing.T) {
 		want   bool
 	}{
 		"Nothing":      {"The group is not known yet.", nil, false},
-		"OtherType":    {"Another type of the group is.", []*metav1.APIResourceList{has("v1", "gadgets"), has("v2", "gadgets")}, false},
-		"OtherVersion": {"One version is.", []*metav1.APIResourceList{has("v1", "widgets")}, false},
-		"All":          {"All are that are served.", []*metav1.APIResourceList{has("v1", "widgets"), has("v2", "gadgets", "widgets")}, true},
+		"OtherType":    {"Discovery lists only another type of the group.", []*metav1.APIResourceList{has("v1", "gadgets"), has("v2", "gadgets")}, false},
+		"OtherVersion": {"Discovery lists only one of two versions.", []*metav1.APIResourceList{has("v1", "widgets")}, false},
+		"All":          {"Discovery lists each served version.", []*metav1.APIResourceList{has("v1", "widgets"), has("v2", "gadgets", "widgets")}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,8 @@
 // Package inventory maintains a FederatedCluster for each cluster in an inventory on the hub: for each ClusterProfile
 // of the Cluster Inventory API, and for each cluster of Cluster API.
 //
-// The FederatedCluster of a removed entry stays, with a condition that reports the removal. A shorter list is no reason
-// to remove copies from clusters.
+// The FederatedCluster of a removed entry stays, with a condition that reports the removal. A shorter inventory is no
+// reason to remove copies from clusters.
 package inventory
 
 import (
@@ -47,11 +47,11 @@ const (
 	// secretSuffix is the suffix of the names of written Secrets, because a user may have a Secret with the name of the
 	// cluster.
 	secretSuffix = "-inventory"
-	// others is the interval between two checks of a replica whether it leads.
+	// others is the interval at which a replica that does not lead checks whether it leads now.
 	others = 30 * time.Second
 	// retryInterval is the delay after a conflict.
 	retryInterval = 500 * time.Millisecond
-	// concurrent is the number of workers. Each may wait for a program.
+	// concurrent is the number of workers. There are several because each may wait for a program.
 	concurrent = 8
 	// mostMessage is the maximum size of the message of a condition or an event, in bytes.
 	mostMessage = 1000
@@ -82,8 +82,8 @@ type Options struct {
 	// SystemNamespace is the namespace of the Secrets with credentials.
 	SystemNamespace string
 	// ClusterProfiles are the namespaces whose ClusterProfiles become members. ClusterAPI are the namespaces whose
-	// clusters of Cluster API do. If several namespaces list the same name, the first one wins, ClusterProfiles before
-	// ClusterAPI.
+	// Cluster API clusters become members. If several namespaces list the same name, the first one wins,
+	// ClusterProfiles before ClusterAPI.
 	ClusterProfiles, ClusterAPI []string
 	// Providers are the programs for credentials, in addition to [SecretReader].
 	Providers Providers
@@ -202,8 +202,8 @@ func (c *Controller) clustersOf(_ context.Context, secret client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// lookUp returns the entry of a cluster: the entry in the string now, or else the first one in the order of the
-// inventories. If known is false, not all inventories are read, and a missing entry may exist.
+// lookUp returns the entry of a cluster: the entry named by now, or else the first one in the order of the inventories.
+// If known is false, some inventories have not been read yet, so an entry may exist although none is found.
 func (c *Controller) lookUp(name, now string) (found *entry, known bool) {
 	known = true
 	for _, l := range c.listed {
@@ -306,8 +306,8 @@ func (c *Controller) keep(ctx context.Context, fc *corev1alpha1.FederatedCluster
 	return c.say(ctx, fc, next, metav1.ConditionTrue, reasonListed, "the cluster is listed as "+e.String())
 }
 
-// reasonOf returns the reason of an event about missing credentials. The event recorder merges events with the same
-// reason, and the merged event keeps the first message, so that different errors need different reasons.
+// reasonOf returns the reason of an event about missing credentials. Different errors need different reasons: the event
+// recorder merges events with the same reason and keeps only the first message.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, errNoAccess):
@@ -319,7 +319,7 @@ func reasonOf(err error) string {
 	}
 }
 
-// apply applies the entry to the FederatedCluster, unless it has these fields already, and returns it.
+// apply applies the entry to the FederatedCluster, unless its fields are up to date, and returns the FederatedCluster.
 func (c *Controller) apply(
 	ctx context.Context, fc *corev1alpha1.FederatedCluster, exists bool, e *entry, server string,
 ) (*corev1alpha1.FederatedCluster, error) {

@@ -16,8 +16,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestNotTakenOver checks that a cluster whose entry is gone does not become another cluster of the same name in
-// another inventory. Nor is it reported as gone before all inventories are read.
+// TestNotTakenOver: a cluster whose entry is gone does not become another cluster of the same name in another
+// inventory. It is not reported as gone before all inventories are read.
 func TestNotTakenOver(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1alpha1.AddToScheme} {
@@ -45,7 +45,7 @@ func TestNotTakenOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now.Spec.APIEndpoint != fc.Spec.APIEndpoint {
-			t.Errorf("want its address left alone, got %s", now.Spec.APIEndpoint)
+			t.Errorf("want the address unchanged, got %s", now.Spec.APIEndpoint)
 		}
 		return now
 	}
@@ -53,12 +53,12 @@ func TestNotTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := look().Status.Conditions; len(got) > 0 {
-		t.Errorf("want nothing said before the fleet is known, got %v", got)
+		t.Errorf("want no condition before all inventories are read, got %v", got)
 	}
 	if err := c.listed[0].Replace(nil, "1"); err != nil {
 		t.Fatal(err)
 	}
 	if got := look().Status.Conditions; len(got) != 1 || got[0].Reason != corev1alpha1.ReasonGone {
-		t.Errorf("want it said to be gone, got %v", got)
+		t.Errorf("want the condition to report that the entry is gone, got %v", got)
 	}
 }

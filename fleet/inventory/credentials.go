@@ -25,8 +25,8 @@ const (
 	// tokenKey is the key of the token in that Secret.
 	tokenKey = "token"
 
-	// soonest and latest are the delays before credentials are read again: soonest is the minimum, and the delay
-	// without credentials; latest is the delay for credentials without an expiration time.
+	// soonest and latest are delays before credentials are read again. soonest is the minimum, and the delay if there
+	// are no credentials. latest is the delay for credentials without an expiration time.
 	soonest, latest = 30 * time.Second, 10 * time.Minute
 )
 

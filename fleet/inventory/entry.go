@@ -158,7 +158,7 @@ func entryOf(kind string, u *unstructured.Unstructured) *entry {
 	}
 }
 
-// ours are the domains of labels with a meaning for Refract. An inventory cannot set these.
+// ours are the domains of labels with a meaning for Refract. An inventory cannot set such labels.
 var ours = []string{corev1alpha1.GroupVersion.Group, "kubeadmiral.io", strings.TrimSuffix(refractv1alpha1.Prefix, "/")}
 
 // label adds a label. It ignores invalid keys and values, because properties need not be valid labels.

@@ -60,19 +60,19 @@ func TestReadProfile(t *testing.T) {
 			want: summary{Labels: map[string]string{"topology.kubernetes.io/region": "eu"}, Access: []string{"b https://b:1 ca", "a https://a:1 "}},
 		},
 		"FormerName": {
-			reason: "Before release 0.1 they were credentialProviders.",
+			reason: "Before release 0.1 the field was called credentialProviders.",
 			status: `{credentialProviders: [{name: a, cluster: {server: "https://a:1"}}]}`,
 			want:   summary{Labels: map[string]string{}, Access: []string{"a https://a:1 "}},
 		},
-		"Empty": {reason: "A profile may say nothing yet.", status: `{}`, want: summary{Labels: map[string]string{}}},
+		"Empty": {reason: "The status of a ClusterProfile may be empty at first.", status: `{}`, want: summary{Labels: map[string]string{}}},
 		"NoLabels": {
-			reason: "What cannot be a label is none, and what means something to Refract is not for others to say.",
+			reason: "Invalid labels are ignored, and so are labels with a meaning for Refract.",
 			status: `{properties: [{name: "a b", value: c}, {name: a, value: "!"}, {name: kubeadmiral.io/x, value: v}, {name: core.kubeadmiral.io/x, value: v},
 				{name: refract.dev/x, value: v}, {name: b, value: ""}]}`,
 			want: summary{Labels: map[string]string{"b": ""}},
 		},
 		"WrongType": {
-			reason: "What cannot be read is said to be so, and is no reason to take the cluster for gone.",
+			reason: "An unreadable profile is reported as unreadable. The cluster does not count as gone.",
 			status: `{accessProviders: 7}`,
 			want:   summary{Labels: map[string]string{}, Unreadable: "status: json: cannot unmarshal number into Go struct field .status.accessProviders of type []inventory.access"},
 		},
@@ -99,20 +99,20 @@ func TestReadKubeconfig(t *testing.T) {
 		want   *summary
 	}{
 		"Usual": {
-			reason: "The Secret is about the cluster whose name it begins with.",
+			reason: "The name of the Secret begins with the name of its cluster.",
 			secret: `{metadata: {name: lab-kubeconfig, namespace: capi, labels: {cluster.x-k8s.io/cluster-name: lab}}, data: {value: YQ==}}`,
 			want:   &summary{From: "Cluster/capi/lab", Labels: map[string]string{}, Kubeconfig: "a"},
 		},
 		"OtherSecret": {
-			reason: "A cluster has other Secrets.",
+			reason: "Other Secrets of a cluster are ignored.",
 			secret: `{metadata: {name: lab-ca, namespace: capi, labels: {cluster.x-k8s.io/cluster-name: lab}}, data: {value: YQ==}}`,
 		},
 		"OtherCluster": {
-			reason: "The label and the name say the same.",
+			reason: "A Secret whose label and name differ is ignored.",
 			secret: `{metadata: {name: lab-kubeconfig, namespace: capi, labels: {cluster.x-k8s.io/cluster-name: other}}, data: {value: YQ==}}`,
 		},
 		"NoData": {
-			reason: "What cannot be read is said to be so.",
+			reason: "An unreadable Secret is reported as unreadable.",
 			secret: `{metadata: {name: lab-kubeconfig, namespace: capi, labels: {cluster.x-k8s.io/cluster-name: lab}}, data: {value: "?"}}`,
 			want:   &summary{From: "Cluster/capi/lab", Labels: map[string]string{}, Unreadable: "data: illegal base64 data at input byte 0"},
 		},
@@ -126,7 +126,7 @@ func TestReadKubeconfig(t *testing.T) {
 	}
 }
 
-// FuzzReadProfile checks that every status of a ClusterProfile becomes an entry with labels that are valid for a
+// FuzzReadProfile checks that every status of a ClusterProfile becomes an entry whose labels are valid for a
 // FederatedCluster.
 func FuzzReadProfile(f *testing.F) {
 	f.Add(`{"properties":[{"name":"a","value":"b"}],"accessProviders":[{"name":"x","cluster":{"server":"https://a"}}]}`)
@@ -139,7 +139,7 @@ func FuzzReadProfile(f *testing.F) {
 		before := u.DeepCopy()
 		e := readProfile(u)
 		if diff := cmp.Diff(before, u); diff != "" {
-			t.Fatalf("readProfile changes what it reads:\n%s", diff)
+			t.Fatalf("readProfile modifies its input:\n%s", diff)
 		}
 		if len(e.labels) > mostLabels || len(e.access) > mostProviders {
 			t.Errorf("want at most %d labels and %d providers, got %d and %d", mostLabels, mostProviders, len(e.labels), len(e.access))

@@ -119,7 +119,7 @@ func (p *Program) ask(ctx context.Context, cluster *clientcmdv1.Cluster) (*crede
 	}
 	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Command, p.Args...) //nolint:gosec // Whoever runs Refract has named it in a file.
+	cmd := exec.CommandContext(ctx, p.Command, p.Args...) //nolint:gosec // The operator of Refract names it in a file.
 	cmd.WaitDelay = programDelay
 	cmd.Env = append(os.Environ(), "KUBERNETES_EXEC_INFO="+request)
 	for _, v := range p.Env {
@@ -139,7 +139,8 @@ func (p *Program) ask(ctx context.Context, cluster *clientcmdv1.Cluster) (*crede
 	return p.read(out.kept.Bytes())
 }
 
-// request returns the input of a program: that it cannot ask a user, and, with ProvideClusterInfo, the cluster.
+// request returns the input of a program. It says that no user can answer questions and, with ProvideClusterInfo, names
+// the cluster.
 func (p *Program) request(cluster *clientcmdv1.Cluster) (string, error) {
 	var of clientauthenticationv1.ExecCredential
 	of.APIVersion, of.Kind = p.APIVersion, "ExecCredential"

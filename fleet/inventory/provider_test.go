@@ -19,15 +19,15 @@ func TestReadProviders(t *testing.T) {
 		file   string
 		want   string // Part of the error.
 	}{
-		"Usual":     {"A program, with all that it can be told.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh","args":["-c"],"env":[{"name":"A","value":"b"}],"provideClusterInfo":true,"installHint":"h","interactiveMode":"Never"}}]}`, ""},
-		"None":      {"There may be none.", `{}`, ""},
-		"Misspelt":  {"What is misspelt is not passed over.", `{"providers":[{"name":"a","exec":{}}]}`, `unknown field "exec"`},
-		"NoName":    {"Nobody could ask for it.", `{"providers":[{"execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh"}}]}`, "providers[0].name: is empty"},
-		"Twice":     {"A name stands for one.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh"}},{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh"}}]}`, `providers[1].name: duplicate value "a"`},
-		"NoCommand": {"There has to be a program.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1"}}]}`, "providers[0].execConfig.command: is empty"},
-		"Version":   {"It has to speak what is understood.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"v2","command":"sh"}}]}`, "providers[0].execConfig.apiVersion: want client.authentication.k8s.io/v1 or"},
-		"Terminal":  {"There is nobody to ask.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh","interactiveMode":"Always"}}]}`, "there is no terminal"},
-		"NotThere":  {"It is better said now than when it is needed.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"no-such-program","installHint":"install it"}}]}`, "executable file not found in $PATH: install it"},
+		"Usual":     {"A program with all settings is accepted.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh","args":["-c"],"env":[{"name":"A","value":"b"}],"provideClusterInfo":true,"installHint":"h","interactiveMode":"Never"}}]}`, ""},
+		"None":      {"The list may be empty.", `{}`, ""},
+		"Misspelt":  {"Misspelt fields are rejected.", `{"providers":[{"name":"a","exec":{}}]}`, `unknown field "exec"`},
+		"NoName":    {"A provider without a name could not be requested.", `{"providers":[{"execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh"}}]}`, "providers[0].name: is empty"},
+		"Twice":     {"Names are unique.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh"}},{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh"}}]}`, `providers[1].name: duplicate value "a"`},
+		"NoCommand": {"A command is required.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1"}}]}`, "providers[0].execConfig.command: is empty"},
+		"Version":   {"Only supported versions are accepted.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"v2","command":"sh"}}]}`, "providers[0].execConfig.apiVersion: want client.authentication.k8s.io/v1 or"},
+		"Terminal":  {"A program cannot ask a user.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"sh","interactiveMode":"Always"}}]}`, "there is no terminal"},
+		"NotThere":  {"A missing program is reported when the file is read.", `{"providers":[{"name":"a","execConfig":{"apiVersion":"client.authentication.k8s.io/v1","command":"no-such-program","installHint":"install it"}}]}`, "executable file not found in $PATH: install it"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -54,21 +54,24 @@ func TestAsk(t *testing.T) {
 		said   string
 	}{
 		"Token": {
-			reason: "A token, and until when it holds.", script: answer(`{"token":"hush","expirationTimestamp":"2026-01-01T00:00:00Z"}`),
+			reason: "A program may return a token with its expiration time.", script: answer(`{"token":"hush","expirationTimestamp":"2026-01-01T00:00:00Z"}`),
 			want: credential{token: secret, until: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
 		},
-		"Certificate": {reason: "Or a certificate.", script: answer(`{"clientCertificateData":"c","clientKeyData":"k"}`), want: credential{cert: []byte("c"), key: []byte("k")}},
+		"Certificate": {reason: "A program may return a certificate.", script: answer(`{"clientCertificateData":"c","clientKeyData":"k"}`), want: credential{cert: []byte("c"), key: []byte("k")}},
 		"Told": {
-			reason: "It is told which cluster it is about, and sees what the operator gave it.",
+			reason: "The program gets the cluster, and the environment that the operator has set.",
 			script: `case "$KUBERNETES_EXEC_INFO" in *'"server":"https://a:1"'*) ;; *) exit 3;; esac; ` + answer(`{"token":"'$A'"}`), want: credential{token: "b"},
 		},
-		"Fails":     {reason: "What it complains of is for the log.", script: "echo hush >&2; exit 7", err: "exit status 7", said: secret},
-		"Nothing":   {reason: "It has to say something.", script: "true", err: "prints no ExecCredential"},
-		"Rubbish":   {reason: "What is no answer is not quoted.", script: "echo hush", err: "prints no ExecCredential"},
-		"NoStatus":  {reason: "Nor is half of one.", script: `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}'`, err: "with a status"},
-		"OtherKind": {reason: "Or another version.", script: `echo '{"apiVersion":"v7","kind":"ExecCredential","status":{"token":"hush"}}'`, err: "prints no ExecCredential of client.authentication.k8s.io/v1"},
-		"NoToken":   {reason: "Or one without credentials.", script: answer(`{"clientCertificateData":"hush"}`), err: "neither a token nor a certificate"},
-		"Endless":   {reason: "There is an end to what is read.", script: "yes hush | head -c 3000000", err: "prints more than 1048576 bytes"},
+		"Fails":   {reason: "The error output of the program goes to the log.", script: "echo hush >&2; exit 7", err: "exit status 7", said: secret},
+		"Nothing": {reason: "Empty output is an error.", script: "true", err: "prints no ExecCredential"},
+		"Rubbish": {reason: "Invalid output is not quoted.", script: "echo hush", err: "prints no ExecCredential"},
+		"NoStatus": {
+			reason: "Incomplete output is not quoted.",
+			script: `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}'`, err: "with a status",
+		},
+		"OtherKind": {reason: "Output of another version is not quoted.", script: `echo '{"apiVersion":"v7","kind":"ExecCredential","status":{"token":"hush"}}'`, err: "prints no ExecCredential of client.authentication.k8s.io/v1"},
+		"NoToken":   {reason: "Output without tokens is not quoted.", script: answer(`{"clientCertificateData":"hush"}`), err: "neither a token nor a certificate"},
+		"Endless":   {reason: "The size of the output is bounded.", script: "yes hush | head -c 3000000", err: "prints more than 1048576 bytes"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -99,11 +102,11 @@ func TestNextAfter(t *testing.T) {
 		cred   *credential
 		want   time.Duration
 	}{
-		"None":  {"Where there are none it is asked again soon.", nil, soonest},
-		"NoEnd": {"Who does not say when they end is asked now and then.", &credential{}, latest},
-		"Hour":  {"Two thirds of the time are over.", &credential{until: now.Add(time.Hour)}, 40 * time.Minute},
-		"Short": {"But not all the time.", &credential{until: now.Add(time.Second)}, soonest},
-		"Past":  {"Nor for what has ended.", &credential{until: now.Add(-time.Hour)}, soonest},
+		"None":  {"Without credentials, the program runs again soon.", nil, soonest},
+		"NoEnd": {"Credentials without an expiration time are read again periodically.", &credential{}, latest},
+		"Hour":  {"Credentials are read again after two thirds of their lifetime.", &credential{until: now.Add(time.Hour)}, 40 * time.Minute},
+		"Short": {"The delay has a minimum.", &credential{until: now.Add(time.Second)}, soonest},
+		"Past":  {"The minimum applies to expired credentials, too.", &credential{until: now.Add(-time.Hour)}, soonest},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

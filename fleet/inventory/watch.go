@@ -42,7 +42,8 @@ type listed struct {
 	known   bool // Whether the type is served and all entries were read.
 }
 
-// get returns the entry of a cluster, nil if there is no entry. Without known, a missing entry may exist.
+// get returns the entry of a cluster, nil if there is no entry. If known is false, an entry may exist although none is
+// found.
 func (l *listed) get(name string) (e *entry, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +77,7 @@ func (l *listed) run(ctx context.Context, hub dynamic.Interface) {
 			return
 		}
 		l.mu.Lock()
-		l.known = false // A missing type does not mean that its clusters are gone.
+		l.known = false // If the type is not served, its clusters are not necessarily gone.
 		l.mu.Unlock()
 		if said = said && time.Since(began) < unservedInterval; !said {
 			l.log.Info("An inventory waits until the hub serves its type", "type", l.gvr.GroupResource().String())
@@ -102,7 +103,7 @@ func (l *listed) Update(obj any) error {
 	case l.entries[name] != nil || len(l.entries) < mostEntries:
 		l.entries[name] = e
 	default:
-		l.known = false // A missing entry may exist on the hub.
+		l.known = false // An ignored entry may exist on the hub.
 	}
 	l.mu.Unlock()
 	l.changed(name)

@@ -18,19 +18,19 @@ func TestMostEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, known := l.get("none"); e != nil || !known {
-		t.Errorf("get(none): want it known that there is none, got %v, %t", e, known)
+		t.Errorf("get(none): want no entry, and known, got %v, %t", e, known)
 	}
 	more := object(t, "{kind: ClusterProfile, metadata: {name: more, namespace: fleet}}")
 	if err := l.Add(more); err != nil {
 		t.Fatal(err)
 	}
 	if e, known := l.get("more"); e != nil || known || len(l.entries) != mostEntries {
-		t.Errorf("get(more): want it left out, and not known, got %v, %t of %d", e, known, len(l.entries))
+		t.Errorf("get(more): want the entry ignored, and not known, got %v, %t of %d", e, known, len(l.entries))
 	}
 	if err := l.Replace(append(all, more), "2"); err != nil {
 		t.Fatal(err)
 	}
 	if e, known := l.get("more"); e != nil || known || len(l.entries) != mostEntries {
-		t.Errorf("get(more): want it left out when it is listed, and not known, got %v, %t of %d", e, known, len(l.entries))
+		t.Errorf("get(more): want the listed entry ignored, and not known, got %v, %t of %d", e, known, len(l.entries))
 	}
 }

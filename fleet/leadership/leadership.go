@@ -1,20 +1,21 @@
 // Package leadership elects the one replica of the controllers that decides and writes. The other replicas stand by: they
 // watch the hub, answer the webhook, and take over when the leader ends.
 //
-// The leader is the holder of the Lease refract-leader, which client-go elects. It works only while the Lease certainly
-// exists: until two thirds of its duration have passed since the beginning of the last successful renewal, by its own
-// clock. Another replica takes the Lease only after it has seen the Lease unchanged for the whole duration, by its own
-// clock. So two replicas never work at the same time, if the clocks of their machines run at the same rate within the
-// last third; their times are never compared. A leader that loses the Lease ends its process.
+// The leader is the holder of the Lease refract-leader, which client-go elects. It works only while its Lease certainly
+// exists: until two thirds of the duration have passed since the beginning of the last successful renewal, by the
+// leader's own clock. Another replica takes the Lease only after it has seen the Lease unchanged for the whole
+// duration, by its own clock. So two replicas never work at the same time, as long as the rates of their clocks differ
+// by less than the last third. Times of different machines are never compared. A leader that loses the Lease ends its
+// process.
 //
 // The argument does not cover a process that is frozen between the check and the write, nor a write under way in the
-// network. Work is therefore bounded by a context that ends with the Lease, which leaves such a write the last third to
-// arrive. A later write is corrected as drift.
+// network. Work is therefore bounded by a context that ends after two thirds of the duration, so such a write has the
+// last third to arrive. A later write is corrected as drift.
 //
-// A leader that ends regularly waits for the end of its work and gives the Lease back at once. After a crash, the next
-// leader waits for the duration of the Lease. Only the next process in the same pod does not wait: a kubelet starts a
-// container again only after its process has ended. The identity alone is not sufficient for this, as two processes may
-// have the same ([Options.PodUID]).
+// A leader that shuts down regularly waits for the end of its work and then releases the Lease at once. After a crash,
+// the next leader waits for the duration of the Lease. Only the next process in the same pod does not wait: a kubelet
+// restarts a container only after its process has ended. The pod is recognized by its UID ([Options.PodUID]), because
+// two processes may have the same identity.
 package leadership
 
 import (
@@ -46,11 +47,11 @@ type Options struct {
 	Namespace string
 	// Identity names the replica for users: its pod or host. It need not be unique.
 	Identity string
-	// Unique tells this process from all others, including earlier ones: letters and digits. If it is empty, it is
-	// random. A simulation sets it.
+	// Unique distinguishes this process from all others, including earlier ones. It has letters and digits. If it is
+	// empty, it is chosen at random. A simulation sets it.
 	Unique string
 	// LeaseDuration is the time after a crash until another replica leads. It is in whole seconds, at least 2; 0 means
-	// 15 s. Replicas may have different durations: the Lease has that of its holder.
+	// 15 s. Replicas may have different durations: the duration in the Lease is that of its holder.
 	LeaseDuration time.Duration
 	// PodUID is the UID of the pod of this process, which must be the only process of its container; empty outside of
 	// pods.
@@ -62,10 +63,10 @@ type Options struct {
 	OnChange func()
 }
 
-// requestTimeout is the timeout of a request: one without an answer would never end.
+// requestTimeout is the timeout of a request. Without it, a request without an answer would never end.
 func (o *Options) requestTimeout() time.Duration { return o.LeaseDuration / 5 }
 
-// Leadership is the part of a replica in the election. It is safe for concurrent use.
+// Leadership is the participation of one replica in the leader election. It is safe for concurrent use.
 type Leadership struct {
 	options Options
 	id      string
@@ -112,7 +113,7 @@ func pod(o *Options) string { return strings.ReplaceAll(o.Identity, "_", "-") + 
 // not.
 func Alone() *Leadership { return &Leadership{alone: true} }
 
-// ID returns the name of this process in the Lease: IDENTITY_POD_UNIQUE; "" for [Alone].
+// ID returns the name of this process in the Lease, IDENTITY_POD_UNIQUE; "" for [Alone].
 func (l *Leadership) ID() string { return l.id }
 
 // Leads reports whether this replica leads now. A write needs [Leadership.Begin].
@@ -128,8 +129,8 @@ func (l *Leadership) Leads() bool {
 func (l *Leadership) leads() bool { return l.elected && !l.ending && before(time.Now(), l.until) }
 
 // Begin reports whether work may begin now: a write, or other work that two replicas must not do at the same time. If
-// so, a leader that ends regularly keeps its Lease until end is called. The caller must call end once the work is done
-// or given up. The returned context is for the work: it ends before another replica may lead.
+// so, the caller must call end when the work is done or given up: a leader that shuts down keeps its Lease until then.
+// The returned context is for the work: it ends before another replica may lead.
 func (l *Leadership) Begin(ctx context.Context) (_ context.Context, end func(), ok bool) {
 	if l.alone {
 		return ctx, func() {}, true
@@ -158,8 +159,8 @@ func (l *Leadership) finish() {
 }
 
 // Run takes part in the election until ctx ends. If this replica leads then, Run waits for the end of the work in flight,
-// but no longer than the Lease certainly exists, and gives the Lease back. It returns an error if the leadership was
-// lost: another replica may lead, so the process must end. Run must be called once.
+// but no longer than the Lease certainly exists, and releases the Lease. It returns an error if the leadership was lost:
+// another replica may lead, so the process must end. Run must be called once.
 func (l *Leadership) Run(ctx context.Context) error {
 	if l.alone {
 		<-ctx.Done()
@@ -188,7 +189,7 @@ func (l *Leadership) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("preparing the election of a leader: %w", err)
 	}
-	// The elector ends later than ctx, to give the Lease back when no work is in flight.
+	// The elector ends later than ctx, to release the Lease when no work is in flight.
 	inner, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), l.options.Log))
 	defer cancel()
 	defer l.stop()
@@ -243,8 +244,8 @@ func (l *Leadership) elect(elected bool) {
 	}
 }
 
-// renew extends the leadership. After a late renewal it reports a change: between the end of its Lease and the renewal,
-// the replica skipped work, although no other replica was elected.
+// renew extends the leadership. After a late renewal it reports a change: the replica skipped work between the end of
+// its Lease and the renewal, although no other replica was elected.
 func (l *Leadership) renew(began time.Time) {
 	until := began.Add(l.options.LeaseDuration * 2 / 3)
 	l.mu.Lock()
@@ -265,7 +266,7 @@ func (l *Leadership) renew(began time.Time) {
 	}
 }
 
-// heldBy ends the work of a leader if another process holds the Lease: a user has deleted or edited it.
+// heldBy ends the work of a leader if another process holds the Lease, because a user has deleted or edited the Lease.
 func (l *Leadership) heldBy(id string) {
 	l.mu.Lock()
 	lost := l.elected && id != l.id && before(time.Now(), l.until)
@@ -292,7 +293,7 @@ func (l *Leadership) expire() {
 	}
 }
 
-// stop ends the timer, unless it is still to end work in flight.
+// stop stops the timer, unless the timer is still needed to end work in flight.
 func (l *Leadership) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,7 +308,7 @@ func (l *Leadership) changed() {
 	}
 }
 
-// before compares by the wall clock as well, as the monotonic clock stands still while a virtual machine is suspended.
+// before compares wall clocks as well, because the monotonic clock stands still while a virtual machine is suspended.
 func before(now, then time.Time) bool {
 	return now.Before(then) && now.Round(0).Before(then.Round(0))
 }

@@ -35,7 +35,7 @@ type player struct {
 	changes atomic.Int64
 }
 
-// perform runs a test with a clock that advances when all goroutines wait.
+// perform runs a test with a fake clock that advances when all goroutines wait.
 func perform(t *testing.T, play func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -112,12 +112,12 @@ func TestStart(t *testing.T) {
 		a := s.enter("node_1", "")
 		s.within(time.Second, "the only replica leads", a.Leads)
 		if !strings.HasPrefix(a.ID(), "node-1__") {
-			s.Errorf("ID(): want the identity, the pod and a part of its own, got %q", a.ID())
+			s.Errorf("ID(): want the identity, the pod and a unique part, got %q", a.ID())
 		}
 		b := s.enter("b", "")
 		s.never(time.Minute, "two replicas lead", b.Leads)
 		if _, _, ok := b.Begin(s.Context()); ok {
-			s.Error("Begin(): want no work of a replica that stands by")
+			s.Error("Begin(): want no work on a replica that stands by")
 		}
 		if a.changes.Load() != 1 || b.changes.Load() != 0 {
 			s.Errorf("want one change of the first replica and none of the second, got %d and %d", a.changes.Load(), b.changes.Load())
@@ -125,7 +125,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestHandOver: a leader that ends regularly waits for its work, and then gives the Lease back at once.
+// TestHandOver: a leader that shuts down waits for its work, and then releases the Lease at once.
 func TestHandOver(t *testing.T) {
 	perform(t, func(s *stage) {
 		a := s.enter("a", "")
@@ -136,7 +136,7 @@ func TestHandOver(t *testing.T) {
 			s.Fatal("want the leader to work")
 		}
 		a.stop()
-		s.within(time.Second, "a begins nothing more", func() bool {
+		s.within(time.Second, "a begins no new work", func() bool {
 			_, end, ok := a.Begin(s.Context())
 			end()
 			return !ok
@@ -164,17 +164,17 @@ func TestHungWork(t *testing.T) {
 			s.Errorf("Run(): %v", err)
 		}
 		if b.Leads() {
-			s.Error("want the Lease kept: the work is in flight")
+			s.Error("want the Lease kept while work is in flight")
 		}
-		s.within(15*time.Second, "the work is told to end", func() bool { return ctx.Err() != nil })
+		s.within(15*time.Second, "the context of the work ends", func() bool { return ctx.Err() != nil })
 		if b.Leads() {
-			s.Error("want the work told to end before another replica leads")
+			s.Error("want the context of the work to end before another replica leads")
 		}
 		s.within(20*time.Second, "b leads", b.Leads)
 	})
 }
 
-// TestCrash: after a crash, another replica leads when the Lease has expired, and the next process in the same pod at
+// TestCrash: after a crash, another replica leads when the Lease has expired. The next process in the same pod leads at
 // once.
 func TestCrash(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -182,7 +182,7 @@ func TestCrash(t *testing.T) {
 		identity, pod string
 		least, most   time.Duration
 	}{
-		"Another":      {"It cannot be known whether the process has ended.", "b", "2", 10 * time.Second, 20 * time.Second},
+		"Another":      {"Another replica cannot know whether the process has ended.", "b", "2", 10 * time.Second, 20 * time.Second},
 		"SameIdentity": {"Two processes may have the same identity.", "a", "2", 10 * time.Second, 20 * time.Second},
 		"NoPod":        {"A process outside of pods may have the same identity.", "a", "", 10 * time.Second, 20 * time.Second},
 		"SamePod":      {"A kubelet starts a container again only after its process has ended.", "a", "1", 0, 5 * time.Second},
@@ -194,14 +194,15 @@ func TestCrash(t *testing.T) {
 				a.link.set(func(l *link) { l.dead = true })
 				b := s.enter(tc.identity, tc.pod)
 				if took := s.within(tc.most, "the next process leads", b.Leads); took < tc.least {
-					s.Errorf("%s\nwant it to lead after %s at the earliest, it did after %s", tc.reason, tc.least, took)
+					s.Errorf("%s\nwant the process to lead after %s at the earliest, it led after %s", tc.reason, tc.least, took)
 				}
 			})
 		})
 	}
 }
 
-// TestOutage: the leader loses the hub. It stops in time, and its process ends; after a short outage it goes on.
+// TestOutage: the leader cannot reach the hub. It stops in time, and its process ends. After a short outage it
+// continues.
 func TestOutage(t *testing.T) {
 	perform(t, func(s *stage) {
 		a := s.enter("a", "")
@@ -214,7 +215,7 @@ func TestOutage(t *testing.T) {
 		defer end()
 		a.link.set(func(l *link) { l.loss = 1 })
 		s.within(11*time.Second, "a stops", func() bool { return !a.Leads() })
-		s.within(time.Second, "its work is told to end", func() bool { return ctx.Err() != nil })
+		s.within(time.Second, "the context of its work ends", func() bool { return ctx.Err() != nil })
 		if err := <-a.ended; err == nil || !strings.Contains(err.Error(), "leadership was lost") {
 			s.Errorf("Run(): want the process to end, got %v", err)
 		}
@@ -228,7 +229,8 @@ func TestFrozen(t *testing.T) {
 		s.within(time.Second, "a leads", a.Leads)
 		b := s.enter("b", "")
 		a.link.set(func(l *link) { l.frozen = time.Now().Add(time.Minute) })
-		// The duration of the Lease, and two retries after at most 3.3 s each: b sees the last renewal late, and then its end.
+		// The limit is the duration of the Lease and two retries after at most 3.3 s each: b sees the last renewal late, and
+		// then the end of the Lease.
 		s.within(22*time.Second, "b leads", b.Leads)
 		s.never(2*time.Minute, "a leads again, or b does not lead", func() bool {
 			lease, err := s.server.get()
@@ -261,7 +263,8 @@ func TestReleaseOwn(t *testing.T) {
 	}
 }
 
-// TestLeaseOfTheUser: a user deletes the Lease, or gives it to another holder. No two replicas lead meanwhile.
+// TestLeaseOfTheUser: a user deletes the Lease, or writes another holder into it. No two replicas lead at the same
+// time.
 func TestLeaseOfTheUser(t *testing.T) {
 	for name, edit := range map[string]func(*coordinationv1.Lease) *coordinationv1.Lease{
 		"Deleted": func(*coordinationv1.Lease) *coordinationv1.Lease { return nil },
@@ -275,28 +278,28 @@ func TestLeaseOfTheUser(t *testing.T) {
 				a := s.enter("a", "")
 				s.within(time.Second, "a leads", a.Leads)
 				b := s.enter("b", "")
-				<-time.After(3 * time.Second) // It has seen the Lease.
+				<-time.After(3 * time.Second) // The new replica has seen the Lease.
 				a.link.set(func(l *link) { l.frozen = time.Now().Add(4 * time.Second) })
 				s.server.change(edit)
 				s.never(time.Minute, "two lead", func() bool { return a.Leads() && b.Leads() })
 				if !a.Leads() && !b.Leads() {
-					s.Error("want one of them to lead in the end")
+					s.Error("want one of the replicas to lead in the end")
 				}
 			})
 		})
 	}
 }
 
-// TestLeadsAgain: a leader renews its Lease too late. It did not lead for a while, and is notified when it leads again,
-// as work from that time waits for it.
+// TestLeadsAgain: a leader renews its Lease too late, so it does not lead for a while. It is notified when it leads
+// again, because work from that time waits.
 func TestLeadsAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		after  time.Duration
 		want   int64
 	}{
-		"InTime":  {"It has led all the time.", 9 * time.Second, 0},
-		"TooLate": {"Its Lease had run out by its own clock: once for that, and once for the renewal.", 11 * time.Second, 2},
+		"InTime":  {"It led all the time.", 9 * time.Second, 0},
+		"TooLate": {"Its Lease ended by its own clock: one notification is for the end, one for the renewal.", 11 * time.Second, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -312,7 +315,7 @@ func TestLeadsAgain(t *testing.T) {
 				synctest.Wait()
 				l.renew(time.Now())
 				if got := changes.Load(); got != tc.want || !l.Leads() {
-					t.Errorf("%s\nwant it to be notified %d times, and to lead; got %d, %t", tc.reason, tc.want, got, l.Leads())
+					t.Errorf("%s\nwant %d notifications, and the replica to lead; got %d, %t", tc.reason, tc.want, got, l.Leads())
 				}
 				l.timer.Stop()
 			})
@@ -349,8 +352,8 @@ func TestNewRefuses(t *testing.T) {
 }
 
 // TestRandomHistories: replicas come, end, crash and are frozen, requests are late and lost, and users delete the Lease.
-// At no time do two processes work. In the end one leads. The moments of retries are random in client-go: a seed does not
-// repeat a history exactly.
+// Two processes never work at the same time. In the end one leads. client-go chooses the times of retries at random, so a
+// seed does not repeat a history exactly.
 func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -415,7 +418,7 @@ func history(s *stage, r *rand.Rand) {
 	for _, p := range players {
 		p.link.set(func(l *link) { l.loss, l.delay, l.frozen = 0, time.Millisecond, time.Time{} })
 	}
-	for i, p := range players { // The kubelet starts those again that ended.
+	for i, p := range players { // The kubelet restarts the processes that ended.
 		select {
 		case <-p.ended:
 			players[i] = s.enter(fmt.Sprint("r", i), fmt.Sprint("pod-", i))
@@ -428,6 +431,6 @@ func history(s *stage, r *rand.Rand) {
 		check()
 	}
 	if led < 300 {
-		s.Errorf("want one of them to lead in the end: one did at %d of 600 moments", led)
+		s.Errorf("want one of the replicas to lead in the end: one led at %d of 600 moments", led)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// timedLock bounds each request. It reports when the last request began that made this replica the leader, or kept it
-// the leader: a process that was frozen must not take itself for the leader.
+// timedLock bounds each request. It reports the start time of the last request that made or kept this replica the
+// leader, so that a process that was frozen does not count as the leader.
 type timedLock struct {
 	resourcelock.Interface
 
 	leadership *Leadership
 	kept       atomic.Bool
-	// lasts is the duration of the Lease that was last seen; 0 if none was. gone is when the Lease was first found
-	// missing after that. Only the goroutine of the elector uses both.
+	// lasts is the duration of the Lease that was last seen; 0 if none was. gone is when the Lease was first missing
+	// after that. Only the goroutine of the elector uses the two fields.
 	lasts time.Duration
 	gone  time.Time
 }
@@ -32,7 +32,8 @@ var errKept = errors.New("the Lease is kept until it expires")
 // keep prevents the release of the Lease.
 func (t *timedLock) keep() { t.kept.Store(true) }
 
-// Get reads the Lease. A Lease of an earlier process in the same pod is free: that process has ended.
+// Get reads the Lease. It returns a Lease of an earlier process in the same pod as free, because that process has
+// ended.
 func (t *timedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.leadership.options.requestTimeout())
 	defer cancel()
@@ -60,8 +61,8 @@ func (l *Leadership) isFormer(id string) bool {
 	return l.options.PodUID != "" && id != l.id && strings.HasPrefix(id, pod(&l.options))
 }
 
-// Create creates the Lease. If a user has deleted it, its holder may not know that yet: another replica creates it
-// only after the duration of the Lease.
+// Create creates the Lease. If a user has deleted the Lease, its holder may not know that yet. So another replica
+// creates it only after the duration of the Lease.
 func (t *timedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if left := t.lasts - time.Since(t.gone); !t.leadership.Leads() && !t.gone.IsZero() && left > 0 {
 		return fmt.Errorf("lease %s was deleted, and its former holder may still lead: it is created again after %s", LeaseName, left.Round(time.Second))
@@ -90,9 +91,8 @@ func (t *timedLock) write(ctx context.Context, r resourcelock.LeaderElectionReco
 	return nil
 }
 
-// ReleaseOwn returns a lock that releases the Lease only if this process holds it. Without it, a leader that was frozen
-// releases the Lease of the next leader when it is thawed: client-go reads the Lease before the release, and does not
-// compare the holder.
+// ReleaseOwn returns a lock that releases the Lease only if this process holds it. A plain lock reads the Lease before
+// the release and does not compare the holder, so a leader that was frozen would release the Lease of the next leader.
 func ReleaseOwn(lock resourcelock.Interface) resourcelock.Interface { return &ownLock{Interface: lock} }
 
 // ownLock is used by the goroutine of one elector.

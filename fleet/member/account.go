@@ -17,8 +17,8 @@ type account struct {
 
 	mu      sync.Mutex
 	copies  int
-	kept    int // Bytes of copies and of the records of their fields.
-	fields  int // Bytes of those records that keepFields admitted, a part of kept.
+	kept    int // Bytes of copies and of the sets of their owned fields.
+	fields  int // Bytes of the sets that keepFields admitted, a part of kept.
 	buffers int // Bytes of the buffers of watches.
 }
 
@@ -44,7 +44,7 @@ func (a *account) keep(copies, bytes int) (excess string, most int) {
 	return "", 0
 }
 
-// keepFields reserves room for a record of fields, and reports whether there was room. The digest of the record is kept
+// keepFields reserves room for a set of owned fields, and reports whether there was room. The digest of the set is kept
 // in any case. A negative number gives room back.
 func (a *account) keepFields(bytes int) bool {
 	a.mu.Lock()
@@ -57,7 +57,7 @@ func (a *account) keepFields(bytes int) bool {
 	return true
 }
 
-// must reserves room that cannot be refused. A negative number gives it back.
+// must reserves room without a check of the bound. A negative number gives it back.
 func (a *account) must(bytes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +131,7 @@ func (e *exchange) add(bytes, values int) (allBytes, allValues int) {
 	return e.bytes, e.values
 }
 
-// enlarge waits until the exchange may be large; a member has at most mostLarge such exchanges.
+// enlarge waits until the exchange may be large. A member has at most mostLarge large exchanges at the same time.
 func (e *exchange) enlarge(ctx context.Context) error {
 	e.mu.Lock()
 	large := e.large
@@ -153,7 +153,7 @@ func (e *exchange) enlarge(ctx context.Context) error {
 	return nil
 }
 
-// shrink makes room for another large exchange.
+// shrink ends the permission of enlarge, so that another exchange may be large.
 func (e *exchange) shrink() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

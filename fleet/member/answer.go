@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// bounded passes on the answers of a member up to the bounds of this package. It reads decompressed bodies, so it
-// counts decompressed bytes.
+// bounded is a transport that passes on the answers of a member up to the bounds of this package. It reads decompressed
+// bodies, so it counts decompressed bytes.
 //
 // It requests JSON, as the memory that JSON takes can be calculated before it is decoded. A list of empty messages in
 // protobuf takes 145 times its size. Answers of another content type are marked as text and are not decoded.
@@ -78,9 +78,9 @@ type reply struct {
 	exchange *exchange
 	own      bool // Whether the exchange has no other request.
 	fail     func(what string, limit int) error
-	err      error // Why reading has failed.
+	err      error // The error of the failed read, nil before.
 
-	bytes, values, objects, depth int // Of the answer so far, or of the current event.
+	bytes, values, objects, depth int // Totals of the answer so far, or of the current event.
 	quoted, escaped               bool
 	largest                       int // Bytes of the largest of the large events of a watch.
 }
@@ -91,7 +91,7 @@ func (r *reply) Read(p []byte) (int, error) {
 		return 0, r.err
 	}
 	if r.stream && !isLarge(r.bytes, r.values) {
-		r.exchange.shrink() // The reader requests the next event, so it does not use the previous one any more.
+		r.exchange.shrink() // The reader requests the next event, so it no longer uses the previous one.
 	}
 	n, err := r.body.Read(p)
 	if r.err = r.count(p[:n]); r.err != nil {
@@ -176,7 +176,7 @@ func (r *reply) count(p []byte) error {
 	}
 }
 
-// grow reserves room for the buffers that an event of this size needs, and reports whether there is room.
+// grow reserves room for the buffers of an event of this size, and reports whether there is room.
 func (r *reply) grow(bytes int) bool {
 	if bytes <= r.largest {
 		return true

@@ -24,7 +24,7 @@ const (
 var autoscalers = autoscalingv2.SchemeGroupVersion.WithResource("horizontalpodautoscalers")
 
 // Autoscalers finds the HorizontalPodAutoscalers of a member by the workloads that they scale. It lists the autoscalers
-// of a namespace on demand, and caches them for a minute. Before it writes a copy, a caller requests fresh data.
+// of a namespace on demand, and caches them for a minute. A caller requests fresh data before it writes a copy.
 type Autoscalers struct {
 	api *connection
 	now func() time.Time
@@ -41,9 +41,9 @@ type scaledIn struct {
 }
 
 // Of returns the name of the HorizontalPodAutoscaler that scales a workload. The name is "" and known is true if no
-// autoscaler scales it. Known is false if the autoscalers could not all be listed, for example because the right is
-// missing. If fresh is set, Of lists them again if the last list is 10 seconds old or has no autoscaler of the
-// workload.
+// autoscaler scales it. Known is false if not all autoscalers could be listed, for example because the right is
+// missing. If fresh is set, Of lists them again unless the last list is less than 10 seconds old and has an autoscaler
+// of the workload.
 func (a *Autoscalers) Of(ctx context.Context, namespace string, of placement.Workload, fresh bool) (name string, known bool) {
 	a.mu.Lock()
 	in, read := a.all[namespace]
@@ -92,7 +92,7 @@ func (a *Autoscalers) list(ctx context.Context, namespace string) scaledIn {
 	return in
 }
 
-// scaledThrough is the text in managedFields of a manager that has set the replicas.
+// scaledThrough is the text in managedFields of a manager that owns spec.replicas.
 const scaledThrough = `"f:spec":{"f:replicas":{}`
 
 // scalerOf returns the controller that last set spec.replicas through the subresource scale. It returns "" if no
@@ -107,8 +107,8 @@ func scalerOf(managers []metav1.ManagedFieldsEntry) string {
 	return ""
 }
 
-// isController reports whether a field manager is a controller, by its name. Tools that users scale with, such as
-// kubectl, have other names. Kubebuilder names the binary of a controller "manager".
+// isController reports whether a field manager is a controller, by its name. Tools of users, such as kubectl, have
+// other names. Kubebuilder names the binary of a controller "manager".
 func isController(manager string) bool {
 	name := strings.ToLower(manager)
 	return name == "manager" || strings.HasPrefix(name, "keda") ||

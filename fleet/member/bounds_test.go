@@ -16,14 +16,14 @@ import (
 func TestEventValues(t *testing.T) {
 	event := func(values int) []byte { return []byte(`{"a":[` + strings.Repeat("0,", values-2) + `0]}`) }
 	if _, err := readFrom(t.Context(), newAccount(), event(mostEventValues), "?watch=true"); err != nil { //nolint:bodyclose // It is canned.
-		t.Errorf("at the bound: want it read, got %v", err)
+		t.Errorf("at the bound: want the event read, got %v", err)
 	}
 	if _, err := readFrom(t.Context(), newAccount(), event(mostEventValues+1), "?watch=true"); excessive(err, "values of an event") != nil { //nolint:bodyclose // It is canned.
 		t.Errorf("above the bound: want a LimitError, got %v", err)
 	}
 }
 
-// TestVersionsOfGroup: the versions of an API group that are searched for objects are bounded.
+// TestVersionsOfGroup: the number of versions of an API group that are searched for objects is bounded.
 func TestVersionsOfGroup(t *testing.T) {
 	for versions, want := range map[int]bool{mostOfGroup: true, mostOfGroup + 1: false} {
 		m := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -40,12 +40,12 @@ func TestVersionsOfGroup(t *testing.T) {
 		})
 		some, err := m.Objects.Any(t.Context(), schema.GroupResource{Group: "example.com", Resource: "widgets"})
 		if some || (err == nil) != want || (!want && excessive(err, "versions of an API group") != nil) {
-			t.Errorf("%d versions: want them taken %t, got %t, %v", versions, want, some, err)
+			t.Errorf("%d versions: want them accepted: %t, got %t, %v", versions, want, some, err)
 		}
 	}
 }
 
-// TestUnread: the part of an answer that arrives without being read is bounded.
+// TestUnread: the part of an answer that arrives before it is read is bounded.
 func TestUnread(t *testing.T) {
 	sent := make(chan int, 1)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func TestUnread(t *testing.T) {
 				return
 			}
 			if err := control.Flush(); err != nil {
-				return // It has waited until the deadline for a client that does not read.
+				return // The client does not read, so the write ends with the deadline.
 			}
 			total += len(part)
 		}
@@ -86,6 +86,6 @@ func TestUnread(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if total := <-sent; total < mostUnread/2 || total > mostUnread {
-		t.Errorf("want up to %d bytes sent that nobody reads, got %d", mostUnread, total)
+		t.Errorf("want at most %d unread bytes sent, got %d", mostUnread, total)
 	}
 }

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// breakerTrips is how many writes in a row must fail before all writes wait.
+	// breakerTrips is the number of consecutive failed writes after which all writes wait.
 	breakerTrips = 5
 	// The pause doubles with each attempt that fails, from firstPause to lastPause.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
-	// breakerTries is how many writes may try after a check found the member healthy.
+	// breakerTries is the number of writes that may try after a check found the member healthy.
 	breakerTries = 4
 	// askPause is how long writers wait while the member is being checked.
 	askPause = 250 * time.Millisecond
 	// doubtPause is the time between two checks while the breaker is closed.
 	doubtPause = 2 * time.Second
-	// placesFor is how long failures that may concern only one type are counted together, and mostPlaces bounds their
-	// scopes.
+	// placesFor is the period in which failures that may concern only one type are counted together. mostPlaces bounds
+	// the number of their scopes.
 	placesFor  = 30 * time.Second
 	mostPlaces = 64
 )
 
-// breaker stops writers while a member cannot take any writes. Without it, each write would wait for its own timeout
+// breaker makes writers wait while a member cannot take any writes. Otherwise each write would wait for its own timeout
 // and add to the load of the member.
 type breaker struct {
 	member string
@@ -46,9 +46,9 @@ type breaker struct {
 	mu       sync.Mutex
 	failures int       // In a row.
 	until    time.Time // When the next check may begin.
-	asking   time.Time // The check under way may take until then, and no other begins before.
-	tries    int       // How many writes may still try.
-	trying   time.Time // Other writers wait until then for the writes that try.
+	asking   time.Time // The deadline of the check under way; no other check begins before.
+	tries    int       // Number of writes that may still try.
+	trying   time.Time // The time until which other writers wait for the writes that try.
 	places   places
 }
 
@@ -58,15 +58,16 @@ type writeScope struct {
 	resource  schema.GroupResource
 }
 
-// places are the scopes of failed writes, since the last successful one, whose failures may concern only one type.
+// places are the scopes of writes that failed since the last successful write, with errors that may concern only one
+// type.
 type places struct {
 	failures int
 	since    time.Time
 	all      map[writeScope]struct{}
 }
 
-// pause returns how long to wait before the next write; zero means no wait. While the breaker is open, the member is
-// checked. If it is healthy, only breakerTries callers get zero.
+// pause returns the wait before the next write; zero means no wait. While the breaker is open, the member is checked.
+// If it is healthy, only breakerTries callers get zero.
 func (b *breaker) pause() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +107,7 @@ func (b *breaker) answered(err error) {
 	switch {
 	case !was && err == nil: // The failures concern copies, not the member. Each copy waits by itself, and the others continue.
 		b.places, b.asking = places{}, now.Add(doubtPause)
-	case !was && b.places.failures == 0, was && now.Before(b.until): // A write has changed the state since the check began.
+	case !was && b.places.failures == 0, was && now.Before(b.until): // The check is outdated: a write has changed the state since the check began.
 	case err != nil:
 		b.failures, b.places = max(b.failures, breakerTrips-1), places{}
 		b.fail()
@@ -174,22 +175,22 @@ func (p *places) add(at writeScope, now time.Time) bool {
 // about returns d, give or take a fifth; see [jitter.Between].
 func about(name string, d time.Duration) time.Duration { return jitter.Between(name, d*4/5, d*6/5) }
 
-// whose says what an error concerns.
+// whose is the scope of an error: nothing, one object, one type or the whole member.
 type whose int
 
 const (
 	ofNobody whose = iota // No error, or Refract canceled the request.
 	ofObject
-	ofType // Or one webhook, or the member: the API server does not say which.
+	ofType // The error concerns one type, one webhook or the member: the API server does not say which.
 	ofMember
 )
 
-// ConcernsAll reports whether an error concerns the whole member, for example because the member is overloaded or
-// unreachable, and not only one object or one type. No error, and a request that Refract canceled, concern nothing.
+// ConcernsAll reports whether an error concerns the whole member, and not only one object or one type: the member is
+// overloaded or unreachable, for example. It returns false for no error, and for a request that Refract canceled.
 func ConcernsAll(err error) bool { return concern(err) == ofMember }
 
-// ConcernsType reports whether an error may concern only one type, as another API server behind that of the member may
-// serve the type. Errors of webhooks are not among these, since they name the webhook.
+// ConcernsType reports whether an error may concern only one type, because an aggregated API server may serve that
+// type. It returns false for errors of webhooks, since they name the webhook.
 func ConcernsType(err error) bool { return concern(err) == ofType }
 
 // isDenial reports whether a webhook or an admission policy has denied an object.
@@ -197,8 +198,8 @@ func isDenial(message string) bool {
 	return strings.HasPrefix(message, deniedByWebhook) || strings.Contains(message, deniedByPolicy)
 }
 
-// isUntyped reports whether an object violates the schema of its type on the cluster, for example by two items of the
-// same name in a list. An API server that applies such an object answers with status 500 and quotes the object.
+// isUntyped reports whether an object violates the schema of its type on the cluster, for example with two list items
+// of the same name. When an API server applies such an object, it answers with status 500 and quotes the object.
 func isUntyped(message string) bool {
 	return strings.HasPrefix(message, "failed to create typed patch object") || strings.HasPrefix(message, "failed to convert new ")
 }

@@ -34,28 +34,28 @@ func TestConcernsAll(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"Unreachable":  {"Without an answer nothing else will get one.", errors.New("connection refused"), true},
-		"Timeout":      {"The same.", context.DeadlineExceeded, true},
-		"Canceled":     {"It was us who lost interest.", context.Canceled, false},
-		"Unauthorized": {"The credentials are those of all writes.", apierrors.NewUnauthorized("no"), true},
-		"TooMany":      {"An overloaded API server needs a rest.", serverError(http.StatusTooManyRequests, "later"), true},
+		"Unreachable":  {"Without an answer, all other writes would fail, too.", errors.New("connection refused"), true},
+		"Timeout":      {"A timeout counts like a lost connection.", context.DeadlineExceeded, true},
+		"Canceled":     {"Refract canceled the request.", context.Canceled, false},
+		"Unauthorized": {"All writes have the same credentials.", apierrors.NewUnauthorized("no"), true},
+		"TooMany":      {"The API server is overloaded.", serverError(http.StatusTooManyRequests, "later"), true},
 		"StorageFull":  {"No object can be written.", serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"), true},
-		"Broken":       {"It may be one type alone.", serverError(http.StatusServiceUnavailable, "later"), false},
+		"Broken":       {"The error may concern only one type.", serverError(http.StatusServiceUnavailable, "later"), false},
 		"TooLarge":     {"Smaller objects can be written.", serverError(http.StatusInternalServerError, "etcdserver: request is too large"), false},
-		"Webhook":      {"A webhook is there for some types; the others can be written.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
-		"Denied":       {"A webhook chooses its status.", statusError(http.StatusTooManyRequests, `admission webhook "x" denied the request: later`), false},
-		"DeniedToAll":  {"The same.", statusError(http.StatusUnauthorized, `admission webhook "x" denied the request`), false},
-		"Policy":       {"A policy does, too.", statusError(http.StatusUnauthorized, `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), false},
+		"Webhook":      {"A webhook concerns some types; objects of other types can be written.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
+		"Denied":       {"A webhook chooses its status code.", statusError(http.StatusTooManyRequests, `admission webhook "x" denied the request: later`), false},
+		"DeniedToAll":  {"The status code of a webhook does not matter.", statusError(http.StatusUnauthorized, `admission webhook "x" denied the request`), false},
+		"Policy":       {"An admission policy denies one object.", statusError(http.StatusUnauthorized, `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), false},
 		"Quoted": {
-			"An API server quotes what is twice in a list.",
+			"An API server quotes duplicate list items.",
 			statusError(http.StatusInternalServerError, `failed to create typed patch object (shop/web; apps/v1, Kind=Deployment): .env: duplicate entries for key [name="etcdserver: no leader"]`), false,
 		},
-		"QuotedElsewhere": {"Storage does not speak in quotes.", statusError(http.StatusInternalServerError, `cannot convert "etcdserver: no leader"`), false},
-		"OfStorage":       {"It is passed on.", statusError(http.StatusInternalServerError, "Internal error occurred: rpc error: code = Unavailable desc = etcdserver: no leader"), true},
-		"Invalid":         {"This object is wrong, others are not.", serverError(http.StatusUnprocessableEntity, "no"), false},
-		"Conflict":        {"The same.", serverError(http.StatusConflict, "no"), false},
-		"Forbidden":       {"The same.", serverError(http.StatusForbidden, "no"), false},
-		"NotFound":        {"The same.", serverError(http.StatusNotFound, "no"), false},
+		"QuotedElsewhere": {"Errors of etcd are not quoted.", statusError(http.StatusInternalServerError, `cannot convert "etcdserver: no leader"`), false},
+		"OfStorage":       {"The API server passes on the error of etcd.", statusError(http.StatusInternalServerError, "Internal error occurred: rpc error: code = Unavailable desc = etcdserver: no leader"), true},
+		"Invalid":         {"Only this object is invalid.", serverError(http.StatusUnprocessableEntity, "no"), false},
+		"Conflict":        {"A conflict concerns one object.", serverError(http.StatusConflict, "no"), false},
+		"Forbidden":       {"A missing right concerns one type.", serverError(http.StatusForbidden, "no"), false},
+		"NotFound":        {"A missing object or type concerns only itself.", serverError(http.StatusNotFound, "no"), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestConcernsAll(t *testing.T) {
 				t.Errorf("%s\nConcernsAll(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
 			}
 			if hidden := masked(schema.GroupResource{Resource: "secrets"}, nil, tc.err); ConcernsAll(hidden) != tc.want {
-				t.Errorf("%s\nConcernsAll(%v): want the same when the answer is about a Secret", tc.reason, hidden)
+				t.Errorf("%s\nConcernsAll(%v): want the same result for an answer about a Secret", tc.reason, hidden)
 			}
 		})
 	}
@@ -75,19 +75,19 @@ func TestOutcomeUnknown(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"Done":        {"It was answered.", nil, false},
-		"Timeout":     {"It was sent, and may be under way still.", context.DeadlineExceeded, true},
-		"Canceled":    {"The same: it was us who lost interest.", context.Canceled, true},
+		"Done":        {"The API server answered.", nil, false},
+		"Timeout":     {"The request was sent, and may still be carried out.", context.DeadlineExceeded, true},
+		"Canceled":    {"The request was sent before Refract canceled it.", context.Canceled, true},
 		"Reset":       {"The connection was lost with the answer.", &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, true},
 		"Unreachable": {"Nothing was sent.", fmt.Errorf("patch: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}), false},
-		"TooLarge":    {"It was answered, with more than is read.", &LimitError{}, false},
-		"GaveUp":      {"The API server has not waited for what stores it.", serverError(http.StatusGatewayTimeout, "timeout"), true},
-		"GivesUp":     {"The same.", apierrors.NewServerTimeout(schema.GroupResource{Resource: "configmaps"}, "patch", 1), true},
-		"StorageFull": {"It was refused.", serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"), false},
-		"Webhook":     {"It was asked before anything is stored.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
-		"Unavailable": {"It was not taken.", serverError(http.StatusServiceUnavailable, "later"), false},
-		"TooMany":     {"It was not taken.", serverError(http.StatusTooManyRequests, "later"), false},
-		"Conflict":    {"It was refused.", serverError(http.StatusConflict, "no"), false},
+		"TooLarge":    {"The API server answered, but the answer is too large.", &LimitError{}, false},
+		"GaveUp":      {"The API server gave up waiting for its storage.", serverError(http.StatusGatewayTimeout, "timeout"), true},
+		"GivesUp":     {"The API server gave up with another reason.", apierrors.NewServerTimeout(schema.GroupResource{Resource: "configmaps"}, "patch", 1), true},
+		"StorageFull": {"The API server rejected the request.", serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"), false},
+		"Webhook":     {"Webhooks run before the object is stored.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
+		"Unavailable": {"The API server did not accept the request.", serverError(http.StatusServiceUnavailable, "later"), false},
+		"TooMany":     {"The API server did not accept the request.", serverError(http.StatusTooManyRequests, "later"), false},
+		"Conflict":    {"The API server rejected the request because of a conflict.", serverError(http.StatusConflict, "no"), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// shut is a breaker with a clock, and records its actions.
+// shut is a breaker with a fake clock that records its actions.
 type shut struct {
 	*breaker
 
@@ -135,7 +135,7 @@ func TestBreaker(t *testing.T) {
 	}
 	b.note(at, refused)
 	if d := b.pause(); d != 0 {
-		t.Errorf("pause(): before enough writes failed all go on: got %v", d)
+		t.Errorf("pause(): want no wait before enough writes failed, got %v", d)
 	}
 	b.note(at, down)
 	if d := b.pause(); !about(d, firstPause) {
@@ -143,31 +143,31 @@ func TestBreaker(t *testing.T) {
 	}
 	b.at = b.at.Add(2 * firstPause)
 	if n := b.letting(); n != 0 || b.asked != 1 {
-		t.Errorf("pause(): when the time is over the member is asked once, and no copy is a probe: got %d, %d writes", b.asked, n)
+		t.Errorf("pause(): want one check of the member and no write after the pause, got %d, %d writes", b.asked, n)
 	}
 	b.answered(errors.New("not ready"))
 	if d := b.pause(); !about(d, 2*firstPause) || b.asked != 1 {
-		t.Errorf("pause(): want about %v after an answer that it is not ready, got %v", 2*firstPause, d)
+		t.Errorf("pause(): want about %v after the answer that the member is not ready, got %v", 2*firstPause, d)
 	}
 	b.at = b.at.Add(4 * firstPause)
 	b.letting()
 	b.answered(nil)
 	if n := b.letting(); n != breakerTries || b.asked != 2 {
-		t.Errorf("pause(): when it says that it is ready want %d to try, got %d", breakerTries, n)
+		t.Errorf("pause(): want %d writes to try after the answer that the member is ready, got %d", breakerTries, n)
 	}
 	b.note(at, refused)
 	if n := b.letting(); n != 1 {
-		t.Errorf("pause(): a refusal leaves open whether the member is well, so that the next may try: got %d", n)
+		t.Errorf("pause(): want one more try after a refusal, which does not show whether the member is healthy: got %d", n)
 	}
 	b.note(at, down)
 	if d := b.pause(); !about(d, 4*firstPause) {
-		t.Errorf("pause(): want about %v after a try that failed, got %v", 4*firstPause, d)
+		t.Errorf("pause(): want about %v after a failed try, got %v", 4*firstPause, d)
 	}
 	for range 100 {
 		b.note(at, down)
 	}
 	if d := b.pause(); !about(d, 4*firstPause) {
-		t.Errorf("pause(): writes that were under way say no more than those that tried: want about %v, got %v", 4*firstPause, d)
+		t.Errorf("pause(): want about %v: writes that began before the breaker opened do not count, got %v", 4*firstPause, d)
 	}
 	for range 100 {
 		b.at = b.at.Add(2 * lastPause)
@@ -180,18 +180,18 @@ func TestBreaker(t *testing.T) {
 	b.letting()
 	b.at = b.at.Add(2 * requestTimeout)
 	if asked := b.asked; b.letting() != 0 || b.asked != asked+1 {
-		t.Error("pause(): a member that does not answer whether it is ready must not block the others for ever")
+		t.Error("pause(): want an end of the wait for a check without an answer")
 	}
 	b.answered(nil)
 	b.letting()
 	b.at = b.at.Add(2 * requestTimeout)
 	if asked := b.asked; b.letting() != 0 || b.asked != asked+1 {
-		t.Error("pause(): those who were to try and did not must not block the others for ever")
+		t.Error("pause(): want an end of the wait for tries that were not made")
 	}
 	b.answered(nil)
 	b.note(at, nil)
 	if n := b.letting(); n != 50 {
-		t.Errorf("pause(): after a success all go on: got %d", n)
+		t.Errorf("pause(): want no wait after a success, got %d", n)
 	}
 	if len(b.states) != 2 || !b.states[0] || b.states[1] {
 		t.Errorf("opened: want [true false], got %v", b.states)
@@ -233,24 +233,23 @@ func TestBreakerOfOneType(t *testing.T) {
 				b.at = b.at.Add(tc.apart)
 			}
 			if got := b.pause() > 0; got != tc.want || (b.asked > 0) != tc.asks {
-				t.Errorf("want others to wait: %t, and the member asked: %t, got %t, %d times", tc.want, tc.asks, got, b.asked)
+				t.Errorf("want other writes to wait: %t, and the member checked: %t; got %t, %d checks", tc.want, tc.asks, got, b.asked)
 			}
 			if tc.asks {
 				b.answered(errors.New("not well"))
 			}
 			if got := b.pause() > 0; got != (tc.want || tc.asks) {
-				t.Errorf("it is not well: want others to wait: %t, got %t", tc.want || tc.asks, got)
+				t.Errorf("the member is not healthy: want other writes to wait: %t, got %t", tc.want || tc.asks, got)
 			}
 			if len(b.places.all) > mostPlaces {
-				t.Errorf("want what is known bounded, got %d places", len(b.places.all))
+				t.Errorf("want a bounded number of scopes, got %d", len(b.places.all))
 			}
 		})
 	}
 }
 
-// TestBreakerOfAllTypes: a member that refuses all writes, including one without a copy, gets few. A member that is
-// healthy for other writes is checked seldom, and no write waits, however many copies of however many types and
-// namespaces fail.
+// TestBreakerOfAllTypes: a member that refuses all writes, even the dry run of the check, gets few writes. A member
+// that accepts the dry run is checked seldom, and no write waits, however many copies of any types and namespaces fail.
 func TestBreakerOfAllTypes(t *testing.T) {
 	for _, well := range []bool{true, false} {
 		b, writes, waits := newShut(), 0, 0
@@ -274,14 +273,14 @@ func TestBreakerOfAllTypes(t *testing.T) {
 		}
 		switch {
 		case well && (waits > 0 || len(b.states) > 0 || b.asked > int(time.Minute/doubtPause)+1 || b.asked < 2):
-			t.Errorf("it is well: want nobody to wait, and few questions, got %d of %d, %d questions", waits, writes, b.asked)
+			t.Errorf("the member is healthy: want no write to wait, and few checks, got %d of %d, %d checks", waits, writes, b.asked)
 		case !well && (writes > 20 || b.asked > 12 || len(b.states) != 1):
-			t.Errorf("it is not well: want at most 20 writes in a minute, and few questions, got %d, %d", writes, b.asked)
+			t.Errorf("the member is not healthy: want at most 20 writes in a minute, and few checks, got %d, %d", writes, b.asked)
 		}
 	}
 }
 
-// TestBreakerIsBesideTheCopies: the answers of a member about copies of one tenant do not decide how long others wait.
+// TestBreakerIsBesideTheCopies: the answers of a member about copies of one tenant do not delay the writes of others.
 func TestBreakerIsBesideTheCopies(t *testing.T) {
 	b, at, broken := newShut(), writeScope{"shop", configMaps.GroupResource()}, serverError(http.StatusInternalServerError, "no")
 	fail := func() {
@@ -293,7 +292,7 @@ func TestBreakerIsBesideTheCopies(t *testing.T) {
 	b.note(at, nil)
 	b.answered(errors.New("not well"))
 	if d := b.pause(); d != 0 {
-		t.Errorf("a copy was taken while the member was asked: want nobody to wait, got %v", d)
+		t.Errorf("a copy was written during the check: want no wait, got %v", d)
 	}
 	for range breakerTrips {
 		b.note(at, errors.New("connection refused"))
@@ -303,17 +302,17 @@ func TestBreakerIsBesideTheCopies(t *testing.T) {
 	b.answered(nil)
 	for range 10 * breakerTries {
 		if b.letting() == 0 {
-			t.Fatal("it is well again: want copies that fail by themselves not to use the tries of the others")
+			t.Fatal("the member is healthy again: want the tries not used up by copies with errors of their own")
 		}
 		fail()
 	}
 	b.note(at, nil)
 	if d := b.pause(); d != 0 {
-		t.Errorf("a copy was taken: want all to go on, got %v", d)
+		t.Errorf("a copy was written: want no wait, got %v", d)
 	}
 }
 
-// TestExamine: a dry run shows whether a member takes writes.
+// TestExamine: a dry run shows whether a member accepts writes.
 func TestExamine(t *testing.T) {
 	cases := map[string]struct {
 		err  error
@@ -333,10 +332,10 @@ func TestExamine(t *testing.T) {
 			s.refuse["POST namespaces"] = tc.err
 			m := connect(t, s)
 			if err := m.api.request(t.Context(), m.api.examine); (err == nil) != tc.want {
-				t.Errorf("want it well: %t, got %v", tc.want, err)
+				t.Errorf("want the member healthy: %t, got %v", tc.want, err)
 			}
 			if s.count("POST namespaces") != 1 {
-				t.Error("want it found out by one write")
+				t.Error("want one write")
 			}
 		})
 	}
@@ -356,11 +355,11 @@ func TestTenantFailsEverywhere(t *testing.T) {
 				t.Fatalf("want a failure, got %v", err)
 			}
 			if d := m.Pause(); d != 0 {
-				t.Fatalf("after %d writes of one tenant that failed: want others not held, got %s", i, d)
+				t.Fatalf("after %d failed writes of one tenant: want no wait for others, got %s", i, d)
 			}
 		}
 	}
-	eventually(t, "the member is asked", func() bool { return s.count("POST namespaces") > 0 })
+	eventually(t, "the member is checked", func() bool { return s.count("POST namespaces") > 0 })
 	s.set(func() {
 		s.refuse["POST namespaces"] = statusError(http.StatusInternalServerError, "no")
 	})
@@ -371,7 +370,7 @@ func TestTenantFailsEverywhere(t *testing.T) {
 			t.Fatal("want a failure")
 		}
 	}
-	eventually(t, "all wait, as the member takes no write", func() bool { return m.Pause() > 0 })
+	eventually(t, "all writes wait, because the member accepts none", func() bool { return m.Pause() > 0 })
 }
 
 // TestSize: objects that cannot be stored are not sent.
@@ -393,11 +392,11 @@ func TestSize(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if err := CheckSize(tc.body); (err == nil) != tc.want {
-				t.Errorf("want it sent: %t, got %v", tc.want, err)
+				t.Errorf("want the object sent: %t, got %v", tc.want, err)
 			}
 			for _, at := range []int{0, 1, 9} {
 				if err := CheckSize(tc.body[:at], tc.body[at:]); at != 9 && (err == nil) != tc.want {
-					t.Errorf("in pieces: want it sent: %t, got %v", tc.want, err)
+					t.Errorf("as separate objects: want them sent: %t, got %v", tc.want, err)
 				}
 			}
 		})
@@ -406,11 +405,12 @@ func TestSize(t *testing.T) {
 	m := connect(t, s)
 	err := m.Copies.Apply(t.Context(), configMaps, webName, quoted(2<<20, "x"))
 	if !errors.As(err, new(*SizeError)) || s.count("PATCH configmaps") != 0 || ConcernsAll(err) || ConcernsType(err) || OutcomeUnknown(err) {
-		t.Errorf("want it not sent, and others not concerned, got %v", err)
+		t.Errorf("want the object not sent, and an error that concerns no other object, got %v", err)
 	}
 }
 
-// FuzzConcern: an error of a member concerns one thing, also when its text is masked.
+// FuzzConcern: an error of a member concerns either all objects, one type or one object. Masking its text does not
+// change that.
 func FuzzConcern(f *testing.F) {
 	for _, words := range slices.Concat(storageWords, tooLarge) {
 		f.Add(int32(500), "InternalError", words)
@@ -419,18 +419,18 @@ func FuzzConcern(f *testing.F) {
 	f.Fuzz(func(t *testing.T, code int32, reason, message string) {
 		err := error(&apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: metav1.StatusReason(reason), Message: message}})
 		if ConcernsAll(err) && ConcernsType(err) {
-			t.Errorf("%d %q: want it to concern one thing", code, message)
+			t.Errorf("%d %q: want either ConcernsAll or ConcernsType", code, message)
 		}
 		b := newShut()
 		for i := range 100 {
 			b.note(writeScope{fmt.Sprint(i), schema.GroupResource{Resource: "configmaps"}}, err)
 		}
 		if b.pause() > 0 != ConcernsAll(err) {
-			t.Errorf("%d %q: errors about one type must not hold others", code, message)
+			t.Errorf("%d %q: want no wait for other types", code, message)
 		}
 		hidden := masked(schema.GroupResource{Resource: "secrets"}, nil, err)
 		if isTooLarge(message) && code >= 400 && code < 600 && ConcernsType(hidden) {
-			t.Errorf("%d %q: want it told as before, got %v", code, message, hidden)
+			t.Errorf("%d %q: want the masked error classified like the original, got %v", code, message, hidden)
 		}
 	})
 }

@@ -17,13 +17,13 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// errUnsettled is returned while it is not known which name of a cluster is served.
+// errUnsettled is returned while the served name of a cluster is not known yet.
 var errUnsettled = errors.New("the served name of the cluster is not known yet")
 
-// patienceWithOthers is how long a name that has recorded its cluster waits for other names: for older names to record
-// theirs, if it was served before names recorded their clusters, and for names that recorded a cluster before it was
-// rebuilt. The wait is bounded, as another name may not answer, may not identify its cluster, or may be of another
-// cluster.
+// patienceWithOthers is the maximum time for which a name that has recorded its cluster waits for other names. It waits
+// for older names that have not recorded a cluster, because an earlier version served them without that, and for names
+// whose record may be from before the cluster was rebuilt. The wait is bounded, because another name may never identify
+// its cluster, or may belong to another cluster.
 const patienceWithOthers = 10 * time.Second
 
 // outcome is a decision about a name, with the consequence for a FederatedCluster that is being deleted.
@@ -33,8 +33,8 @@ type outcome struct {
 	contested string // Another name that keeps a deleted one from leaving; see [contested].
 }
 
-// hidden reports whether nothing is placed on a cluster: it is served under another name, or it is not identified yet.
-// A name that was served once keeps its placements, like a cluster that cannot be reached.
+// hidden reports whether no objects are placed on a cluster, because it is served under another name or is not
+// identified yet. A name that was served once keeps its placements, like an unreachable cluster.
 func (o *outcome) hidden(fc *corev1alpha1.FederatedCluster) bool {
 	return o.standing == renamed || o.standing != inService && unserved(fc)
 }
@@ -53,7 +53,7 @@ func (r *Reconciler) all(ctx context.Context) ([]corev1alpha1.FederatedCluster, 
 	return list.Items, nil
 }
 
-// decide returns what a FederatedCluster may do, and records renamed clusters in this process. A cluster that is
+// decide returns the decision about a FederatedCluster, and records renamed clusters in this process. A cluster that is
 // served, ready and not being deleted needs no further decision.
 func (r *Reconciler) decide(ctx context.Context, fc *corev1alpha1.FederatedCluster) (outcome, error) {
 	if m := r.Set.Get(fc.Name); m != nil && m.Ready() && fc.DeletionTimestamp.IsZero() && r.Set.names.successor(fc.Name) == "" {
@@ -97,8 +97,8 @@ func (r *Reconciler) followAll(ctx context.Context) error {
 	return err
 }
 
-// learn reads the FederatedClusters and passes them to the function what, both under the lock names.renaming. Without
-// the lock, it then calls the functions that this function has returned.
+// learn reads the FederatedClusters and calls what with them, both under the lock names.renaming. After releasing the
+// lock, it calls the functions returned by what.
 func (r *Reconciler) learn(ctx context.Context, what func(all []corev1alpha1.FederatedCluster) []func()) ([]corev1alpha1.FederatedCluster, error) {
 	all, then, err := func() ([]corev1alpha1.FederatedCluster, []func(), error) {
 		r.Set.names.renaming.Lock()
@@ -115,8 +115,8 @@ func (r *Reconciler) learn(ctx context.Context, what func(all []corev1alpha1.Fed
 	return all, err
 }
 
-// rename records in this process what the standing of a name means for this name and for others. It returns the
-// functions to call after the lock names.renaming is released. The lock must be held.
+// rename records in this process the consequences of the standing of a name, for this name and for others. It returns
+// the functions to call after the lock names.renaming is released. The lock must be held.
 func (r *Reconciler) rename(name string, is decision) (then []func()) {
 	note := func(from, to string) {
 		if e := r.Set.rename(from, to); e != nil {
@@ -138,9 +138,9 @@ func (r *Reconciler) rename(name string, is decision) (then []func()) {
 	return then
 }
 
-// doubt has members identified again that have the address of a name which records another cluster and is not served
-// yet. That name waits for this; see [unasked]. A member that was rebuilt since its last check answers as before, and
-// would be written to under both names.
+// doubt looks for members at the address of a name that records another cluster and is not served yet. It triggers
+// another identification of these members, and the name waits for the result; see [unasked]. Otherwise a cluster that
+// was rebuilt since its last check could get writes under both names.
 func (r *Reconciler) doubt(name string, is decision, all []corev1alpha1.FederatedCluster) (then []func()) {
 	at := slices.IndexFunc(all, func(fc corev1alpha1.FederatedCluster) bool { return fc.Name == name })
 	if is.standing != choosing || at < 0 {
@@ -155,7 +155,7 @@ func (r *Reconciler) doubt(name string, is decision, all []corev1alpha1.Federate
 }
 
 // left forgets a FederatedCluster that is gone. First it looks for the name that replaces the old one, so that the data
-// under the old name is not lost.
+// of the old name is kept.
 func (r *Reconciler) left(ctx context.Context, name string) error {
 	back := false
 	_, err := r.learn(ctx, func(all []corev1alpha1.FederatedCluster) (then []func()) {
@@ -179,9 +179,9 @@ func (r *Reconciler) left(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim records in the status which cluster a name belongs to, and returns the served name if that is another one. It
-// returns [errUnsettled] if it must be called again. Nothing may be written to the cluster before claim has returned
-// neither an error nor a name.
+// claim records the cluster of a name in the status. It returns the served name if that is another one, and
+// [errUnsettled] if it must be called again. No writes to the cluster are permitted before claim has returned ""
+// without an error.
 //
 // Each step is decided on the cached FederatedClusters, and written only if the FederatedCluster has not changed since.
 func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluster, uid types.UID) (other string, err error) {
@@ -211,8 +211,8 @@ func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluste
 	}
 }
 
-// followed is [Reconciler.follow] after the cache has the last written version of a FederatedCluster. It waits for this
-// for half a second, as another reconciliation would take longer, and then returns [errUnsettled].
+// followed is [Reconciler.follow] after the cache has the last written version of a FederatedCluster. It waits up to
+// half a second, because another reconciliation would take longer, and then returns [errUnsettled].
 func (r *Reconciler) followed(ctx context.Context, fc *corev1alpha1.FederatedCluster) (is decision, all []corev1alpha1.FederatedCluster, err error) {
 	const moment, tick = 500 * time.Millisecond, 5 * time.Millisecond
 	cached := &corev1alpha1.FederatedCluster{}
@@ -231,8 +231,8 @@ func (r *Reconciler) followed(ctx context.Context, fc *corev1alpha1.FederatedClu
 	return r.follow(ctx, fc.Name)
 }
 
-// Behind reports whether a [Set] may lack known facts about a FederatedCluster: its name is served, or the hub has
-// another version of it than the cache. Live reads from the hub.
+// Behind reports whether a [Set] may be out of date about a FederatedCluster: the name is served, or the version on the
+// hub differs from the cached one. Live reads from the hub.
 func (r *Reconciler) Behind(ctx context.Context, live client.Reader, name string) (bool, error) {
 	all, err := r.all(ctx)
 	if err != nil {
@@ -253,8 +253,8 @@ func (r *Reconciler) Behind(ctx context.Context, live client.Reader, name string
 	}), nil
 }
 
-// retire handles a name that another one has replaced. No work is done through such a name. It may go when no row of a
-// Propagation has it and no duplicate has a lower rank than the served name.
+// retire handles a name that another one has replaced. No work is done through such a name. Its FederatedCluster may be
+// deleted when no row of a Propagation names it and no duplicate has a lower rank than the served name.
 func (r *Reconciler) retire(ctx context.Context, fc *corev1alpha1.FederatedCluster, is outcome) (reconcile.Result, error) {
 	r.Set.Disown(fc.Name)
 	r.Set.observe(fc, outlook{hidden: true})
@@ -275,7 +275,7 @@ func (r *Reconciler) retire(ctx context.Context, fc *corev1alpha1.FederatedClust
 	return r.report(ctx, before, fc, h, leaveInterval)
 }
 
-// waits returns how long a name has waited for other names since its cluster was identified.
+// waits returns the time for which a name has waited for other names since its cluster was identified.
 func (s *Set) waits(name string, as types.UID, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

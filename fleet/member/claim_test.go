@@ -71,27 +71,27 @@ func TestSecondNameGoesWithoutADeletion(t *testing.T) {
 	s.objects["configmaps"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}
 	f := newFleet(t, s.URL)
 	if fc := f.look(); fc.Status.ClusterUID == "" || fc.Status.ClusterClaim != 1 {
-		t.Errorf("want it recorded which cluster it is, got %+v", fc.Status)
+		t.Errorf("want the cluster recorded, got %+v", fc.Status)
 	}
 	f.other("twin", nil)
 	if got := messageOf(f.lookAt("twin"), corev1alpha1.ClusterReady); !strings.Contains(got, "`refract join twin --replaces m`") {
-		t.Errorf("want it said what to do, got %q", got)
+		t.Errorf("want a message with the remedy, got %q", got)
 	}
 	if got := f.placedOn(); !slices.Equal(got, []string{"m"}) {
-		t.Errorf("want nothing placed on the second name, got %v", got)
+		t.Errorf("want no placement on the second name, got %v", got)
 	}
-	// The first name is deleted while there is a second one: both have the same copies.
+	// The first name is deleted while a second one exists. Both have the same copies.
 	f.deleteOf("m")
 	fc := f.look()
 	if got := messageOf(fc, corev1alpha1.ClusterJoined); !strings.HasPrefix(got, "False Leaving: twin is another name of this cluster") {
-		t.Errorf("want it to wait, got %q", got)
+		t.Errorf("want the first name to wait, got %q", got)
 	}
 	if f.Set.Leaving("m") || !slices.Equal(f.placedOn(), []string{"m"}) {
-		t.Error("want the cluster served as before: nothing is removed from one that does not leave")
+		t.Error("want the cluster served as before: it does not leave, so no copies are removed")
 	}
 	f.deleteOf("twin")
 	if f.lookAt("twin") != nil {
-		t.Error("want the second name to go at once: it has no copies")
+		t.Error("want the second name deleted at once: it has no copies")
 	}
 	f.lookAt("twin") // The deletion event arrives.
 	f.look()
@@ -101,7 +101,7 @@ func TestSecondNameGoesWithoutADeletion(t *testing.T) {
 	s.set(func() {
 		for _, request := range s.requests {
 			if strings.HasPrefix(request, "DELETE") || strings.HasPrefix(request, "PATCH") {
-				t.Errorf("want nothing written, got %s", request)
+				t.Errorf("want no write, got %s", request)
 			}
 		}
 	})
@@ -115,7 +115,7 @@ func TestClusterGetsAnotherName(t *testing.T) {
 	var said []string
 	f.Set.OnRename = func(from, to string) {
 		if f.Set.Get(from) != nil || f.Set.Get(to).Ready() {
-			t.Error("want all work under the old name ended, and none begun under the new one")
+			t.Error("want all work under the old name ended, and no work begun under the new one")
 		}
 		said = append(said, from+" to "+to)
 	}
@@ -124,7 +124,7 @@ func TestClusterGetsAnotherName(t *testing.T) {
 	f.deleteOf("m") // Too early, by an impatient user.
 	f.look()
 	if f.Set.Leaving("m") {
-		t.Error("want nothing removed while another name is to take the place of this one")
+		t.Error("want no copies removed while another name is to replace this one")
 	}
 	if fc := f.lookAt("new"); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
 		t.Errorf("want the new name ready, got %+v", fc.Status)
@@ -134,18 +134,18 @@ func TestClusterGetsAnotherName(t *testing.T) {
 	}
 	fc := f.look()
 	if got := messageOf(fc, corev1alpha1.ClusterReady); !strings.HasPrefix(got, "False Renamed: the cluster is served as new") {
-		t.Errorf("want it said what became of the old name, got %q", got)
+		t.Errorf("want a message about the replaced name, got %q", got)
 	}
 	if got := f.placedOn(); !slices.Equal(got, []string{"new"}) {
-		t.Errorf("want the new name in the place of the old one, got %v", got)
+		t.Errorf("want the new name in place of the old one, got %v", got)
 	}
 	moved = true
 	if f.look() != nil {
-		t.Error("want the old name to go when no row has it any more")
+		t.Error("want the old name deleted when no row names it any more")
 	}
 	f.look()
 	if got := f.Set.Successor("m"); got != "new" {
-		t.Errorf("want rows that a replica is late with read as those of the new name, got %q", got)
+		t.Errorf("want late rows with the old name read as rows of the new name, got %q", got)
 	}
 
 	// Another process learns the current state.
@@ -155,12 +155,12 @@ func TestClusterGetsAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := again.Set.Successor("m"); got != "new" {
-		t.Errorf("want it known after a restart, too, got %q", got)
+		t.Errorf("want the rename known after a restart, too, got %q", got)
 	}
 }
 
-// TestNameIsServedAgain: the name that replaced another one is gone, or is another cluster by now, for example because
-// the cluster was rebuilt. The process knew the replacement, and does not use it any more.
+// TestNameIsServedAgain: the name that replaced another one is gone, or now belongs to another cluster, for example
+// because the cluster was rebuilt. The process knew the replacement, and no longer uses it.
 func TestNameIsServedAgain(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -168,7 +168,7 @@ func TestNameIsServedAgain(t *testing.T) {
 		want   []string
 	}{
 		"Gone": {
-			reason: "The new name was removed, with its copies left where they are.", want: []string{"m"},
+			reason: "The new name was removed, and its copies were left in place.", want: []string{"m"},
 			undo: func(f *fleet) {
 				fc := &corev1alpha1.FederatedCluster{}
 				if err := f.Client.Get(f.t.Context(), types.NamespacedName{Name: "new"}, fc); err != nil {
@@ -181,7 +181,7 @@ func TestNameIsServedAgain(t *testing.T) {
 			},
 		},
 		"Another": {
-			reason: "The new name is that of another cluster.", want: []string{"m", "new"},
+			reason: "The new name belongs to another cluster.", want: []string{"m", "new"},
 			undo: func(f *fleet) {
 				fc := &corev1alpha1.FederatedCluster{}
 				if err := f.Client.Get(f.t.Context(), types.NamespacedName{Name: "new"}, fc); err != nil {
@@ -201,24 +201,24 @@ func TestNameIsServedAgain(t *testing.T) {
 			f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
 			f.lookAt("new")
 			if f.look(); f.Set.Successor("m") != "new" {
-				t.Fatal("want the name given up")
+				t.Fatal("want the name replaced")
 			}
 			tc.undo(f)
 			if fc := f.look(); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
 				t.Errorf("%s\nwant the name served again, got %s", tc.reason, messageOf(fc, corev1alpha1.ClusterReady))
 			}
 			if got := f.Set.Successor("m"); got != "" {
-				t.Errorf("%s\nwant rows of the name to be its own, got them read as those of %s", tc.reason, got)
+				t.Errorf("%s\nwant rows of the name kept, got them read as rows of %s", tc.reason, got)
 			}
 			if got := f.placedOn(); !slices.Equal(got, tc.want) {
-				t.Errorf("%s\nwant %v placed on, got %v", tc.reason, tc.want, got)
+				t.Errorf("%s\nwant placements on %v, got %v", tc.reason, tc.want, got)
 			}
 		})
 	}
 }
 
-// TestClusterIsBuiltAnewUnderTwoNames: the cluster is empty, has the same address and another UID. The replica of the
-// second name notices this first.
+// TestClusterIsBuiltAnewUnderTwoNames: the cluster was rebuilt: it is empty and has another UID at the same address.
+// The replica of the second name notices this first.
 func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -227,15 +227,15 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 		want   map[string]string   // The reason of the condition Ready of each name in the end.
 	}{
 		"Joined": {
-			reason: "The name that is served is asked at once, and served on.",
+			reason: "The cluster is identified through the served name at once, and stays served under it.",
 			then:   func(f *fleet, _ *stub) { f.look() }, want: map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
 		},
 		"WasDuplicate": {
-			reason: "That it was a second name for long is no patience that has ended.", known: true,
+			reason: "The time as a second name does not count as waiting.", known: true,
 			then: func(f *fleet, _ *stub) { f.look() }, want: map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
 		},
 		"NoAnswer": {
-			reason: "It is asked again until it has answered.",
+			reason: "The first name is identified again until its cluster has answered.",
 			then: func(f *fleet, s *stub) {
 				s.set(func() { s.refuse["GET namespaces"] = apierrors.NewTooManyRequests("later", 1) })
 				f.look()
@@ -245,7 +245,7 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 			want: map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
 		},
 		"NobodyAsks": {
-			reason: "The replica that has the first name is gone, and its name does not keep the cluster from being served.",
+			reason: "The replica of the first name is gone, but the cluster is served nevertheless.",
 			then: func(f *fleet, _ *stub) {
 				later := time.Now().Add(patienceWithOthers)
 				f.Now = func() time.Time { return later }
@@ -271,7 +271,7 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 			s.set(func() { s.life = 1 })
 			for range 3 { // The member is connected again first.
 				if fc := f.lookAt("twin"); isTrue(&fc.Status, corev1alpha1.ClusterReady) {
-					t.Fatalf("%s\nwant nothing written through the second name while it is through the first", tc.reason)
+					t.Fatalf("%s\nwant no writes through the second name while the first one is served", tc.reason)
 				}
 			}
 			var asked []string
@@ -279,7 +279,7 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 				asked = append(asked, (<-f.Set.rechecks()).Object.GetName())
 			}
 			if n := len(slices.DeleteFunc(asked, func(name string) bool { return name != "m" })); n != 1 {
-				t.Errorf("%s\nwant the first name looked at once without delay, got %d times", tc.reason, n)
+				t.Errorf("%s\nwant one immediate reconciliation of the first name, got %d", tc.reason, n)
 			}
 			tc.then(f, s)
 			got := map[string]string{}
@@ -316,21 +316,21 @@ func TestForget(t *testing.T) {
 		more   []client.Object
 		stays  string
 	}{
-		"Joined": {reason: "It was created for this cluster.", secret: secret(joined)},
-		"Inventory": {reason: "So was this.", secret: secret(func(s *corev1.Secret) {
+		"Joined": {reason: "The Secret was created for this cluster.", secret: secret(joined)},
+		"Inventory": {reason: "The Secret of an inventory was created for this cluster.", secret: secret(func(s *corev1.Secret) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: corev1alpha1.GroupVersion.String(), Kind: "FederatedCluster", Name: "m", UID: uid, Controller: new(true)}}
 		})},
 		"ByHand": {
-			reason: "Somebody has made it, or refract join of a version that did not mark it.", secret: secret(func(*corev1.Secret) {}),
+			reason: "A user created the Secret, or a version of refract join that did not mark it.", secret: secret(func(*corev1.Secret) {}),
 			stays: "secret kube-admiral-system/m stays: it is not marked as created by refract join for this cluster",
 		},
 		"OfAnother": {
-			reason: "It was created for a cluster of this name before.",
+			reason: "The Secret was created for an earlier cluster of this name.",
 			secret: secret(func(s *corev1.Secret) { joined(s); s.Annotations[refractv1alpha1.JoinedAnnotation] = "6" }),
 			stays:  "secret kube-admiral-system/m stays: it is not marked as created by refract join for this cluster",
 		},
 		"Shared": {
-			reason: "Another cluster needs it.", secret: secret(joined),
+			reason: "Another cluster refers to the Secret.", secret: secret(joined),
 			more: []client.Object{&corev1alpha1.FederatedCluster{
 				ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1alpha1.FederatedClusterSpec{SecretRef: corev1alpha1.LocalSecretReference{Name: "m"}},
 			}},
@@ -354,7 +354,7 @@ func TestForget(t *testing.T) {
 			}
 			err = hub.Get(t.Context(), client.ObjectKeyFromObject(tc.secret), &corev1.Secret{})
 			if apierrors.IsNotFound(err) != (tc.stays == "") {
-				t.Errorf("%s\nwant it gone: %v, got %v", tc.reason, tc.stays == "", err)
+				t.Errorf("%s\nwant the Secret deleted: %v, got %v", tc.reason, tc.stays == "", err)
 			}
 		})
 	}
@@ -393,14 +393,14 @@ func TestSlowRenameHoldsUpNoOtherCluster(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("want a cluster that answers slowly to hold up no other one: nothing was found out about another name")
+		t.Error("want no delay of other names by a cluster that answers slowly")
 	}
 	if n := f.Set.Get("new"); renamed.Load() || n != nil && n.Ready() {
-		t.Error("want nothing to begin under the new name before all has ended under the old one")
+		t.Error("want no work under the new name before all work under the old one has ended")
 	}
 	close(answer)
 	looking.Wait()
 	if !renamed.Load() || !f.Set.Get("new").Ready() {
-		t.Error("want the new name served when all has ended under the old one")
+		t.Error("want the new name served when all work under the old one has ended")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// codec decodes the requested parts of a member's answers about objects. The decoders of client-go read each event of a
-// watch ten times, which took half of the processor time of the controllers of a large fleet.
+// codec decodes only the requested parts of a member's answers about objects. The decoders of client-go read each event
+// of a watch ten times, and took half of the CPU time of the controllers in a large fleet.
 type codec struct{ decode runtime.Decoder }
 
 // decodeFunc decodes an object, a list of objects or a [metav1.Status]. It does not keep the data.
@@ -34,7 +34,7 @@ func (f decodeFunc) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Ob
 	return o, &kind, nil
 }
 
-// asked decodes into the object of the caller, or a [metav1.Status]: the member does not choose the type of the answer.
+// asked decodes into the object of the caller, or into a [metav1.Status], so that the member does not choose the type.
 // Without an object of the caller it decodes a [metav1.Status], or metadata.
 type asked struct{}
 
@@ -100,7 +100,7 @@ func (events) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Objec
 	return event, nil, nil
 }
 
-// mostEventType is how many bytes the type of an event may have.
+// mostEventType is the maximum number of bytes in the type of an event.
 const mostEventType = 40
 
 // head has the kind of an answer, and its parts before they are decoded.
@@ -316,7 +316,7 @@ func decodeWhole(data []byte) (runtime.Object, error) {
 	})
 }
 
-// receive returns an object that keeps the data. It returns an error if the data does not tell which object it is.
+// receive returns an object that keeps the data. It returns an error if the data does not identify an object.
 func (h *head) receive(data []byte) (*received, error) {
 	o := &received{PartialObjectMetadata: metav1.PartialObjectMetadata{TypeMeta: h.TypeMeta}, json: data, spec: h.spec, status: h.status}
 	if o.fault = h.readMetadata(&o.ObjectMeta); o.fault == nil {
@@ -350,8 +350,8 @@ func (r *received) whole() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// withStatus decodes the parts that the library judges a status by: the status, the generation, the time of creation,
-// and the spec. For Kubernetes' own types it omits the large parts of the spec.
+// withStatus decodes the parts from which the library computes the readiness: the status, the generation, the creation
+// time and the spec. For Kubernetes' own types it omits the large parts of the spec.
 func (r *received) withStatus() (*unstructured.Unstructured, error) {
 	metadata := map[string]any{"name": r.Name, "namespace": r.Namespace}
 	if r.Generation != 0 {

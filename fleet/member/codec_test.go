@@ -33,48 +33,48 @@ func TestCodec(t *testing.T) {
 		want, fails    string
 	}{
 		"Object": {
-			"Metadata is decoded, and what there is beside it is not.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a",` + at + `},"spec":{"x":1}}`, decodeMetadata,
+			"Only metadata is decoded.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a",` + at + `},"spec":{"x":1}}`, decodeMetadata,
 			`*v1.PartialObjectMetadata a/v1, Kind=Thing a 7`, "",
 		},
 		"Whole": {
-			"Or all can be.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a",` + at + `},"spec":{"x":1}}`, decodeWhole,
+			"A whole object is decoded.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a",` + at + `},"spec":{"x":1}}`, decodeWhole,
 			`*member.received a/v1, Kind=Thing a 7`, "",
 		},
 		"List": {
-			"Of lists of Kubernetes' own types each item is of the type of the list.", `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`,
+			"In lists of Kubernetes' own types, each item has the type of the list.", `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`,
 			decodeWhole, `*member.receivedList /v1, Kind=PodList 9: /v1, Kind=Pod a, /v1, Kind=Pod b`, "",
 		},
 		"Items": {
-			"A custom resource may have a field of this name.", `{"kind":"Order","apiVersion":"a/v1","metadata":{"name":"a"},"items":[7]}`, decodeWhole,
+			"A custom resource may have a field items.", `{"kind":"Order","apiVersion":"a/v1","metadata":{"name":"a"},"items":[7]}`, decodeWhole,
 			`*member.received a/v1, Kind=Order a `, "",
 		},
 		"Empty": {
-			"A list without items has none.", `{"kind":"PodList","apiVersion":"v1","items":null}`, decodeMetadata,
+			"A list may have no items.", `{"kind":"PodList","apiVersion":"v1","items":null}`, decodeMetadata,
 			`*v1.PartialObjectMetadataList /v1, Kind=PodList : `, "",
 		},
 		"Named": {
-			"And a kind that sounds like a list.", `{"kind":"PriceList","apiVersion":"a/v1","metadata":{"name":"a"},"items":[7]}`, decodeWhole,
+			"A custom resource may have a kind that ends with List.", `{"kind":"PriceList","apiVersion":"a/v1","metadata":{"name":"a"},"items":[7]}`, decodeWhole,
 			`*member.received a/v1, Kind=PriceList a `, "",
 		},
 		"OldStatus": {
-			"Old API servers do not say of which version a Status is.", `{"kind":"Status","code":403}`, decodeMetadata,
+			"Old API servers omit the version of a Status.", `{"kind":"Status","code":403}`, decodeMetadata,
 			`*v1.Status /, Kind=Status 403`, "",
 		},
 		"Unreadable": {
-			"Of an object with odd metadata it is known which one it is.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a","labels":{"x":7},` + at + `}}`, decodeWhole,
+			"An object with invalid metadata is still identified.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a","labels":{"x":7},` + at + `}}`, decodeWhole,
 			`*member.received a/v1, Kind=Thing a 7`, "",
 		},
 		"Status": {
-			"An error is one, whatever was asked for.", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":410}`, decodeWhole,
+			"A Status is recognized in any answer.", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":410}`, decodeWhole,
 			`*v1.Status /v1, Kind=Status 410`, "",
 		},
-		"Nothing":  {"Nobody knows what this is.", `{}`, decodeMetadata, "", "want an object with a kind"},
+		"Nothing":  {"An answer without a kind is an error.", `{}`, decodeMetadata, "", "want an object with a kind"},
 		"Kind":     {"A kind is text.", `{"kind":7}`, decodeMetadata, "", "kind: invalid JSON at byte 0: want a string, got a number"},
-		"Name":     {"So is a name.", `{"kind":"Pod","metadata":{"name":7}}`, decodeMetadata, "", "metadata: invalid JSON at byte 8: want a string, got a number"},
-		"InList":   {"Of a list it is said where.", `{"kind":"PodList","items":[{},{"metadata":[]}]}`, decodeMetadata, "", "items[1]: metadata: invalid JSON at byte 0: want an object, got an array"},
+		"Name":     {"A name is text.", `{"kind":"Pod","metadata":{"name":7}}`, decodeMetadata, "", "metadata: invalid JSON at byte 8: want a string, got a number"},
+		"InList":   {"The error names the item of a list.", `{"kind":"PodList","items":[{},{"metadata":[]}]}`, decodeMetadata, "", "items[1]: metadata: invalid JSON at byte 0: want an object, got an array"},
 		"Number":   {"A generation has no fraction.", `{"kind":"Pod","metadata":{"generation":1.5}}`, decodeMetadata, "", "metadata: want an integer, got 1.5"},
-		"Time":     {"A time is one.", `{"kind":"Pod","metadata":{"deletionTimestamp":"now"}}`, decodeMetadata, "", `metadata: parsing time "now"`},
-		"NoObject": {"Nor is a list of objects JSON that an API server answers with.", `[]`, decodeMetadata, "", "want an object, got an array"},
+		"Time":     {"An invalid time is an error.", `{"kind":"Pod","metadata":{"deletionTimestamp":"now"}}`, decodeMetadata, "", `metadata: parsing time "now"`},
+		"NoObject": {"An API server never answers with a JSON array.", `[]`, decodeMetadata, "", "want an object, got an array"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// TestDecodedIsKept: decoded objects do not refer to the data that they were decoded from, as that is used again.
+// TestDecodedIsKept: decoded objects do not refer to their data, because the buffer is reused.
 func TestDecodedIsKept(t *testing.T) {
 	for _, decode := range []decodeFunc{decodeMetadata, decodeWhole} {
 		data := []byte(`{` + statuses[0] + `,"metadata":` + manyFields + `}`)
@@ -126,7 +126,7 @@ func TestUnreadableMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	if item, ok := c.get(webName); !ok || item.UID != "u" || !strings.Contains(item.Fault, "metadata: want an integer") {
-		t.Errorf("want a fault that says what is wrong, got %+v", item)
+		t.Errorf("want a fault with the reason, got %+v", item)
 	}
 }
 
@@ -152,30 +152,30 @@ func TestPaths(t *testing.T) {
 	})
 	for _, name := range []types.NamespacedName{{Namespace: "d"}, {Namespace: "d", Name: ".."}, {Namespace: "..", Name: "a"}, {Namespace: "d", Name: "a/b"}, {Name: "%2e"}} {
 		if _, err := m.Objects.Read(t.Context(), configMaps, name); err == nil {
-			t.Errorf("%q: want an error when it is read", name)
+			t.Errorf("%q: want an error for a read", name)
 		}
 		if found, err := m.api.delete(t.Context(), configMaps, name, metav1.Preconditions{}); err == nil {
-			t.Errorf("%q: want an error when it is deleted, got found %t", name, found)
+			t.Errorf("%q: want an error for a deletion, got found %t", name, found)
 		}
 	}
 	for _, gvr := range []schema.GroupVersionResource{{Group: "..", Version: "v1", Resource: "x"}, {Group: "g", Version: "../v1", Resource: "x"}, {Version: "v1", Resource: ".."}} {
 		if _, err := m.api.list(t.Context(), gvr, metav1.ListOptions{}); err == nil {
-			t.Errorf("%v: want an error when it is listed", gvr)
+			t.Errorf("%v: want an error for a list", gvr)
 		}
 	}
 	if asked > 0 {
-		t.Errorf("want nobody asked, got %d requests", asked)
+		t.Errorf("want no requests, got %d", asked)
 	}
 	var got told
 	c := got.copies(configMaps)
 	odd := seen(t, firstUID, "7", "h1", applied)
 	odd.Name = ".."
 	if _ = c.Add(odd); c.len() > 0 {
-		t.Error("want what no API server can have not taken for a copy")
+		t.Error("want no copy for a name that no API server accepts")
 	}
 }
 
-// TestLogged: an answer of another kind in the place of an error is logged by its kind, and not with its content.
+// TestLogged: an object in place of an error is logged with its kind and without its content.
 func TestLogged(t *testing.T) {
 	for _, body := range []string{`{"kind":"PodList","apiVersion":"v1","items":[{"spec":"` + strings.Repeat("x", 10_000) + `"}]}`, `{"kind":"Pod","metadata":{"name":"` + strings.Repeat("x", 100) + `"},"spec":"` + strings.Repeat("x", 10_000) + `"}`} {
 		o, err := decodeWhole([]byte(body))
@@ -183,7 +183,7 @@ func TestLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said := apierrors.FromObject(o).Error(); len(said) > 200 {
-			t.Errorf("want it brief, got %d bytes", len(said))
+			t.Errorf("want a short text, got %d bytes", len(said))
 		}
 	}
 }
@@ -250,7 +250,7 @@ func FuzzObject(f *testing.F) {
 		if !ok {
 			t.Fatalf("want an object, got %T", answer)
 		}
-		want.GenerateName, want.SelfLink, want.DeletionGracePeriodSeconds = "", "", nil //nolint:staticcheck // It is there.
+		want.GenerateName, want.SelfLink, want.DeletionGracePeriodSeconds = "", "", nil //nolint:staticcheck // The deprecated field exists.
 		if diff := cmp.Diff(want, &got.PartialObjectMetadata); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
 		}
@@ -271,7 +271,7 @@ func FuzzObject(f *testing.F) {
 			t.Skip("the library cannot judge it")
 		}
 		if a, b := judged(got, true), judged(got, false); a != b {
-			t.Errorf("want what is judged to be the same for all of it and for what was decoded: %s and %s", a, b)
+			t.Errorf("want the same readiness for the whole object and for the decoded parts: %s and %s", a, b)
 		}
 	})
 }
@@ -315,7 +315,8 @@ func twice(data []byte) bool {
 	return look()
 }
 
-// FuzzFrames: a watch is split into the same events as by the framer of Kubernetes, in whatever pieces it arrives.
+// FuzzFrames: a watch is split into the same events as by the framer of Kubernetes, regardless of the pieces in which
+// it arrives.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte(`{"type":"ADDED","object":{"a":"}\"{\\"}}`+"\n"+` {"b":[{"c":[]}]}{}`), 3)
 	f.Add([]byte(`{"a":1}7`), 1)

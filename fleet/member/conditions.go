@@ -60,18 +60,18 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 	return all
 }
 
-// problem is a condition for one kind of problem. It appears with the first problem, and says then that the problem is
-// over.
+// problem is a condition for one kind of problem. It appears with the first problem. After the problem, it reports that
+// the problem is over.
 type problem struct {
 	kind corev1alpha1.ClusterConditionType
-	// message returns the message of a present problem, or "" without one.
+	// message returns the message of a present problem, or "" without a problem.
 	message func(h health) string
-	// status and reason are those of a present problem.
+	// status and reason are set while the problem is present.
 	status metav1.ConditionStatus
 	reason string
-	// overReason and over are the reason and the message after it.
+	// overReason and over are the reason and the message after the problem.
 	overReason, over string
-	// always is whether the condition exists on a ready cluster without an earlier problem, too.
+	// always is whether a ready cluster has the condition even without an earlier problem.
 	always bool
 	// unready is whether the problem may be over while the cluster is not ready.
 	unready bool
@@ -115,7 +115,7 @@ func isTrue(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.Clust
 	return conditionIs(status, kind, metav1.ConditionTrue)
 }
 
-// SetCondition writes a condition into a status, and reports whether anything but times has changed.
+// SetCondition writes a condition into a status. It reports whether the condition has changed, except for its times.
 func SetCondition(status *corev1alpha1.FederatedClusterStatus, c corev1alpha1.ClusterCondition, now metav1.Time) bool {
 	c.LastProbeTime, c.LastTransitionTime = now, now
 	for i := range status.Conditions {

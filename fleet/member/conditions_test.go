@@ -37,21 +37,21 @@ func TestSetConditions(t *testing.T) {
 	}{
 		{"A cluster that was never reached has not joined.", health{offline: true, reason: "Unreachable"}, true,
 			map[string]string{"Joined": "False Unreachable", "Ready": "False Unreachable", "Offline": "True Unreachable"}},
-		{"It answers.", health{ready: true, joined: true}, true,
+		{"The API server answers.", health{ready: true, joined: true}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized"}},
-		{"Nothing new is not written.", health{ready: true, joined: true}, false,
+		{"Unchanged health does not change the status.", health{ready: true, joined: true}, false,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized"}},
 		{"A right is missing.", health{ready: true, joined: true, lacking: "the credentials may not: patch secrets"}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "False PermissionMissing"}},
-		{"A member that is lost has joined all the same, and nothing new is known of its rights.", health{offline: true, reason: "Unreachable"}, true,
+		{"An unreachable member is still joined, and the report about its rights stays.", health{offline: true, reason: "Unreachable"}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "False Unreachable", "Offline": "True Unreachable", "Authorized": "False PermissionMissing"}},
 		{"The guard holds deletions back.", health{ready: true, joined: true, held: &corev1alpha1.DeletionsHeld{}, pending: "20 of 21"}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized", "DeletionsHeld": "True AwaitingApproval"}},
-		{"They were approved.", health{ready: true, joined: true}, true,
+		{"The deletions were approved.", health{ready: true, joined: true}, true,
 			map[string]string{"Joined": "True Joined", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized", "DeletionsHeld": "False NothingHeld"}},
-		{"It is to leave.", health{ready: true, joined: true, leaving: "copies on it that are still to be removed: 3"}, true,
+		{"The cluster is leaving.", health{ready: true, joined: true, leaving: "copies on it that are still to be removed: 3"}, true,
 			map[string]string{"Joined": "False Leaving", "Ready": "True Ready", "Offline": "False Reachable", "Authorized": "True Authorized", "DeletionsHeld": "False NothingHeld"}},
-		{"Whether a cluster is offline is not known without credentials.", health{reason: "SecretNotFound"}, true,
+		{"Without credentials, the cluster counts as neither reachable nor offline.", health{reason: "SecretNotFound"}, true,
 			map[string]string{"Joined": "False SecretNotFound", "Ready": "False SecretNotFound", "Offline": "Unknown SecretNotFound", "Authorized": "True Authorized", "DeletionsHeld": "False NothingHeld"}},
 	}
 	for i, s := range steps {
@@ -67,7 +67,7 @@ func TestSetConditions(t *testing.T) {
 		}
 	}
 	if !status.JoinPerformed {
-		t.Error("setConditions(): a cluster that was ready once may have copies: want joinPerformed")
+		t.Error("setConditions(): want joinPerformed, as a cluster that was ready once may have copies")
 	}
 }
 
@@ -82,12 +82,12 @@ func TestJudge(t *testing.T) {
 		offline bool
 		message string
 	}{
-		"Ready":        {reason: "It says that it is ready.", want: ""},
-		"Unreachable":  {reason: "Our own port is another each time and must not be in the message.", err: get(errors.New("read tcp 10.0.0.1:40404->10.0.0.2:6443: connection reset by peer")), want: "Unreachable", offline: true, message: "reaching https://h:1: Get \"https://h:1/readyz\": read tcp 10.0.0.2:6443: connection reset by peer"},
-		"Expired":      {reason: "The message must not have the time of day in it.", err: get(&tls.CertificateVerificationError{Err: expired}), want: "CertificateInvalid", message: "the certificate of https://h:1 is not accepted: it is valid from 2026-01-02T02:04:05Z to 2026-01-02T03:04:05Z"},
-		"Unauthorized": {reason: "A certificate or token of ours that has expired is refused.", err: apierrors.NewUnauthorized("no"), want: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: no"},
-		"Forbidden":    {reason: "The credentials are known, and do not suffice.", err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no")), want: "Forbidden"},
-		"NotReady":     {reason: "An API server that answers is not offline.", err: apierrors.NewGenericServerResponse(http.StatusInternalServerError, "get", schema.GroupResource{}, "", "etcd", 0, true), want: "NotReady"},
+		"Ready":        {reason: "The API server answers that it is ready.", want: ""},
+		"Unreachable":  {reason: "The local port differs in each attempt and must not be in the message.", err: get(errors.New("read tcp 10.0.0.1:40404->10.0.0.2:6443: connection reset by peer")), want: "Unreachable", offline: true, message: "reaching https://h:1: Get \"https://h:1/readyz\": read tcp 10.0.0.2:6443: connection reset by peer"},
+		"Expired":      {reason: "The message must not contain the current time.", err: get(&tls.CertificateVerificationError{Err: expired}), want: "CertificateInvalid", message: "the certificate of https://h:1 is not accepted: it is valid from 2026-01-02T02:04:05Z to 2026-01-02T03:04:05Z"},
+		"Unauthorized": {reason: "The API server rejects an expired certificate or token.", err: apierrors.NewUnauthorized("no"), want: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: no"},
+		"Forbidden":    {reason: "The API server accepts the credentials, which lack a permission.", err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no")), want: "Forbidden"},
+		"NotReady":     {reason: "A cluster whose API server answers is not offline.", err: apierrors.NewGenericServerResponse(http.StatusInternalServerError, "get", schema.GroupResource{}, "", "etcd", 0, true), want: "NotReady"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -117,29 +117,29 @@ func TestRights(t *testing.T) {
 		do     func()
 		want   string
 	}{
-		{"Nothing was refused.", func() { r.note(patch, nil) }, ""},
-		{"What admission refuses is no matter of rights.", func() {
+		{"No request was refused.", func() { r.note(patch, nil) }, ""},
+		{"A denial by admission is no missing right.", func() {
 			r.note(patch, apierrors.NewForbidden(secrets, "x", errors.New("exceeded quota")))
 		}, ""},
-		{"What is refused in two namespaces is one right.", func() {
+		{"Refusals in two namespaces name one right.", func() {
 			r.note(patch, denied("patch", "secrets"))
 			r.note(action{"patch", secrets, "e"}, denied("patch", "secrets"))
 		}, "the credentials may not: patch secrets"},
-		{"Who applies a new object must have the right to create it: the API server says which it missed.", func() {
+		{"An apply of a new object needs the right to create: the API server names the missing verb.", func() {
 			r.note(action{"patch", deployments, "d"}, denied("create", "deployments"))
 		}, "the credentials may not: create deployments.apps; patch secrets"},
-		{"What is not there was looked for with the right to.", func() {
+		{"The answer that the object is not found shows that the right exists.", func() {
 			get := action{"get", secrets, "d"}
 			r.note(get, denied("get", "secrets"))
 			r.note(get, apierrors.NewNotFound(secrets, "x"))
 		}, "the credentials may not: create deployments.apps; patch secrets"},
-		{"The same request has passed.", func() { r.note(patch, nil); r.note(action{"patch", secrets, "e"}, nil) }, "the credentials may not: create deployments.apps"},
-		{"A review says that it was granted.", func() { r.granted(action{"create", deployments, "d"}) }, ""},
-		{"What nobody has asked for since is not wanted any more.", func() {
+		{"The same request has succeeded.", func() { r.note(patch, nil); r.note(action{"patch", secrets, "e"}, nil) }, "the credentials may not: create deployments.apps"},
+		{"An access review shows that the right was granted.", func() { r.granted(action{"create", deployments, "d"}) }, ""},
+		{"A right without a recent request is no longer needed.", func() {
 			r.note(patch, denied("patch", "secrets"))
 			now = now.Add(rightsWanted + time.Second)
 		}, ""},
-		{"A condition does not grow without bounds.", func() {
+		{"The length of a condition is bounded.", func() {
 			for i := range 100 {
 				r.note(action{"patch", schema.GroupResource{Resource: fmt.Sprintf("r%03d", i)}, ""}, denied("patch", "x"))
 			}
@@ -154,15 +154,15 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestVerbsAreWords: only a verb is kept of a refusal, not any text in its place.
+// TestVerbsAreWords: only a verb of a refusal is kept, not an arbitrary text in its place.
 func TestVerbsAreWords(t *testing.T) {
 	r := &rights{now: time.Now}
 	r.note(action{}, denied(strings.Repeat("x", 33), "y"))
 	if len(r.missing) != 0 {
-		t.Error("above the bound: want nothing kept")
+		t.Error("above the bound: want the text ignored")
 	}
 	r.note(action{}, denied(strings.Repeat("x", 32), "y"))
 	if len(r.missing) != 1 {
-		t.Error("at the bound: want it kept")
+		t.Error("at the bound: want the verb kept")
 	}
 }

@@ -22,17 +22,17 @@ import (
 // ErrCredentials is wrapped by errors about a Secret whose credentials are incomplete or unusable.
 var ErrCredentials = errors.New("incomplete credentials")
 
-// ErrEndpoint is wrapped by errors about a FederatedCluster that would send credentials to another API server than its
-// Secret records.
+// ErrEndpoint is wrapped by errors about a FederatedCluster whose API server differs from the one that its Secret
+// records.
 var ErrEndpoint = errors.New("the credentials are not sent")
 
 // Config returns the configuration of a client for the cluster, with the credentials of the Secret: a client
 // certificate, a token, or a whole kubeconfig. A kubeconfig may not run programs or name files, as its author is not
 // trusted.
 //
-// An author of the FederatedCluster need not have the right to read the Secret. So the Secret records the destination
-// of its credentials, in annotations or as the server of a kubeconfig. Config returns an error that wraps [ErrEndpoint]
-// if the Secret has no destination, or another one than the FederatedCluster.
+// The author of a FederatedCluster may lack the right to read the Secret, and must not obtain its credentials. So the
+// Secret records the destination of the credentials, in annotations or as the server of a kubeconfig. Config returns an
+// error that wraps [ErrEndpoint] if the Secret has no destination, or another one than the FederatedCluster.
 func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Config, error) {
 	asked, err := endpoint(fc.Spec.APIEndpoint)
 	if err != nil {
@@ -56,24 +56,24 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 		cfg.TLSClientConfig.CAData = nil // The two exclude each other.
 	}
 	cfg.UserAgent = "refract"
-	cfg.QPS = -1                           // A member limits its own requests; other users of this configuration make few.
+	cfg.QPS = -1                           // The connection limits the requests itself; other users of this configuration make few.
 	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types are for users, not for a client that lists all types.
 	return cfg, nil
 }
 
-// Bounds of Secrets and FederatedClusters. A kubeconfig of one cluster has some KB, mostly certificates. One with much
-// structure takes many times its size in memory.
+// Bounds of Secrets and FederatedClusters. A kubeconfig of one cluster has some KB, mostly certificates. A kubeconfig
+// with many values takes many times its size in memory.
 const (
 	mostKubeconfig = 1 << 20
-	// mostStructure is how many characters that can begin a value a kubeconfig may have.
+	// mostStructure is the maximum number of characters in a kubeconfig that can begin a value.
 	mostStructure = 1000
-	// longestEndpoint is how many bytes the address of an API server may have.
+	// longestEndpoint is the maximum length of the address of an API server, in bytes.
 	longestEndpoint = 2000
 )
 
 // permitted returns an error unless the Secret permits its credentials to be sent to the endpoint and, if insecure is
-// set, without verification of the certificate. Cfg has the settings of a kubeconfig in the Secret. The annotation of
-// the endpoint takes precedence over the server of the kubeconfig; either of the two may permit insecure.
+// set, without verification of the certificate. Cfg has the settings of a kubeconfig in the Secret. The annotation with
+// the endpoint takes precedence over the server of the kubeconfig; an annotation or the kubeconfig may permit insecure.
 func permitted(asked string, insecure bool, secret *corev1.Secret, cfg *rest.Config) error {
 	name := secret.Namespace + "/" + secret.Name
 	said, annotated := secret.Annotations[refractv1alpha1.EndpointAnnotation]
@@ -233,14 +233,15 @@ func plainKubeconfig(text []byte) error {
 			structure++
 		}
 	}
-	// Each of these values may be an alias, which stands for as much as YAML permits.
+	// Each of these values may be a YAML alias, which can expand to a large value.
 	if structure > mostStructure {
 		return fmt.Errorf("want a kubeconfig with one cluster and one user: this one has more than %d values", mostStructure)
 	}
 	return nil
 }
 
-// outside returns the credential of a user that lies outside of the kubeconfig; "" if all are inside.
+// outside returns the name of a credential that is not inside the kubeconfig, such as a file or a program; "" if all
+// are inside.
 func outside(user *clientcmdapi.AuthInfo) string {
 	switch {
 	case user.Exec != nil:

@@ -25,7 +25,7 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// place is the destination of credentials, parsed in another way than by the code under test.
+// place is the destination of credentials. Its parser is independent of the code under test.
 type place struct{ scheme, host, port, path string }
 
 // placeOf returns the destination in an address; false if it has none.
@@ -45,8 +45,7 @@ func placeOf(address string) (place, bool) {
 }
 
 // FuzzConfig: any FederatedCluster and Secret give a configuration or an error. Credentials go only to the destination
-// in the Secret. They are protected from other machines on the way unless the Secret says otherwise, and do not appear
-// in an error.
+// in the Secret. They are encrypted on the way unless the Secret permits otherwise, and do not appear in an error.
 func FuzzConfig(f *testing.F) {
 	const (
 		careless = 1 << iota // spec.insecure.
@@ -119,13 +118,13 @@ func FuzzConfig(f *testing.F) {
 			// Errors show names and addresses, and a fuzzer may use the secret as one of these.
 			told := strings.Contains(asked+recorded, hidden) || flags&whole != 0 && said != nil && strings.Count(string(kubeconfig), hidden) > 1
 			if strings.Contains(err.Error(), hidden) && !told {
-				t.Errorf("the error has what is secret: %v", err)
+				t.Errorf("the error contains a credential: %v", err)
 			}
 			return
 		}
 		if flags&annotated == 0 {
 			if flags&whole == 0 || said == nil {
-				t.Fatalf("nothing says where the credentials may go, and they go to %s", cfg.Host)
+				t.Fatalf("want no destination, since the Secret records none; got %s", cfg.Host)
 			}
 			recorded = said.Server
 		}
@@ -135,10 +134,10 @@ func FuzzConfig(f *testing.F) {
 			t.Errorf("the credentials go to %s, want %s", cfg.Host, recorded)
 		}
 		if lax := flags&insecure != 0 || flags&whole != 0 && said != nil && said.InsecureSkipTLSVerify; cfg.Insecure && !lax {
-			t.Error("anybody on the way is given the credentials")
+			t.Error("other machines on the way can read the credentials")
 		}
 		if cfg.ExecProvider != nil || cfg.AuthProvider != nil || cfg.BearerTokenFile+cfg.CertFile+cfg.KeyFile+cfg.CAFile != "" {
-			t.Errorf("what is in the Secret runs programs, or reads files: %v", cfg)
+			t.Errorf("the Secret makes the client run programs or read files: %v", cfg)
 		}
 	})
 }
@@ -162,7 +161,7 @@ func TestHostileKubeconfigs(t *testing.T) {
 			secret := &corev1.Secret{Data: map[string][]byte{corev1alpha1.SecretKubeconfig: []byte(text)}}
 			fuzzed.Run(t, func() int {
 				_, _ = Config(fc, secret)
-				return fuzzed.MiB // A Secret has as much, and is read as a whole.
+				return fuzzed.MiB // The maximum size of a Secret, which is read as a whole.
 			}, rescue.Count)
 		})
 	}
@@ -219,7 +218,7 @@ func FuzzCluster(f *testing.F) {
 				t.Errorf("Reconcile(): %v", err)
 			}
 			if clusters := r.Set.Clusters(); len(clusters) > 1 || len(clusters) == 1 && clusters[0].Ready {
-				t.Errorf("want no cluster that is ready, whatever its status says, got %v", clusters)
+				t.Errorf("want no ready cluster, whatever the status says, got %v", clusters)
 			}
 			return 16 * len(text) // The hub of the test encodes and decodes it repeatedly.
 		}, rescue.Count)
@@ -238,7 +237,7 @@ func FuzzCluster(f *testing.F) {
 			}
 			r.concerns(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
 			if _, free := r.release(after, h, outcome{}); free && (h.ready || after.Status.JoinPerformed) {
-				t.Errorf("it is let go although it was joined once: %+v", after.Status)
+				t.Errorf("the finalizer is removed although the cluster was joined once: %+v", after.Status)
 			}
 		}
 	})

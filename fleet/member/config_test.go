@@ -52,39 +52,39 @@ func TestConfig(t *testing.T) {
 			want:   want{Host: "https://10.0.0.1:6443", Cert: "c"},
 		},
 		"Token": {
-			reason: "With useServiceAccount the token is used, although there is a certificate.",
+			reason: "With useServiceAccount the token is used even if the Secret has a certificate.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "10.0.0.1:6443", UseServiceAccountToken: true},
 			record: at("https://10.0.0.1:6443"),
 			data:   map[string]string{"client-certificate-data": "c", "client-key-data": "k", "service-account-token-data": "t"},
 			want:   want{Host: "https://10.0.0.1:6443", Token: "t"},
 		},
 		"Kubeconfig": {
-			reason: "A whole kubeconfig says itself which server it is for.",
+			reason: "A whole kubeconfig names its own server.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://elsewhere:1"},
 			data:   map[string]string{"kubeconfig": tokenKubeconfig},
 			want:   want{Host: "https://elsewhere:1", Token: "t"},
 		},
 		"KubeconfigOfAnother": {
-			reason: "It is not sent to a server that it does not name.",
+			reason: "The credentials of a kubeconfig are not sent to another server.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			data:   map[string]string{"kubeconfig": tokenKubeconfig},
 			err:    ErrEndpoint, message: "secret sys/s records https://elsewhere:1 as their API server, and spec.apiEndpoint is https://10.0.0.1:6443",
 		},
 		"KubeconfigAnnotated": {
-			reason: "Who may write the Secret may say that the server has another address here.",
+			reason: "The author of the Secret may record another address of the server.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			record: at("https://10.0.0.1:6443"),
 			data:   map[string]string{"kubeconfig": tokenKubeconfig},
 			want:   want{Host: "https://10.0.0.1:6443", Token: "t"},
 		},
 		"NoRecord": {
-			reason: "A Secret of KubeAdmiral's does not say where it may be sent: whoever may say so does, by a command that is complete.",
+			reason: "A Secret of KubeAdmiral records no destination: the message has the complete command that records it.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443", Insecure: true}, data: token, err: ErrEndpoint,
 			message: "if you know that it is https://10.0.0.1:6443: " +
 				"kubectl annotate secret s -n sys --overwrite 'refract.dev/endpoint=https://10.0.0.1:6443' refract.dev/insecure=true",
 		},
 		"AnotherHost": {
-			reason: "Who may write FederatedClusters is not given the token.",
+			reason: "The author of the FederatedCluster does not obtain the token.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://attacker.example:6443"}, record: at("https://10.0.0.1:6443"), data: token,
 			err: ErrEndpoint, message: "records https://10.0.0.1:6443 as their API server, and spec.apiEndpoint is https://attacker.example:6443",
 		},
@@ -99,66 +99,66 @@ func TestConfig(t *testing.T) {
 			message: "spec.apiEndpoint is https://p.example/b",
 		},
 		"WithoutTLS": {
-			reason: "Everybody on the way reads what is not encrypted.",
+			reason: "Unencrypted requests can be read on the way.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "http://10.0.0.1:6443"}, record: at("https://10.0.0.1:6443"), data: token, err: ErrEndpoint,
 			message: "spec.apiEndpoint is http://10.0.0.1:6443",
 		},
 		"NewlyInsecure": {
-			reason: "Nor is the token for who comes in between.",
+			reason: "Without verification of the certificate, the token could be intercepted.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443", Insecure: true}, record: at("https://10.0.0.1:6443"), data: token,
 			err: ErrEndpoint, message: "with spec.insecure, any host on the path to https://10.0.0.1:6443 could read them",
 		},
 		"SpelledOtherwise": {
-			reason: "The same server, however it is written.",
+			reason: "The spelling of an address does not matter.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "API.example:443/"}, record: at("https://api.example"), data: token,
 			want: want{Host: "https://api.example", Token: "t"},
 		},
 		"IPv6": {
-			reason: "Brackets belong to an address.",
+			reason: "An IPv6 address has brackets.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://[fd00::1]:6443"}, record: at("https://[FD00::1]:6443"), data: token,
 			want: want{Host: "https://[fd00::1]:6443", Token: "t"},
 		},
 		"BadRecord": {
-			reason: "What is no URL allows nothing.",
+			reason: "An invalid URL permits no destination.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"}, record: at("everything?"), data: token, err: ErrEndpoint,
 			message: `secret sys/s: endpoint: "everything?" is not a URL of an API server`,
 		},
 		"Command": {
-			reason: "What stands in a command that somebody will run must be nothing but an address.",
+			reason: "The message contains a command for users to run, so an address with special characters is rejected.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://h/'; reboot; '"}, data: token,
 			message: "is not a URL of an API server",
 		},
 		"User": {
-			reason: "What comes before an @ is no host.",
+			reason: "The text before an @ is not the host.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443@attacker.example"}, record: at("https://10.0.0.1:6443"), data: token,
 			message: "is not a URL of an API server",
 		},
 		"KubeconfigThatRunsPrograms": {
-			reason: "Whoever may write the Secret must not be able to run programs in the controller.",
+			reason: "The author of the Secret must not run programs in the controller.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			data:   map[string]string{"kubeconfig": execKubeconfig},
 			err:    ErrCredentials, message: `user "u" uses exec`,
 		},
 		"KubeconfigWithTwoUsers": {
-			reason: "What a library says of it quotes it, and becomes a condition that others read.",
+			reason: "The error of the library is hidden: it quotes the text, and other users read the condition.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			data:   map[string]string{"kubeconfig": strings.Replace(tokenKubeconfig, "users: [", "users: [{name: u, user: {token: hunter2}}, ", 1)},
 			err:    ErrCredentials, message: "the kubeconfig cannot be read; kubectl config view",
 		},
 		"KubeconfigWithProxy": {
-			reason: "So does what one says of the address of a proxy.",
+			reason: "The error about the address of a proxy is hidden, too.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			data:   map[string]string{"kubeconfig": strings.Replace(tokenKubeconfig, "{server:", `{proxy-url: "http://me:hunter2@a b", server:`, 1)},
 			err:    ErrCredentials, message: "current-context must name a context with a valid cluster",
 		},
 		"KubeconfigWithMuch": {
-			reason: "Of a kubeconfig one cluster is used: a list of thousands takes memory for nothing.",
+			reason: "Only one cluster of a kubeconfig is used; thousands would take memory without a use.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			data:   map[string]string{"kubeconfig": tokenKubeconfig + strings.Repeat("- {}\n", mostStructure)},
 			err:    ErrCredentials, message: "this one has more than 1000 values",
 		},
 		"LongEndpoint": {
-			reason:  "It is repeated in a condition.",
+			reason:  "The length of the address is bounded, because a condition repeats it.",
 			spec:    corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://" + strings.Repeat("h", longestEndpoint)},
 			message: "spec.apiEndpoint: is no URL of an API server: want at most 2000 bytes, got 2008",
 		},
@@ -174,7 +174,7 @@ func TestConfig(t *testing.T) {
 			err:    ErrCredentials, message: "key client-key-data is missing",
 		},
 		"BadEndpoint": {
-			reason:  "What is no URL is named by its field.",
+			reason:  "The error names the field with the invalid URL.",
 			spec:    corev1alpha1.FederatedClusterSpec{APIEndpoint: "ftp://x"},
 			message: `spec.apiEndpoint: "ftp://x" is not a URL of an API server`,
 		},
@@ -187,7 +187,7 @@ func TestConfig(t *testing.T) {
 			}
 			cfg, err := Config(&corev1alpha1.FederatedCluster{Spec: tc.spec}, secret)
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("%s\nConfig(): the error has what is secret: %v", tc.reason, err)
+				t.Errorf("%s\nConfig(): the error contains a credential: %v", tc.reason, err)
 			}
 			if tc.message != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.message) || (tc.err != nil && !errors.Is(err, tc.err)) {
@@ -215,7 +215,7 @@ func TestInsecureDropsTheAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(rest.TLSClientConfig{Insecure: true, CertData: []byte("c"), KeyData: []byte("k")}, cfg.TLSClientConfig); diff != "" {
-		t.Errorf("Config(): an API server that is not verified and an authority exclude each other: -want, +got:\n%s", diff)
+		t.Errorf("Config(): insecure and a certificate authority exclude each other: -want, +got:\n%s", diff)
 	}
 }
 
@@ -238,11 +238,11 @@ func TestSameConfig(t *testing.T) {
 		want   bool
 	}{
 		"Same":      {"Nothing has changed.", read(proxy, ", as: me"), read(proxy, ", as: me"), true},
-		"NoProxy":   {"It goes without a proxy.", read(proxy, ""), read("", ""), false},
-		"NewProxy":  {"It goes by another.", read(proxy, ""), read(`proxy-url: "http://proxy:2", `, ""), false},
-		"OtherUser": {"It goes in another name.", read("", ", as: me"), read("", ", as: you"), false},
-		"NewToken":  {"The next token of an account takes the place of the last.", &rest.Config{BearerToken: "a"}, &rest.Config{BearerToken: "b"}, true},
-		"NoToken":   {"Who has none is another.", &rest.Config{BearerToken: "a"}, &rest.Config{}, false},
+		"NoProxy":   {"The new configuration has no proxy.", read(proxy, ""), read("", ""), false},
+		"NewProxy":  {"The new configuration has another proxy.", read(proxy, ""), read(`proxy-url: "http://proxy:2", `, ""), false},
+		"OtherUser": {"The new configuration impersonates another user.", read("", ", as: me"), read("", ", as: you"), false},
+		"NewToken":  {"A renewed token replaces the last one in the same connection.", &rest.Config{BearerToken: "a"}, &rest.Config{BearerToken: "b"}, true},
+		"NoToken":   {"A configuration without a token differs.", &rest.Config{BearerToken: "a"}, &rest.Config{}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

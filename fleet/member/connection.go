@@ -18,23 +18,23 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Requests for objects of a member per second, and the burst. API servers on few cores take some hundred writes per
-// second. The limit protects them from an error in Refract, and does not slow down regular work.
+// The rate limit of requests for objects of a member, per second, and the burst. API servers on few cores accept some
+// hundred writes per second. The limit protects them from an error in Refract, and does not slow down regular work.
 const (
 	requestsPerSecond = 500
 	requestBurst      = 1000
 )
 
 // requestTimeout bounds every request to a member except watches. It is longer than the default timeout of a webhook,
-// 10 s, so that Refract can tell a webhook that hangs from a member that hangs.
+// 10 s, so that Refract can distinguish a hanging webhook from a hanging member.
 const requestTimeout = 15 * time.Second
 
-// errLeft is the answer to requests to a member that this process does not serve any more, or not by this connection.
+// errLeft is returned for requests to a member that this process no longer serves, or not through this connection.
 var errLeft = errors.New("the cluster has left, or its connection has changed")
 
 // connection makes the requests to the API server of one member. Each request is bounded in time and in the size of its
-// answer, and records missing rights. Each write also tells the breaker whether the member takes writes. No request is
-// made after the connection is closed.
+// answer, and records missing rights. Each write also reports to the breaker whether the member accepts writes. No
+// request is made after the connection is closed.
 type connection struct {
 	metadata  *metadataClient
 	whole     *wholeClient
@@ -86,7 +86,7 @@ func newConnection(name string, cfg *rest.Config) (*connection, error) {
 	return c, nil
 }
 
-// connectionBy returns a connection that makes its requests through an HTTP client.
+// connectionBy returns a connection that uses the given HTTP client.
 func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits, closeIdle func()) (*connection, error) {
 	unlimited := rest.CopyConfig(cfg)
 	unlimited.QPS = -1
@@ -123,14 +123,14 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 	return c, nil
 }
 
-// close refuses new requests, waits for those under way, and ends the watches. It calls begun when no request is under
-// way any more, before it waits for the watches.
+// close refuses new requests, waits for the requests under way, and ends the watches. It calls begun after the last
+// request has ended, before it waits for the watches.
 func (c *connection) close(begun func()) {
 	l := &c.lifetime
 	l.mu.Lock()
 	l.stop()
 	l.mu.Unlock()
-	l.requests.Wait() // All requests that were under way have ended, and no other begins.
+	l.requests.Wait() // After this, no request is under way and none begins.
 	begun()
 	l.watches.Wait()
 	c.closeIdle()
@@ -138,20 +138,20 @@ func (c *connection) close(begun func()) {
 
 func (c *connection) closed() bool { return c.lifetime.ctx.Err() != nil }
 
-// probeTimeout is how long an API server may take to answer that it is ready.
+// probeTimeout is the timeout for the answer of an API server that it is ready.
 const probeTimeout = 5 * time.Second
 
-// probe asks the API server whether it is ready to serve. The error says why not: if the API server answers that it is
-// not ready, the error is an [apierrors.APIStatus].
+// probe asks the API server whether it is ready to serve. If the API server answers that it is not ready, the error is
+// an [apierrors.APIStatus].
 func (c *connection) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return c.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
 }
 
-// examine is [connection.probe], and also checks whether the API server takes writes, by a dry run that creates a
-// namespace which every cluster has. The role of each account allows this, and no tenant can influence the answer. A
-// healthy API server answers that the namespace exists.
+// examine is [connection.probe], and also checks whether the API server accepts writes, by a dry run that creates a
+// namespace which every cluster has. A healthy API server answers that the namespace exists. The role of each account
+// allows the dry run, and no tenant can influence the answer.
 func (c *connection) examine(ctx context.Context) error {
 	if err := c.probe(ctx); err != nil {
 		return err
@@ -174,8 +174,8 @@ type action struct {
 	namespace string
 }
 
-// request makes a request, unless the connection is closed. [connection.close] waits for it. An error of do is cut to a
-// bound.
+// request makes a request, unless the connection is closed. [connection.close] waits for it. The text of an error of do
+// is cut to a bound.
 func (c *connection) request(ctx context.Context, do func(context.Context) error) error {
 	if !c.lifetime.begin() {
 		return errLeft
@@ -188,7 +188,7 @@ func (c *connection) request(ctx context.Context, do func(context.Context) error
 	return brief(do(ctx))
 }
 
-// read makes a request that changes nothing.
+// read makes a read-only request.
 func (c *connection) read(ctx context.Context, a action, do func(context.Context) error) error {
 	return c.request(ctx, func(ctx context.Context) error {
 		err := do(ctx)
@@ -197,7 +197,7 @@ func (c *connection) read(ctx context.Context, a action, do func(context.Context
 	})
 }
 
-// write makes a request that changes something. The breaker takes its result.
+// write makes a request that changes an object, and reports its result to the breaker.
 func (c *connection) write(ctx context.Context, a action, do func(context.Context) error) error {
 	return c.request(ctx, func(ctx context.Context) error {
 		began := time.Now()

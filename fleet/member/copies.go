@@ -33,7 +33,7 @@ func newCopies(member string, api *connection, decode decoder, o observer) *Copi
 	}
 }
 
-// Get returns a copy, and how much is known of it.
+// Get returns a copy, and whether it is known to exist.
 func (c *Copies) Get(key Key) (Copy, Lookup) {
 	s, u := c.of(key.GroupResource)
 	if s != nil {
@@ -48,8 +48,8 @@ func (c *Copies) Get(key Key) (Copy, Lookup) {
 	return Copy{}, Unwatched
 }
 
-// ListError returns why the last list of the copies of a type failed. It is nil if the list succeeded, or if there was
-// none yet.
+// ListError returns the error of the last list of the copies of a type. It is nil if the list succeeded or was not made
+// yet.
 func (c *Copies) ListError(resource schema.GroupResource) error {
 	s, u := c.of(resource)
 	if s != nil {
@@ -68,12 +68,12 @@ func (c *Copies) Swept() bool {
 	return false
 }
 
-// complete reports whether all copies are known, of all types that the credentials may list.
+// complete reports whether all copies of the types that the credentials may list are known.
 func (c *Copies) complete() bool {
 	return c.unwatched.complete() && !slices.ContainsFunc(c.watches.stores(), func(s *store) bool { return !s.complete() })
 }
 
-// doubts reports whether types that are not known may have copies, and the next search for them is due.
+// doubts reports whether types without a known result may have copies, and the next search for them is due.
 func (c *Copies) doubts() bool {
 	return c.unwatched.doubts(c.watches.anyRests(), c.versions.some())
 }
@@ -83,8 +83,8 @@ func (c *Copies) known(resource schema.GroupResource) bool {
 	return c.unwatched.knowsNone(resource) || c.watches.store(resource) != nil
 }
 
-// of returns the copies of a type, or the [doubt] about a type without a watch. It reads the watches twice, as a watch
-// may begin meanwhile: so a type that has copies never passes for a type without copies.
+// of returns the copies of a type, or the [doubt] about a type without a watch. It reads the watches twice, because a
+// watch may begin meanwhile. So a type with copies never counts as a type without copies.
 func (c *Copies) of(resource schema.GroupResource) (*store, doubt) {
 	if s := c.watches.store(resource); s != nil {
 		return s, doubt{}
@@ -108,7 +108,7 @@ func (c *Copies) Unserved(gvr schema.GroupVersionResource) bool {
 	return s != nil && s.gvr == gvr && apierrors.IsNotFound(s.listError())
 }
 
-// Rediscover has the types that the member serves discovered again soon.
+// Rediscover requests another discovery of the member's types soon.
 func (c *Copies) Rediscover() { c.unwatched.await() }
 
 // Count returns the number of known copies.
@@ -138,8 +138,8 @@ func (c *Copies) Each(f func(Key, Copy) bool) {
 	}
 }
 
-// ConflictingManager returns the field manager that changed or removed fields of Refract in a copy since the last write
-// of Refract; "" if no manager did, or if it is not known.
+// ConflictingManager returns the field manager that has changed or removed fields of Refract in a copy since the last
+// write of Refract; "" if there is none, or if it is not known.
 func (c *Copies) ConflictingManager(key Key) string {
 	if s := c.watches.store(key.GroupResource); s != nil {
 		return s.conflictingManager(key.NamespacedName)
@@ -147,9 +147,9 @@ func (c *Copies) ConflictingManager(key Key) string {
 	return ""
 }
 
-// newest returns the newest version that a list or watch of any type has shown. If a type has a storage of its own, its
-// versions are unrelated to those of other types. Then Refract may connect again without need to a member that was
-// away, which does no harm.
+// newest returns the newest resourceVersion that a list or watch of any type has shown. The versions of a type with a
+// separate storage are unrelated to those of other types. Then Refract may reconnect to a member unnecessarily after an
+// outage, which is harmless.
 func (c *Copies) newest() uint64 {
 	var newest uint64
 	for _, s := range c.watches.stores() {
@@ -186,8 +186,9 @@ func (c *Copies) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 	return synced
 }
 
-// Miss tells that a type may have a copy that must be deleted. If the type may not be listed, Miss begins to watch it:
-// then the status of the cluster names the missing right, and Refract soon notices when the right is granted.
+// Miss reports that a type may have a copy that must be deleted. If the right to list the type is missing, Miss begins
+// to watch it: then the status of the cluster names the missing right, and Refract soon notices when the right is
+// granted.
 func (c *Copies) Miss(resource schema.GroupResource) {
 	if gvr, refused := c.unwatched.refusedIn(resource); refused {
 		c.Watch(gvr)
@@ -197,8 +198,8 @@ func (c *Copies) Miss(resource schema.GroupResource) {
 // Remember records an object that was read, for [Copies.Get].
 func (c *Copies) Remember(key Key, item Copy) { c.remember(key, item, false) }
 
-// RememberWritten is [Copies.Remember] for an object that was found as written by an [Copies.Apply] without an answer.
-// The object counts as the answer.
+// RememberWritten is [Copies.Remember] after an [Copies.Apply] without an answer: a read has found the object as it was
+// written. The object counts as the answer.
 func (c *Copies) RememberWritten(key Key, item Copy) {
 	c.remember(key, item, true)
 	c.api.breaker.note(writeScope{}, nil)

@@ -26,7 +26,7 @@ const (
 	secondUID = "0d13f7c3-3e35-4bf5-a0c4-d7fbd696edb1"
 )
 
-// told counts the calls of an observer.
+// told counts the calls to an observer.
 type told struct{ changed, readied, listed int }
 
 func (t *told) observer() observer {
@@ -38,7 +38,7 @@ func (t *told) observer() observer {
 // unobserved is for members without an observer.
 var unobserved = observer{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}, listed: func(schema.GroupResource, bool) {}}
 
-// copies are the copies of one type, with the interfaces for the reflector and for readers.
+// copies are the copies of one type, with the interface for the reflector and the one for readers.
 type copies struct {
 	*store
 	*reflected
@@ -65,7 +65,7 @@ func copiesOf(gvr schema.GroupVersionResource, bounds limits, d decoder, o obser
 	return copies{s, &reflected{context.Background(), s, (&watches{observer: o}).notify, o.listed, turn{}}}
 }
 
-// seen is an object as a watch of metadata shows it.
+// seen returns an object in the form of a watch of metadata.
 func seen(tb testing.TB, uid, version, hash, managers string) *metav1.PartialObjectMetadata {
 	tb.Helper()
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
@@ -88,16 +88,16 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 		want    told
 		manager string
 	}{
-		"Nothing":    {"Labels and annotations of others are no news.", with(func(m *metav1.PartialObjectMetadata) { m.Labels = map[string]string{"a": "b"} }), told{}, ""},
-		"Drift":      {"Somebody took a field: it must be taken back.", seen(t, firstUID, "11", "h1", scaled), told{changed: 1}, "kubectl"},
-		"OurWrite":   {"With another content other fields are ours; nobody took them.", seen(t, firstUID, "11", "h2", scaled), told{changed: 1}, ""},
-		"Old":        {"What is older than what is known is no news.", seen(t, firstUID, "9", "h0", scaled), told{}, ""},
-		"OldObject":  {"The same for an object that was there before.", seen(t, secondUID, "9", "h0", scaled), told{}, ""},
-		"Another":    {"Another object in its place is news.", seen(t, secondUID, "11", "h1", applied), told{changed: 1}, ""},
-		"Orphan":     {"Whether it stays is known before it goes.", with(func(m *metav1.PartialObjectMetadata) { m.Annotations[refractv1alpha1.OrphanAnnotation] = "all" }), told{changed: 1}, ""},
-		"Adopted":    {"The same for what was there before.", with(func(m *metav1.PartialObjectMetadata) { m.Annotations[refractv1alpha1.AdoptedAnnotation] = "true" }), told{changed: 1}, ""},
-		"IsDeleted":  {"An object that goes is not ready.", with(func(m *metav1.PartialObjectMetadata) { m.DeletionTimestamp = &now }), told{changed: 1, readied: 1}, ""},
-		"NotManaged": {"Without a record of managers nothing is ours.", seen(t, firstUID, "11", "h1", `[{}]`), told{changed: 1}, ""},
+		"Nothing":    {"Labels and annotations of other managers are not reported.", with(func(m *metav1.PartialObjectMetadata) { m.Labels = map[string]string{"a": "b"} }), told{}, ""},
+		"Drift":      {"Another manager took a field, which must be corrected.", seen(t, firstUID, "11", "h1", scaled), told{changed: 1}, "kubectl"},
+		"OurWrite":   {"Other content has other fields, so a missing field was not taken.", seen(t, firstUID, "11", "h2", scaled), told{changed: 1}, ""},
+		"Old":        {"An event older than the known version is ignored.", seen(t, firstUID, "9", "h0", scaled), told{}, ""},
+		"OldObject":  {"An event about an earlier object is ignored.", seen(t, secondUID, "9", "h0", scaled), told{}, ""},
+		"Another":    {"Another object of the same name is reported.", seen(t, secondUID, "11", "h1", applied), told{changed: 1}, ""},
+		"Orphan":     {"The annotation that keeps the copy is known before the copy is deleted.", with(func(m *metav1.PartialObjectMetadata) { m.Annotations[refractv1alpha1.OrphanAnnotation] = "all" }), told{changed: 1}, ""},
+		"Adopted":    {"The annotation of an adopted object is known, too.", with(func(m *metav1.PartialObjectMetadata) { m.Annotations[refractv1alpha1.AdoptedAnnotation] = "true" }), told{changed: 1}, ""},
+		"IsDeleted":  {"An object that is being deleted is not ready.", with(func(m *metav1.PartialObjectMetadata) { m.DeletionTimestamp = &now }), told{changed: 1, readied: 1}, ""},
+		"NotManaged": {"Without managedFields, Refract owns no fields.", seen(t, firstUID, "11", "h1", `[{}]`), told{changed: 1}, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 	}
 }
 
-// TestCopyThatWasMadeAgain: a late event about the previous object does not remove the new one.
+// TestCopyThatWasMadeAgain: a late event about a deleted object does not remove the new object of the same name.
 func TestCopyThatWasMadeAgain(t *testing.T) {
 	var got told
 	c := got.copies(configMaps)
@@ -127,28 +127,28 @@ func TestCopyThatWasMadeAgain(t *testing.T) {
 	got = told{}
 	_ = c.Delete(seen(t, firstUID, "11", "h1", applied))
 	if item, ok := c.get(webName); !ok || item.UID != secondUID || got != (told{}) {
-		t.Errorf("another went before: want it there, and nobody told, got %t, %+v", ok, got)
+		t.Errorf("late deletion event of the previous object: want the new one kept, and no report, got %t, %+v", ok, got)
 	}
 	_ = c.Delete(seen(t, secondUID, "13", "h1", applied))
 	if _, ok := c.get(webName); ok || got != (told{changed: 1}) {
-		t.Errorf("it went: want it gone, and that told, got %t, %+v", ok, got)
+		t.Errorf("deletion event: want the object gone, and a report, got %t, %+v", ok, got)
 	}
 }
 
-// TestNativeCopies: the cluster's own mark shows that it has made an object that was a copy.
+// TestNativeCopies: a mark of the cluster shows that the cluster itself now maintains an object that was a copy.
 func TestNativeCopies(t *testing.T) {
 	var got told
 	c := got.copies(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"})
 	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
 	if item, _ := c.get(webName); item.Native {
-		t.Error("a Role without the mark is anybody's")
+		t.Error("want a Role without the mark not native")
 	}
 	got = told{}
 	marked := seen(t, firstUID, "11", "h1", applied)
 	marked.Labels = map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}
 	_ = c.Update(marked)
 	if item, _ := c.get(webName); !item.Native || got != (told{changed: 1}) {
-		t.Errorf("a Role with the mark is the cluster's, which is news: got %t, %+v", item.Native, got)
+		t.Errorf("want a Role with the mark native, and a report: got %t, %+v", item.Native, got)
 	}
 }
 
@@ -159,16 +159,16 @@ func TestDriftIsForgottenWhenItIsCorrected(t *testing.T) {
 	_ = c.Update(seen(t, firstUID, "11", "h1", scaled))
 	_ = c.Update(seen(t, firstUID, "12", "h1", applied)) // The event of Refract's own write comes before its answer.
 	if who := c.conflictingManager(webName); who != "kubectl" {
-		t.Errorf("manager(): want it until the answer is there, got %q", who)
+		t.Errorf("conflicting manager: want it known until the answer arrives, got %q", who)
 	}
 	c.remember(webName, copyOf(seen(t, firstUID, "12", "h1", applied), configMaps.GroupResource(), c.decode.account), true)
 	if who := c.conflictingManager(webName); who != "" {
-		t.Errorf("manager(): want none after a write, got %q", who)
+		t.Errorf("conflicting manager: want none after a write, got %q", who)
 	}
 	got = told{}
 	_ = c.Update(seen(t, firstUID, "11", "h1", scaled))
 	if item, _ := c.get(webName); !item.Owned.MayHave(replicas) || got != (told{}) {
-		t.Error("an event that is older than the answer to a write must not count")
+		t.Error("want an event older than the answer to a write ignored")
 	}
 }
 
@@ -194,44 +194,44 @@ func TestFieldsGivenBack(t *testing.T) {
 		want   bool
 		told   int
 	}{
-		"Taken":    {"What is only lost is drift, and corrected as such.", func(c copies) { _ = c.Update(seen(t, firstUID, "11", "h1", less)) }, false, 1},
-		"NoneLeft": {"So is what is lost as a whole.", func(c copies) { _ = c.Update(seen(t, firstUID, "11", "h1", none)) }, false, 1},
-		"Others":   {"What others write of their own is theirs.", func(c copies) { _ = c.Update(note("11", all)); _ = c.Update(note("12", all)) }, false, 0},
-		"GivenBack": {"It was another's, who wrote what they like.", func(c copies) {
+		"Taken":    {"A lost field is drift, and corrected as such.", func(c copies) { _ = c.Update(seen(t, firstUID, "11", "h1", less)) }, false, 1},
+		"NoneLeft": {"The loss of all fields is drift, too.", func(c copies) { _ = c.Update(seen(t, firstUID, "11", "h1", none)) }, false, 1},
+		"Others":   {"Fields of other managers do not matter.", func(c copies) { _ = c.Update(note("11", all)); _ = c.Update(note("12", all)) }, false, 0},
+		"GivenBack": {"The fields belonged to another client meanwhile, which may have changed their values.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 		}, true, 2},
-		"AllGivenBack": {"The same for the whole.", func(c copies) {
+		"AllGivenBack": {"All fields belonged to another client meanwhile.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", none))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 		}, true, 2},
-		"TimeGivenBack": {"Who applied in our name makes the time be what it was.", func(c copies) {
+		"TimeGivenBack": {"A client that applied under the name of Refract restores the earlier time.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", later))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 		}, true, 2},
-		"ThenANote": {"Whatever comes after that, nobody has looked.", func(c copies) {
+		"ThenANote": {"The doubt stays after later events.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 			_ = c.Update(note("13", all))
 			c.remember(webName, answer("13", all), false)
 		}, true, 2},
-		"ThenCorrected": {"Our own write puts everything right.", func(c copies) {
+		"ThenCorrected": {"A write of Refract ends the doubt.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 			c.remember(webName, answer("12", all), true)
 			_ = c.Update(note("13", all))
 		}, false, 2},
-		"Answer": {"The answer to our correction comes before its event.", func(c copies) {
+		"Answer": {"The answer to the correction comes before its event.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			c.remember(webName, answer("12", later), true)
 			_ = c.Update(seen(t, firstUID, "12", "h1", later))
 		}, false, 1},
-		"Event": {"Or after it.", func(c copies) {
+		"Event": {"The answer to the correction comes after its event.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", later))
 			c.remember(webName, answer("12", later), true)
 		}, false, 2},
-		"Another": {"It is another object.", func(c copies) {
+		"Another": {"Another object has the same name.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, secondUID, "12", "h1", all))
 		}, false, 2},
@@ -244,13 +244,13 @@ func TestFieldsGivenBack(t *testing.T) {
 			got = told{}
 			tc.do(c)
 			if item, _ := c.get(webName); item.Doubted != tc.want || item.Hash != "h1" || got.changed != tc.told {
-				t.Errorf("%s\nwant doubted %t and told %d times, got %t and %d", tc.reason, tc.want, tc.told, item.Doubted, got.changed)
+				t.Errorf("%s\nwant doubted %t and %d reports, got %t and %d", tc.reason, tc.want, tc.told, item.Doubted, got.changed)
 			}
 		})
 	}
 }
 
-// deployment is a Deployment as a watch of whole objects shows it.
+// deployment returns a Deployment in the form of a watch of whole objects.
 func deployment(tb testing.TB, version string, generation, observed, ready int64) *received {
 	tb.Helper()
 	return objectOf(tb, map[string]any{
@@ -281,15 +281,15 @@ func TestReadiness(t *testing.T) {
 		want   string
 		told   told
 	}{
-		{"A new object is not ready until its cluster says so.", func() { c.remember(webName, answer("10", 1), true) }, "InProgress " + notSeenYet, told{}},
-		{"The event of the same version has the status, which the answer had not.", func() { _ = c.Add(deployment(t, "10", 1, 0, 0)) },
+		{"A new object is not ready before its status was seen.", func() { c.remember(webName, answer("10", 1), true) }, "InProgress " + notSeenYet, told{}},
+		{"The answer had no status; the event of the same version has it.", func() { _ = c.Add(deployment(t, "10", 1, 0, 0)) },
 			"InProgress Deployment generation is 1, but latest observed generation is 0", told{readied: 1}},
-		{"A change of the status is no work for those who write.", func() { _ = c.Update(deployment(t, "11", 1, 1, 1)) }, "InProgress Available: 1/2", told{readied: 1}},
-		{"It becomes ready.", func() { _ = c.Update(deployment(t, "12", 1, 1, 2)) }, "Ready ", told{readied: 1}},
-		{"A status that says the same is no news.", func() { _ = c.Update(deployment(t, "13", 1, 1, 2)) }, "Ready ", told{}},
-		{"A write that changed nothing of the spec leaves it ready.", func() { c.remember(webName, answer("14", 1), true) }, "Ready ", told{}},
-		{"A write that did must not look ready because it was.", func() { c.remember(webName, answer("15", 2), true) }, "InProgress " + notSeenYet, told{}},
-		{"The cluster has acted.", func() { _ = c.Update(deployment(t, "16", 2, 2, 2)) }, "Ready ", told{readied: 1, changed: 1}},
+		{"A changed status requires no write.", func() { _ = c.Update(deployment(t, "11", 1, 1, 1)) }, "InProgress Available: 1/2", told{readied: 1}},
+		{"The copy becomes ready.", func() { _ = c.Update(deployment(t, "12", 1, 1, 2)) }, "Ready ", told{readied: 1}},
+		{"An equivalent status is not reported.", func() { _ = c.Update(deployment(t, "13", 1, 1, 2)) }, "Ready ", told{}},
+		{"A write without a change of the spec leaves the object ready.", func() { c.remember(webName, answer("14", 1), true) }, "Ready ", told{}},
+		{"A write that changes the spec resets the readiness.", func() { c.remember(webName, answer("15", 2), true) }, "InProgress " + notSeenYet, told{}},
+		{"The cluster has reached the new state.", func() { _ = c.Update(deployment(t, "16", 2, 2, 2)) }, "Ready ", told{readied: 1, changed: 1}},
 	}
 	for i, s := range steps {
 		got = told{}
@@ -320,11 +320,11 @@ func TestReadinessOf(t *testing.T) {
 		want    refractv1alpha1.Readiness
 		message string
 	}{
-		"Silent":     {"A type whose status says nothing is ready when it is there.", custom(nil), refractv1alpha1.ReadinessReady, ""},
-		"NotReady":   {"Most types have the condition Ready.", custom(condition("Ready", "False")), refractv1alpha1.ReadinessInProgress, "why"},
-		"Stalled":    {"Some say that they cannot go on.", custom(condition("Stalled", "True")), refractv1alpha1.ReadinessFailed, "why"},
-		"Going":      {"An object that goes is not ready.", going, refractv1alpha1.ReadinessInProgress, isGoing},
-		"Unreadable": {"A status of another shape says nothing.", custom(map[string]any{"conditions": "many"}), refractv1alpha1.ReadinessUnknown, ""},
+		"Silent":     {"An object without a status is ready as soon as it exists.", custom(nil), refractv1alpha1.ReadinessReady, ""},
+		"NotReady":   {"The condition Ready counts.", custom(condition("Ready", "False")), refractv1alpha1.ReadinessInProgress, "why"},
+		"Stalled":    {"The condition Stalled is a failure.", custom(condition("Stalled", "True")), refractv1alpha1.ReadinessFailed, "why"},
+		"Going":      {"An object that is being deleted is not ready.", going, refractv1alpha1.ReadinessInProgress, isGoing},
+		"Unreadable": {"A custom status with an unexpected type is ignored.", custom(map[string]any{"conditions": "many"}), refractv1alpha1.ReadinessUnknown, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -359,29 +359,29 @@ func TestReplace(t *testing.T) {
 	}
 	c.remember(types.NamespacedName{Namespace: "d", Name: "written"}, copyOf(named("written", "31"), configMaps.GroupResource(), c.decode.account), true)
 	got = told{}
-	listed, _ := c.Transformer()(named("new", "25")) // Nothing of a streamed list is kept elsewhere.
+	listed, _ := c.Transformer()(named("new", "25")) // The items of a streamed list are kept nowhere else.
 	if got != (told{}) {
-		t.Errorf("Transformer(): want nothing told before the end of the list, got %+v", got)
+		t.Errorf("Transformer(): want no report before the end of the list, got %+v", got)
 	}
 	_ = c.Replace([]any{listed, named("stays", "11")}, "30")
 	if has() != "stays written new 3 3" {
-		t.Errorf("Replace(): want the list, and what was written after it was made; got %q", has())
+		t.Errorf("Replace(): want the listed copies, and those written after the list was made; got %q", has())
 	}
 	if want := (told{changed: 2, readied: 1, listed: 1}); got != want {
-		t.Errorf("Replace(): want %+v for the list, what went and what came, got %+v", want, got)
+		t.Errorf("Replace(): want %+v for the list, the removed and the added copies, got %+v", want, got)
 	}
 	_ = c.Replace([]any{named("stays", "5")}, "7")
 	if item, _ := c.get(types.NamespacedName{Namespace: "d", Name: "stays"}); has() != "stays 1 1" || item.version != 5 {
-		t.Errorf("Replace(): an API server that was restored from a backup says what there is; got %q", has())
+		t.Errorf("Replace(): want the list of an API server that was restored from a backup; got %q", has())
 	}
 	_ = c.Delete(named("stays", "8"))
 	if has() != " 0 0" {
-		t.Errorf("Delete(): want nothing, got %q", has())
+		t.Errorf("Delete(): want no copies, got %q", has())
 	}
 	n := 0
 	c.each(func(Key, Copy) bool { n++; return true })
 	if n != 0 {
-		t.Errorf("each(): want nothing, got %d", n)
+		t.Errorf("each(): want no calls, got %d", n)
 	}
 }
 
@@ -403,11 +403,11 @@ func TestSource(t *testing.T) {
 		"None":          "",
 	} {
 		if got := originOf(key, s).of(key); got != s {
-			t.Errorf("%s: a source must come out as it went in: want %q, got %q", name, s, got)
+			t.Errorf("%s: want the source unchanged: %q, got %q", name, s, got)
 		}
 	}
 	if originOf(key, "hub/a/deployments.apps/d/web") == originOf(key, "hub/b/deployments.apps/d/web") {
-		t.Error("copies of two objects have two sources")
+		t.Error("want different sources for copies of two objects")
 	}
 }
 

@@ -18,32 +18,32 @@ type Copy struct {
 	MadeFor string
 	// Hash is the hash of the content that was last applied.
 	Hash string
-	// Orphan is the annotation that keeps the copy when its source goes: "all", "adopted" or "".
+	// Orphan is the annotation that keeps the copy when its source is deleted: "all", "adopted" or "".
 	Orphan string
 	// Keep is whether the copy has the annotation that protects it from deletion.
 	Keep bool
 	// Adopted is whether the object existed before it became a copy.
 	Adopted bool
-	// Native is whether the member makes the object for itself; see [placement.Native].
+	// Native is whether the member itself creates the object; see [placement.Native].
 	Native bool
 	// Deleting is whether its deletion has begun.
 	Deleting bool
 	// Owned are the fields that Refract applied and that no other manager has changed since.
 	Owned Ownership
-	// Doubted is whether another client gave fields back to Refract since Refract last wrote the copy. Then Owned says
-	// nothing about the values of these fields.
+	// Doubted is whether another client has given fields back to Refract since the last write of Refract. Then Owned
+	// does not show whether the values of these fields have changed.
 	Doubted bool
-	// Readiness says whether the object has reached its desired state. Objects of a type without a status about this
-	// are ready as soon as they exist.
+	// Readiness says whether the object has reached its desired state. Objects of a type whose status does not show
+	// this are ready as soon as they exist.
 	Readiness refractv1alpha1.Readiness
 	// ReadinessMessage says why the object is not ready.
 	ReadinessMessage string
 	// ScaledBy is the field manager of the controller that last set spec.replicas through the subresource scale; "" if
-	// no controller did.
+	// there is none.
 	ScaledBy string
 	// Ended is how and when a Job ended; zero if it has not.
 	Ended Ended
-	// Judged is the version of the [Health] that Readiness takes into account; zero if there was none.
+	// Judged is the version of the [Health] that Readiness takes into account; zero without a Health.
 	Judged uint32
 	// Fault is the reason why the member's answer about the object cannot be read; "" if it can. Then only the UID and
 	// the version of the object are known.
@@ -62,18 +62,18 @@ type Key struct {
 	types.NamespacedName
 }
 
-// Lookup says how much is known of a copy.
+// Lookup says whether a copy is known to exist.
 type Lookup int
 
 const (
-	// Unwatched says that the copies of the type are not watched, and no search has found one since the member became
+	// Unwatched means that the copies of the type are not watched, and no search has found any since the member became
 	// ready.
 	Unwatched Lookup = iota
-	// Unlisted says that the answer is not known: the first list of the type is still to come, cannot be made, or found
-	// more than is kept; see [Copies.ListError]. [Set.OnCopy] will be called for each copy that the list finds.
+	// Unlisted means that the answer is not known: the first list of the type is not complete, failed, or found too
+	// many copies to keep; see [Copies.ListError]. [Set.OnCopy] will be called for each copy that the list finds.
 	Unlisted
-	// Absent says that there is no such copy.
+	// Absent means that the copy does not exist.
 	Absent
-	// Present says that there is one.
+	// Present means that the copy exists.
 	Present
 )

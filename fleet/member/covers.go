@@ -8,8 +8,8 @@ import (
 // mostCompared bounds the comparisons of list elements with fields of a set.
 const mostCompared = 1 << 20
 
-// Covers reports whether o has every field of an applied object. Then no other manager has changed or removed one of
-// them since. If this is not certain, Covers returns false.
+// Covers reports whether o has every field of an applied object. Then no other manager has changed or removed any of
+// them since the apply. If this is not certain, Covers returns false.
 //
 // The meaning of a set depends on the schema. A field without inner fields is either a map or a list that is owned as a
 // whole, or an entry of a map that has lost its content. Kubernetes' own types have no such entries; builtin says that
@@ -154,7 +154,7 @@ func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
 	return candidates == 1 && covered && c.left >= 0 // Several candidates are ambiguous.
 }
 
-// SameFields reports whether both have the same fields, and at least one, at whatever time these were applied.
+// SameFields reports whether both have the same fields, and at least one. The times of their applies may differ.
 func (o Ownership) SameFields(other Ownership) bool {
 	return o.fields != nil && o.fields == other.fields
 }

@@ -27,18 +27,18 @@ func TestCovers(t *testing.T) {
 		object, set   string
 		builtin, want bool
 	}{
-		"All":           {"What was applied is there.", deployment, whole, true, true},
-		"Replicas":      {"An autoscaler took them.", deployment, without(`"f:replicas":{},`), true, false},
-		"Image":         {"Somebody changed the image.", deployment, without(`"f:image":{},`), true, false},
-		"Label":         {"Somebody changed a label.", deployment, without(`"f:labels":{"f:app":{}},`), true, false},
-		"Args":          {"Somebody changed a list that is one value.", deployment, without(`"f:args":{},`), true, false},
-		"Port":          {"Somebody took a port's field.", deployment, without(`,"f:containerPort":{}`), true, false},
-		"Element":       {"Somebody removed the container.", deployment, without(`"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:name":{},"f:image":{},"f:args":{},"f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}},`), true, false},
-		"More":          {"A set may have more: what a default added, say.", `{"spec":{"replicas":2}}`, whole, true, true},
-		"Custom":        {"Nobody knows of a custom resource's map whether it is one value, or has lost what was in it.", deployment, whole, false, false},
-		"CustomScalars": {"Of values there is no doubt.", `{"spec":{"size":1,"tags":["x","y"]}}`, `{"f:spec":{"f:size":{},"f:tags":{"v:\"x\"":{},"v:\"y\"":{}}}}`, false, true},
+		"All":           {"The set has all applied fields.", deployment, whole, true, true},
+		"Replicas":      {"An autoscaler took the replicas.", deployment, without(`"f:replicas":{},`), true, false},
+		"Image":         {"Another manager changed the image.", deployment, without(`"f:image":{},`), true, false},
+		"Label":         {"Another manager changed a label.", deployment, without(`"f:labels":{"f:app":{}},`), true, false},
+		"Args":          {"Another manager changed an atomic list.", deployment, without(`"f:args":{},`), true, false},
+		"Port":          {"Another manager took a field of a port.", deployment, without(`,"f:containerPort":{}`), true, false},
+		"Element":       {"Another manager removed the container.", deployment, without(`"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:name":{},"f:image":{},"f:args":{},"f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}},`), true, false},
+		"More":          {"The set may have additional fields, such as defaults.", `{"spec":{"replicas":2}}`, whole, true, true},
+		"Custom":        {"In a custom resource, a map without inner fields may be atomic, or may have lost its entries.", deployment, whole, false, false},
+		"CustomScalars": {"Scalars are unambiguous.", `{"spec":{"size":1,"tags":["x","y"]}}`, `{"f:spec":{"f:size":{},"f:tags":{"v:\"x\"":{},"v:\"y\"":{}}}}`, false, true},
 		"Set":           {"An element of a set is gone.", `{"spec":{"tags":["x","y"]}}`, `{"f:spec":{"f:tags":{"v:\"x\"":{}}}}`, true, false},
-		"Empty":         {"Nothing is owned.", deployment, `{}`, true, false},
+		"Empty":         {"An empty set covers no field.", deployment, `{}`, true, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -24,14 +24,15 @@ import (
 )
 
 const (
-	// expiringSoon is how long before their end a condition reports credentials that are not renewed.
+	// expiringSoon is the remaining time at which a condition begins to report credentials that are not renewed.
 	expiringSoon = 14 * 24 * time.Hour
 	// renewAgain is the time between two attempts to renew a token. It is short in comparison to the remaining third of
 	// the token's life.
 	renewAgain = 10 * time.Minute
-	// longestToken is how many bytes a token may have; those of API servers have about 1 KB.
+	// longestToken is the maximum length of a token in bytes; tokens of API servers have about 1 KB.
 	longestToken = 16 << 10
-	// shortestLife is the shortest life that is requested for a token: API servers issue none with less.
+	// shortestLife is the shortest lifetime that is requested for a token: API servers issue no tokens with a shorter
+	// one.
 	shortestLife = 10 * time.Minute
 )
 
@@ -102,8 +103,8 @@ type renewal struct {
 	err  error     // Of the last attempt; nil if it succeeded or there was none.
 }
 
-// keepCredentials renews the token of a ready member if that is due. It returns a message about credentials that end
-// soon and that it cannot renew; "" if there is nothing to report.
+// keepCredentials renews the token of a ready member if that is due. It returns a message about credentials that expire
+// soon and cannot be renewed; "" if there is nothing to report.
 func (r *Reconciler) keepCredentials(ctx context.Context, m *Member, cfg *rest.Config, secret *corev1.Secret) string {
 	if secret.Annotations[refractv1alpha1.InventoryAnnotation] != "" {
 		return "" // The inventory that lists the cluster renews them.
@@ -134,7 +135,7 @@ func (r *Reconciler) keepCredentials(ctx context.Context, m *Member, cfg *rest.C
 var accounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 
 // renewToken requests another token of the same account from the member, and writes the token to the Secret. The change
-// of the Secret has the cluster reconciled, and its connection takes the new token.
+// of the Secret triggers a reconciliation of the cluster, and its connection takes the new token.
 func (r *Reconciler) renewToken(ctx context.Context, m *Member, l *lasting, secret *corev1.Secret) error {
 	life := max(l.until.Sub(l.from), shortestLife)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(life / time.Second))}}

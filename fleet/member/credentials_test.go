@@ -19,7 +19,7 @@ import (
 	"refract.dev/kit/webhook/pki"
 )
 
-// start is when the credentials of the tests begin.
+// start is the time from which the credentials of the tests are valid.
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // token returns a token for a subject with this period.
@@ -52,17 +52,17 @@ func TestLastingOf(t *testing.T) {
 		of     types.NamespacedName
 		known  bool
 	}{
-		"Token":       {"A token says how long it lasts, and whose it is.", rest.Config{BearerToken: token(ofAccount, start, life)}, start.Add(life), account, true},
-		"OfAUser":     {"Nobody can renew that of a user.", rest.Config{BearerToken: token("ann", start, life)}, start.Add(life), types.NamespacedName{}, true},
-		"Certificate": {"So does a certificate.", rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: data[corev1.TLSCertKey]}}, start.Add(pki.ServingLife), types.NamespacedName{}, true},
-		"Static":      {"A password of old says nothing.", rest.Config{BearerToken: "abc"}, time.Time{}, types.NamespacedName{}, false},
-		"NoEnd":       {"A token may last for ever.", rest.Config{BearerToken: claims(`{"sub":"a"}`)}, time.Time{}, types.NamespacedName{}, false},
-		"Backwards":   {"What ends before it begins is no time.", rest.Config{BearerToken: claims(`{"iat":2,"exp":1}`)}, time.Time{}, types.NamespacedName{}, false},
-		"Never":       {"Nor is what no calendar has.", rest.Config{BearerToken: claims(`{"iat":1,"exp":1e300}`)}, time.Time{}, types.NamespacedName{}, false},
-		"NoClaims":    {"What is between the points may be anything.", rest.Config{BearerToken: claims(`[`)}, time.Time{}, types.NamespacedName{}, false},
-		"Long":        {"Of what is too long nothing is read.", rest.Config{BearerToken: token(ofAccount, start, life) + strings.Repeat("a", longestToken)}, time.Time{}, types.NamespacedName{}, false},
-		"NoBlock":     {"A certificate may be none.", rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("a")}}, time.Time{}, types.NamespacedName{}, false},
-		"Nothing":     {"There may be no credentials.", rest.Config{}, time.Time{}, types.NamespacedName{}, false},
+		"Token":       {"A token has a period of validity and an account.", rest.Config{BearerToken: token(ofAccount, start, life)}, start.Add(life), account, true},
+		"OfAUser":     {"A user's token has no service account.", rest.Config{BearerToken: token("ann", start, life)}, start.Add(life), types.NamespacedName{}, true},
+		"Certificate": {"A certificate has a period of validity.", rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: data[corev1.TLSCertKey]}}, start.Add(pki.ServingLife), types.NamespacedName{}, true},
+		"Static":      {"A static token has no period.", rest.Config{BearerToken: "abc"}, time.Time{}, types.NamespacedName{}, false},
+		"NoEnd":       {"A token may never expire.", rest.Config{BearerToken: claims(`{"sub":"a"}`)}, time.Time{}, types.NamespacedName{}, false},
+		"Backwards":   {"An end before the begin is invalid.", rest.Config{BearerToken: claims(`{"iat":2,"exp":1}`)}, time.Time{}, types.NamespacedName{}, false},
+		"Never":       {"A time out of range is invalid.", rest.Config{BearerToken: claims(`{"iat":1,"exp":1e300}`)}, time.Time{}, types.NamespacedName{}, false},
+		"NoClaims":    {"The claims may be unreadable.", rest.Config{BearerToken: claims(`[`)}, time.Time{}, types.NamespacedName{}, false},
+		"Long":        {"A token that is too long is not read.", rest.Config{BearerToken: token(ofAccount, start, life) + strings.Repeat("a", longestToken)}, time.Time{}, types.NamespacedName{}, false},
+		"NoBlock":     {"A certificate may be unreadable.", rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("a")}}, time.Time{}, types.NamespacedName{}, false},
+		"Nothing":     {"The credentials may be missing.", rest.Config{}, time.Time{}, types.NamespacedName{}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ type issuing struct {
 	stub   http.Handler
 	answer func() (code int, token string)
 	asked  atomic.Int32
-	life   atomic.Int64 // The last requested life, in seconds.
+	life   atomic.Int64 // The last requested lifetime, in seconds.
 }
 
 func (s *issuing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -108,8 +108,8 @@ func (s *issuing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","status":{"token":%q}}`, text)
 }
 
-// TestRenewal: a token is renewed after two thirds of its life, by a token of the same account that lasts longer. A
-// condition reports credentials that cannot be renewed two weeks before their end.
+// TestRenewal: after two thirds of its lifetime, a token is replaced by a token of the same account that expires later.
+// A condition reports credentials that cannot be renewed from two weeks before their end.
 func TestRenewal(t *testing.T) {
 	first, second := token(ofAccount, start, life), token(ofAccount, start.Add(61*24*time.Hour), life)
 	cases := map[string]struct {
@@ -121,37 +121,37 @@ func TestRenewal(t *testing.T) {
 		asked  int32
 		says   string // Of the condition.
 	}{
-		"NotDue": {reason: "Who has long left asks for nothing.", token: first, after: 59 * 24 * time.Hour, want: first},
+		"NotDue": {reason: "With enough time left, no token is requested.", token: first, after: 59 * 24 * time.Hour, want: first},
 		"Due": {
-			reason: "It is renewed in time.", token: first, answer: func() (int, string) { return http.StatusCreated, second },
+			reason: "The token is renewed in time.", token: first, answer: func() (int, string) { return http.StatusCreated, second },
 			after: 61 * 24 * time.Hour, want: second, asked: 1,
 		},
 		"Forbidden": {
-			reason: "Without the right it stays, and while there is time nothing is said.", token: first,
+			reason: "Without the right, the token stays. There is no condition while enough time is left.", token: first,
 			answer: func() (int, string) { return http.StatusForbidden, "" }, after: 61 * 24 * time.Hour, want: first, asked: 1,
 		},
 		"ForbiddenAndSoon": {
-			reason: "Two weeks before the end it is said.", token: first,
+			reason: "Two weeks before the end, the condition reports it.", token: first,
 			answer: func() (int, string) { return http.StatusForbidden, "" }, after: 77 * 24 * time.Hour, want: first, asked: 1,
 			says: "True NotRenewed: the token of serviceaccount sys/refract expires at 2026-04-01T00:00:00Z, and cannot be renewed: requesting a token: ",
 		},
 		"OfAnother": {
-			reason: "The token of somebody else is not taken.", token: first,
+			reason: "A token of another account is not accepted.", token: first,
 			answer: func() (int, string) {
 				return http.StatusCreated, token("system:serviceaccount:sys:other", start, 2*life)
 			},
 			after: 77 * 24 * time.Hour, want: first, asked: 1, says: "True NotRenewed: ",
 		},
 		"NoLonger": {
-			reason: "Nor is one that does not last longer.", token: first, answer: func() (int, string) { return http.StatusCreated, first },
+			reason: "A token that does not expire later is not accepted.", token: first, answer: func() (int, string) { return http.StatusCreated, first },
 			after: 77 * 24 * time.Hour, want: first, asked: 1, says: "True NotRenewed: ",
 		},
 		"Rubbish": {
-			reason: "Nor is what is none.", token: first, answer: func() (int, string) { return http.StatusCreated, "a\r\nHost: b" },
+			reason: "An invalid token is not accepted.", token: first, answer: func() (int, string) { return http.StatusCreated, "a\r\nHost: b" },
 			after: 77 * 24 * time.Hour, want: first, asked: 1, says: "True NotRenewed: ",
 		},
 		"OfAUser": {
-			reason: "A user's is for somebody else to renew.", token: token("ann", start, life), after: 77 * 24 * time.Hour,
+			reason: "Refract does not renew the token of a user.", token: token("ann", start, life), after: 77 * 24 * time.Hour,
 			want: token("ann", start, life), says: "True NotRenewed: the token expires at 2026-04-01T00:00:00Z: write a new one to secret sys/m before then",
 		},
 	}
@@ -168,15 +168,15 @@ func TestRenewal(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.look()
-			fc := f.look() // Shortly afterwards it does not ask again.
+			fc := f.look() // Shortly afterwards, no token is requested.
 			if got := string(f.secret().Data[corev1alpha1.SecretServiceAccountToken]); got != tc.want {
 				t.Errorf("%s\nwant the token %s, got %s", tc.reason, tc.want, got)
 			}
 			if got := member.asked.Load(); got != tc.asked {
-				t.Errorf("%s\nwant it asked for %d times, got %d", tc.reason, tc.asked, got)
+				t.Errorf("%s\nwant %d requests for a token, got %d", tc.reason, tc.asked, got)
 			}
 			if got := member.life.Load(); tc.asked > 0 && got != int64(life/time.Second) {
-				t.Errorf("want one asked for that lasts as long as the last, got %d s", got)
+				t.Errorf("want the same lifetime requested as before, got %d s", got)
 			}
 			got := messageOf(fc, corev1alpha1.ClusterCredentialsExpiring)
 			if !strings.HasPrefix(got, tc.says) || (tc.says == "") != (got == "") {
@@ -195,7 +195,7 @@ func (f *fleet) secret() *corev1.Secret {
 	return secret
 }
 
-// TestNextToken: a member is not read again because of a new token, and the next requests have the new token.
+// TestNextToken: a new token does not cause new lists of a member, and the next requests have the new token.
 func TestNextToken(t *testing.T) {
 	s := newStub(t)
 	seen := &headers{stub: s.Config.Handler}
@@ -216,7 +216,7 @@ func TestNextToken(t *testing.T) {
 		t.Errorf("want the next token, got %v", got)
 	}
 	if f.Set.Get("m") != before {
-		t.Error("want the member that is known, got another")
+		t.Error("want the same member, got another one")
 	}
 }
 

@@ -20,13 +20,13 @@ import (
 // decoder reads the answers of a member about objects. The content of an answer is not trusted: unreadable content
 // becomes a fault of its object, and a panic is logged and goes no further.
 type decoder struct {
-	account *account // Has room for records of fields.
+	account *account // Counts the sets of owned fields.
 	log     logr.Logger
 	health  func(Key) *Health // Further criteria of a copy; nil if it has none.
 }
 
-// copyEvent is a copy as a list or watch shows it. A copy of a type with a status has no Readiness if only its metadata
-// was seen.
+// copyEvent is a copy as a list or watch shows it. If only metadata was seen, a copy of a type with a status has no
+// Readiness.
 type copyEvent struct {
 	Copy
 
@@ -34,7 +34,7 @@ type copyEvent struct {
 	managers []metav1.ManagedFieldsEntry
 }
 
-// copyEventOf reads an object from a reflector; nil if it is no object, or one with an impossible name.
+// copyEventOf reads an object from a reflector; nil if it is no object or has an invalid name.
 func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent {
 	var s *copyEvent
 	switch o := obj.(type) {
@@ -71,8 +71,8 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 	return s
 }
 
-// mostName is how many bytes the name of an object may have, and mostNamespace that of a
-// namespace: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+// mostName and mostNamespace are the maximum lengths of the names of objects and namespaces, in bytes:
+// https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 const (
 	mostName      = 253
 	mostNamespace = 63
@@ -85,7 +85,7 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// copyOf is the function [copyOf], but an object that cannot be read becomes a copy with a fault.
+// copyOf is the function [copyOf], but an unreadable object becomes a copy with a fault.
 func (d decoder) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 	c, err := d.read(o, resource)
 	if err != nil {
@@ -134,7 +134,7 @@ func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Co
 		generation: o.GetGeneration(),
 		version:    number(o.GetResourceVersion()),
 	}
-	// A controller of the member may have adopted a copy, as a ReplicaSet does with Pods. The annotation that ends with
+	// A controller of the member may have adopted a copy, as a ReplicaSet does with Pods. An annotation that ends with
 	// the object's own name shows that the object is still a copy.
 	isCopy := strings.HasSuffix(c.Source, ending(Key{resource, nameOf(o)}))
 	c.Native = placement.Native(resource, o) != "" && (!isCopy || placement.Parent(resource, o) == "")
@@ -153,16 +153,16 @@ func number(version string) uint64 {
 	return n
 }
 
-// regained reports whether Refract owns more fields than before, or since another time. Writes of others only take
-// fields away. So this is either a write of Refract, whose answer is still to come and clears the doubt; or another
-// client has edited managedFields, as every client may that writes the object.
+// regained reports whether Refract owns more fields than before, or since another time. Writes of other clients only
+// remove fields. So the cause is either a write of Refract, whose later answer clears the doubt, or an edit of
+// managedFields by another client, which every writer of the object may make.
 func (d decoder) regained(before Ownership, s *copyEvent, resource schema.GroupResource) (is bool) {
 	var err error
 	defer rescue.To(&err, d.log, "reading the owned fields of a copy", "resource", resource.Resource, "copy", s.name.String())
 	return before != s.Owned && s.Owned.gained(before)
 }
 
-// blame returns the manager that took fields from Refract; is reports whether any manager did.
+// blame returns the manager that took fields from Refract; is reports whether fields were taken.
 func (d decoder) blame(before Ownership, s *copyEvent, resource schema.GroupResource) (who string, is bool) {
 	var err error
 	defer rescue.To(&err, d.log, "reading the field managers of a copy", "resource", resource.Resource, "copy", s.name.String())

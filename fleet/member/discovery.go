@@ -14,7 +14,7 @@ import (
 
 var errUndiscovered = errors.New("the cluster did not list the types of this API group")
 
-// discover returns the types that the member serves, and the API groups that did not answer.
+// discover returns the types that the member serves, and the API groups without an answer.
 func (c *connection) discover(ctx context.Context) (types []*ServedType, doubtful map[string]bool, err error) {
 	var groups []*metav1.APIGroup
 	var lists []*metav1.APIResourceList
@@ -50,8 +50,8 @@ func (c *connection) discover(ctx context.Context) (types []*ServedType, doubtfu
 	return types, doubtful, nil
 }
 
-// paced makes the library read a few API groups at a time, and no more after too many types. By itself the library
-// requests all groups that the API server names at once, and reads all answers at the same time.
+// paced makes the library read a few API groups at a time, and stop after too many types. Without it, the library
+// requests all groups of the API server at once, and reads all answers at the same time.
 type paced struct {
 	*discovery.DiscoveryClient
 

@@ -12,7 +12,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Jobs is the type of the objects that end.
+// Jobs is the type of Jobs, the only objects that end.
 var Jobs = schema.GroupResource{Group: batchv1.GroupName, Resource: "jobs"}
 
 // Ended is how and when a Job ended: seconds since 1970, negative for a failed Job. It is zero for an object that has
@@ -31,14 +31,14 @@ func (e Ended) Outcome() string {
 	}
 }
 
-// Time returns when the Job ended, in UTC.
+// Time returns the time of the end of the Job, in UTC.
 func (e Ended) Time() time.Time { return time.Unix(int64(max(e, -e)), 0).UTC() }
 
 // String returns for example "Complete at 2026-01-02T03:04:05Z".
 func (e Ended) String() string { return e.Outcome() + " at " + e.Time().Format(time.RFC3339) }
 
-// jobEnded returns how a Job ended, by its status. A condition without a readable time counts as one of
-// 1970-01-01T00:00:01Z, as the outcome matters more than the time.
+// jobEnded returns how and when a Job ended, by its status. If the condition has no readable time, the result is
+// 1970-01-01T00:00:01Z, because the outcome matters more than the time.
 func jobEnded(job map[string]any) Ended {
 	conditions, _, err := unstructured.NestedSlice(job, "status", "conditions")
 	if err != nil {
@@ -64,7 +64,7 @@ func jobEnded(job map[string]any) Ended {
 	return 0
 }
 
-// endOf returns how a Job ended. A Job that cannot be read has not ended.
+// endOf returns how and when a Job ended. An unreadable Job counts as not ended.
 func (d decoder) endOf(r *received, resource schema.GroupResource) Ended {
 	if resource != Jobs {
 		return 0
@@ -80,10 +80,10 @@ func (d decoder) endOf(r *received, resource schema.GroupResource) Ended {
 type Vanished struct {
 	// Source is the annotation that names the hub and the object there.
 	Source string
-	// Ended is how the Job ended; zero if its end was not seen.
+	// Ended is how and when the Job ended; zero if its end was not seen.
 	Ended Ended
 	// Seen is whether the deletion of the copy was seen. If not, a list has shown that the copy is gone, and the Job
-	// may have ended before.
+	// may have ended before the deletion.
 	Seen bool
 }
 
@@ -112,7 +112,7 @@ func (v *vanished) note(of schema.GroupResource, name types.NamespacedName, last
 	(*v)[name] = last
 }
 
-// vanishedJob returns the part of a record that stays known after its removal.
+// vanishedJob returns the part of a record that is kept after its removal.
 func (r *record) vanishedJob() vanishedJob {
 	return vanishedJob{uid: r.uid, source: r.source, ended: r.ended}
 }

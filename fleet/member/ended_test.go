@@ -14,7 +14,7 @@ var jobs = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: 
 
 const endedAt = "2026-03-04T05:06:07Z"
 
-// job is a Job as a watch shows it.
+// job returns a Job in the form of a watch.
 func job(tb testing.TB, version string, suspend bool, condition, state string) *received {
 	tb.Helper()
 	status := map[string]any{"startTime": endedAt, "active": int64(1)}
@@ -45,11 +45,11 @@ func TestReadinessOfJobs(t *testing.T) {
 		message string
 		ended   string
 	}{
-		"Running":   {"A Job that runs is not ready.", job(t, "1", false, "", ""), "InProgress", "Job in progress. success:0, active: 1, failed: 0", ""},
-		"Suspended": {"Nor is one that is suspended.", suspended, "InProgress", "Job not started", ""},
-		"Complete":  {"Ready is one that is complete.", job(t, "1", false, "Complete", "True"), "Ready", "Complete at " + endedAt, "Complete"},
-		"Failed":    {"One that failed has ended, too.", job(t, "1", false, "Failed", "True"), "Failed", "Failed at " + endedAt + ": Job Failed. failed: 0/1", "Failed"},
-		"NotYet":    {"A condition that is not true says nothing.", job(t, "1", false, "Complete", "False"), "InProgress", "Job in progress. success:0, active: 1, failed: 0", ""},
+		"Running":   {"A running Job is not ready.", job(t, "1", false, "", ""), "InProgress", "Job in progress. success:0, active: 1, failed: 0", ""},
+		"Suspended": {"A suspended Job is not ready.", suspended, "InProgress", "Job not started", ""},
+		"Complete":  {"A complete Job is ready.", job(t, "1", false, "Complete", "True"), "Ready", "Complete at " + endedAt, "Complete"},
+		"Failed":    {"A failed Job has ended, too.", job(t, "1", false, "Failed", "True"), "Failed", "Failed at " + endedAt + ": Job Failed. failed: 0/1", "Failed"},
+		"NotYet":    {"A condition that is not true does not count.", job(t, "1", false, "Complete", "False"), "InProgress", "Job in progress. success:0, active: 1, failed: 0", ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -74,27 +74,27 @@ func TestVanishedJobs(t *testing.T) {
 		known  bool
 	}{
 		"Event": {
-			"The event of a deletion has the Job as it was last, also if nothing else was seen of its end.",
+			"The deletion event has the last state of the Job, even if no earlier event showed its end.",
 			func(c copies) { _ = c.Delete(job(t, "12", false, "Complete", "True")) },
 			Vanished{Source: source, Ended: complete, Seen: true}, true,
 		},
 		"Unfinished": {
-			"A user deleted it.",
+			"A user deleted the running Job.",
 			func(c copies) { _ = c.Delete(job(t, "12", false, "", "")) },
 			Vanished{Source: source, Seen: true}, true,
 		},
 		"Listed": {
-			"A list does not say how it ended.",
+			"A list does not show how a missing Job ended.",
 			func(c copies) { _ = c.Replace(nil, "20") },
 			Vanished{Source: source}, true,
 		},
 		"ListedAfterEnd": {
-			"It had ended before.",
+			"The end of the Job was seen before the list.",
 			func(c copies) { _ = c.Update(job(t, "12", false, "Complete", "True")); _ = c.Replace(nil, "20") },
 			Vanished{Source: source, Ended: complete}, true,
 		},
 		"Late": {
-			"A read has shown that it is gone before the event did.",
+			"A read has shown before the event that the Job is gone.",
 			func(c copies) { c.forget(name); _ = c.Delete(job(t, "12", false, "Complete", "True")) },
 			Vanished{Source: source, Ended: complete, Seen: true}, true,
 		},
@@ -108,7 +108,7 @@ func TestVanishedJobs(t *testing.T) {
 			Vanished{Source: source, Ended: complete}, true,
 		},
 		"Again": {
-			"There is another by now.",
+			"Another Job has the name now.",
 			func(c copies) { _ = c.Delete(job(t, "12", false, "", "")); _ = c.Add(job(t, "13", false, "", "")) },
 			Vanished{}, false,
 		},
@@ -129,7 +129,7 @@ func TestVanishedJobs(t *testing.T) {
 				t.Errorf("%s\nknown: want %t, got %t\n-want, +got:\n%s", tc.reason, tc.known, known, diff)
 			}
 			if got.changed == 0 && n != "Late" {
-				t.Errorf("%s\nwant those who write told", tc.reason)
+				t.Errorf("%s\nwant a report of the change", tc.reason)
 			}
 		})
 	}

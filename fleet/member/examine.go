@@ -21,15 +21,15 @@ type health struct {
 	ready   bool
 	joined  bool   // The credentials lead to an API server that accepts them.
 	offline bool   // The API server could not be reached.
-	reason  string // Of the problem, if there is one; so is message.
+	reason  string // The reason of the problem, if there is one, as for message.
 	message string
 
 	lacking  string                      // Missing rights; "" if all necessary rights were granted.
-	excess   string                      // The bound that an answer exceeded; "" if none did lately.
+	excess   string                      // The bound that an answer exceeded; "" if none was exceeded lately.
 	leaving  string                      // The reason why a leaving cluster stays; "" if it does not leave.
 	pending  string                      // Describes the deletions that wait for approval.
-	held     *corev1alpha1.DeletionsHeld // These deletions; nil if none wait.
-	expiring string                      // Describes credentials that end soon; "" if they do not, or are renewed.
+	held     *corev1alpha1.DeletionsHeld // The waiting deletions; nil if none wait.
+	expiring string                      // Describes credentials that expire soon without a renewal; "" otherwise.
 }
 
 // examine connects to the cluster if it is not connected, and probes it. Its errors are [errLeft] and those of
@@ -66,7 +66,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	h := judge(m.api.probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
 		if misses := m.misses.Add(1); m.Ready() && misses < missesUntilLost {
-			h = health{ready: true, joined: true} // One lost answer is no reason to notify the whole fleet.
+			h = health{ready: true, joined: true} // A single lost answer must not change the status and notify the whole fleet.
 		}
 		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil
@@ -126,7 +126,7 @@ func (r *Reconciler) welcome(ctx context.Context, m *Member, fc *corev1alpha1.Fe
 	return health{}, nil
 }
 
-// judge returns the health by the result of a probe.
+// judge returns the health that follows from the result of a probe.
 func judge(err error, endpoint string) health {
 	var status apierrors.APIStatus
 	var untrusted *tls.CertificateVerificationError
@@ -162,7 +162,7 @@ func verification(err *tls.CertificateVerificationError) string {
 	return err.Err.Error()
 }
 
-// localPort matches the local end of a connection, which is another one each time.
+// localPort matches the local address of a connection, which differs in each attempt.
 var localPort = regexp.MustCompile(`\b(read|write) (tcp[46]?) [^ ]+->`)
 
 // plain returns the text of an error without the parts that differ in each attempt, so that a report of it does not

@@ -45,7 +45,7 @@ func object(tb testing.TB, text string) *received {
 	return r
 }
 
-// objectOf is [object] for these fields.
+// objectOf is [object] for a map of fields.
 func objectOf(tb testing.TB, fields map[string]any) *received {
 	tb.Helper()
 	text, err := json.Marshal(fields)
@@ -66,16 +66,16 @@ func TestRubbishStatus(t *testing.T) {
 		want                   refractv1alpha1.Readiness
 		message                string
 	}{
-		"Strings":       {"The library takes each for an object, and panics.", pod, `["a","b"]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0]: want an object, got a string"},
-		"NoList":        {"Nor is it always a list.", pod, `{"a":1}`, refractv1alpha1.ReadinessFailed, "status.containerStatuses: want a list, got an object"},
+		"Strings":       {"The library expects objects, and panics.", pod, `["a","b"]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0]: want an object, got a string"},
+		"NoList":        {"The value may not be a list.", pod, `{"a":1}`, refractv1alpha1.ReadinessFailed, "status.containerStatuses: want a list, got an object"},
 		"Name":          {"A name is text.", pod, `[{"name":7}]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0].name: want a string, got a number"},
 		"NullName":      {"Null is no text.", pod, `[{"name":null,"state":{}}]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0].name: want a string, got null"},
 		"State":         {"A state is an object.", pod, `[{"name":"a"},{"name":"b","state":[]}]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[1].state: want an object, got a list"},
-		"Waiting":       {"So is what is in it.", pod, `[{"name":"a","state":{"waiting":true}}]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0].state.waiting: want an object, got a boolean"},
+		"Waiting":       {"A part of a state is an object.", pod, `[{"name":"a","state":{"waiting":true}}]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0].state.waiting: want an object, got a boolean"},
 		"Reason":        {"A reason is text.", pod, `[{"name":"a","state":{"waiting":{"reason":{}}}}]`, refractv1alpha1.ReadinessFailed, "status.containerStatuses[0].state.waiting.reason: want a string, got an object"},
-		"Many":          {"No pod has so many containers.", pod, "[" + strings.Repeat("{},", mostContainers) + "{}]", refractv1alpha1.ReadinessFailed, "status.containerStatuses: want at most 1000, got 1001"},
-		"Crashing":      {"What is as it should be is read.", pod, `[{"name":"a","state":{"waiting":{"reason":"CrashLoopBackOff"}}}]`, refractv1alpha1.ReadinessFailed, "Containers in CrashLoop state: a"},
-		"Starting":      {"What may be left out may.", pod, `[{},{"name":"a","state":{"running":{}}}]`, refractv1alpha1.ReadinessInProgress, "not Ready"},
+		"Many":          {"The number of containers is bounded.", pod, "[" + strings.Repeat("{},", mostContainers) + "{}]", refractv1alpha1.ReadinessFailed, "status.containerStatuses: want at most 1000, got 1001"},
+		"Crashing":      {"A valid status is read.", pod, `[{"name":"a","state":{"waiting":{"reason":"CrashLoopBackOff"}}}]`, refractv1alpha1.ReadinessFailed, "Containers in CrashLoop state: a"},
+		"Starting":      {"Optional fields may be missing.", pod, `[{},{"name":"a","state":{"running":{}}}]`, refractv1alpha1.ReadinessInProgress, "not Ready"},
 		"Text":          {"A status is an object.", deployment, `"well"`, refractv1alpha1.ReadinessFailed, "its status on the cluster cannot be read"},
 		"ListOfStrings": {"Conditions are objects.", deployment, `{"observedGeneration":1,"conditions":["a"]}`, refractv1alpha1.ReadinessFailed, "its status on the cluster cannot be read"},
 	}
@@ -94,7 +94,7 @@ func TestRubbishStatus(t *testing.T) {
 	}
 }
 
-// TestUnreadableCopy: a copy with marks that no copy of Refract has is not believed.
+// TestUnreadableCopy: marks that Refract never writes are not trusted.
 func TestUnreadableCopy(t *testing.T) {
 	var got told
 	c := got.copies(configMaps)
@@ -103,39 +103,39 @@ func TestUnreadableCopy(t *testing.T) {
 	_ = c.Add(m)
 	item, ok := c.get(webName)
 	if !ok || !strings.Contains(item.Fault, "want at most 2048 bytes, got 2049") || item.Source != "" || item.UID != firstUID {
-		t.Errorf("want nothing known of the copy but its UID, and why, got %+v", item)
+		t.Errorf("want only the UID of the copy and the fault known, got %+v", item)
 	}
 	got = told{}
 	_ = c.Update(seen(t, firstUID, "11", "h1", applied))
 	if item, _ := c.get(webName); item.Fault != "" || item.Source == "" || got.changed != 1 {
-		t.Errorf("want it known again, and told, got %+v", item)
+		t.Errorf("want the copy known again, and a report, got %+v", item)
 	}
 	long := seen(t, firstUID, "12", "h1", applied)
 	long.Name = strings.Repeat("n", 254)
 	_ = c.Add(long)
 	if c.len() != 1 {
-		t.Error("want what no API server can have not taken for a copy")
+		t.Error("want no copy for a name that no API server accepts")
 	}
 }
 
-// TestHugeOwnership: a record of fields that is too long to be read is known by its digest.
+// TestHugeOwnership: a set of owned fields that is too long to be parsed is known by its digest.
 func TestHugeOwnership(t *testing.T) {
 	fields := func(last string) Ownership {
 		var raw strings.Builder
 		raw.WriteString("{")
 		for i := 0; raw.Len() <= mostSet; i++ {
-			fmt.Fprintf(&raw, `"f:%06d":{},`, 999_999-i) // Not sorted, and so slow to read.
+			fmt.Fprintf(&raw, `"f:%06d":{},`, 999_999-i) // Not sorted, so that it is slow to parse.
 		}
 		raw.WriteString(`"f:` + last + `":{}}`)
 		return Ownership{fields: ownerships.of([]byte(raw.String()), roomy)}
 	}
 	a, b := fields("a"), fields("b")
 	if a == b || a != fields("a") || !slices.Equal(a.Lost(b), []string{unnamed}) || a.named() {
-		t.Error("want them told apart, and little kept of each")
+		t.Error("want the sets distinguished, and only a digest of each kept")
 	}
 }
 
-// serve returns a member that answers every request in one way.
+// serve returns a member that answers every request with the same handler.
 func serve(t *testing.T, answer http.HandlerFunc) *Member {
 	t.Helper()
 	server := httptest.NewTLSServer(answer)
@@ -172,7 +172,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			asObject(w)
 			endless(w, `{"kind":"`, "x")
 		}, "more than 16777216 bytes of an answer"},
-		"Gzip": {"Little that is much: what comes out counts.", func(w http.ResponseWriter, r *http.Request) {
+		"Gzip": {"Decompressed bytes count.", func(w http.ResponseWriter, r *http.Request) {
 			asObject(w)
 			if r.Header.Get("Accept-Encoding") != "gzip" {
 				w.WriteHeader(http.StatusNotAcceptable)
@@ -182,19 +182,19 @@ func TestAnswersAreBounded(t *testing.T) {
 			z := gzip.NewWriter(w)
 			endless(z, `{"kind":"`, "x")
 		}, "more than 16777216 bytes of an answer"},
-		"Values": {"Objects of two bytes, each of which takes a hundred times that.", func(w http.ResponseWriter, _ *http.Request) {
+		"Values": {"An object of two bytes takes a hundred times that in memory.", func(w http.ResponseWriter, _ *http.Request) {
 			asObject(w)
 			endless(w, `{"kind":"ConfigMap","status":{"list":[`, "{},")
 		}, "more than 250000 values of an answer"},
-		"Objects": {"More objects than are asked for at a time.", func(w http.ResponseWriter, _ *http.Request) {
+		"Objects": {"The answer has more objects than the page size.", func(w http.ResponseWriter, _ *http.Request) {
 			asObject(w)
 			endless(w, list, `{"kind":"ConfigMap"},`)
 		}, "more than 10000 objects of an answer"},
-		"Levels": {"What is nested without an end.", func(w http.ResponseWriter, _ *http.Request) {
+		"Levels": {"The answer has endless nesting.", func(w http.ResponseWriter, _ *http.Request) {
 			asObject(w)
 			endless(w, "", `{"a":[`)
 		}, "more than 1000 levels of an answer"},
-		"Error": {"An error is an answer, too.", func(w http.ResponseWriter, _ *http.Request) {
+		"Error": {"The answers with errors are bounded, too.", func(w http.ResponseWriter, _ *http.Request) {
 			asObject(w)
 			w.WriteHeader(http.StatusInternalServerError)
 			endless(w, `{"kind":"Status","message":"`, "x")
@@ -209,13 +209,13 @@ func TestAnswersAreBounded(t *testing.T) {
 				t.Errorf("%s\nwant an error that names the member and %q, got %v", tc.reason, tc.want, err)
 			}
 			if said := m.api.limits.excess.describe(); !strings.Contains(said, "cluster eu-1 answers with "+tc.want) {
-				t.Errorf("want the member to say so, got %q", said)
+				t.Errorf("want the member to report the bound, got %q", said)
 			}
 		})
 	}
 }
 
-// TestWatchesAreBounded: an event is bounded, and a watch is not.
+// TestWatchesAreBounded: the size of an event is bounded, and the size of a watch is not.
 func TestWatchesAreBounded(t *testing.T) {
 	event := `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","annotations":{"x":"` + strings.Repeat("y", 1<<20) + `\""}}}}` + "\n"
 	const events = 2 * mostEvent / (1 << 20)
@@ -241,7 +241,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		t.Errorf("want %d events of 1 MiB, got %d", events, got)
 	}
 	if said, want := m.api.limits.excess.describe(), "more than 8388608 bytes of an event"; !strings.Contains(said, want) {
-		t.Errorf("want the member to say %q, got %q", want, said)
+		t.Errorf("want the member to report %q, got %q", want, said)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestList(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		"Pages": {"What comes in pages is one list.", func(_ context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
+		"Pages": {"Pages form one list.", func(_ context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
 			switch {
 			case o.Limit != pageSize || o.LabelSelector != managed || o.ResourceVersion != "":
 				return nil, fmt.Errorf("asked for %+v", o)
@@ -275,34 +275,34 @@ func TestList(t *testing.T) {
 				return listing("", "c"), nil
 			}
 		}, 3, "", 2},
-		"LargeObjects": {"Objects that are too large together come one by one.", func(_ context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
+		"LargeObjects": {"If a page is too large, its objects are requested one by one.", func(_ context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
 			if o.Limit > 1 {
 				return nil, fmt.Errorf("reading: %w", limit("bytes of an answer", mostAnswer))
 			}
 			return listing("", "a"), nil
 		}, 1, "", 3},
-		"LargeObject": {"One that is too large by itself is an error.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		"LargeObject": {"A single object that is too large is an error.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			return nil, limit("bytes of an answer", mostAnswer)
 		}, 0, "more than 16777216 bytes of an answer", 3},
-		"SameToken": {"A list that goes in a circle has no end.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		"SameToken": {"A list that repeats a page is endless.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			return listing("more", "a"), nil
 		}, 0, "repeats a continue token", 2},
-		"Circle": {"Nor has one that goes in a larger circle.", func(_ context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
+		"Circle": {"A list that repeats several pages is endless.", func(_ context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
 			return listing(map[string]string{"": "one", "one": "two", "two": "three", "three": "one"}[o.Continue], "a"), nil
 		}, 0, "repeats a continue token", 4},
-		"MostPages": {"A list of as many pages as there may be.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		"MostPages": {"The maximum number of pages is allowed.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			if asked == mostPages {
 				return listing("", "a"), nil
 			}
 			return listing(fmt.Sprint(asked), "a"), nil
 		}, 1, "", mostPages},
-		"Endless": {"Nor has one with another token each time.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		"Endless": {"A list with a new token for each page may be endless.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			return listing(fmt.Sprint(asked), "a"), nil
 		}, 0, "more than 5000 pages of a list", mostPages},
-		"LongToken": {"A token goes into the next request.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		"LongToken": {"A token is bounded: it is part of the next request.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			return listing(strings.Repeat("x", mostToken+1), "a"), nil
 		}, 0, "more than 16384 bytes of a continue token", 1},
-		"Rubbish": {"What is no list is an error.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		"Rubbish": {"An answer that is no list is an error.", func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			return &unstructured.Unstructured{Object: map[string]any{}}, nil
 		}, 0, "listing configmaps", 1},
 	}
@@ -327,13 +327,13 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestReadable: a condition reports that a cluster answers with too much, and later that it does not any more.
+// TestReadable: a condition reports that a cluster's answers are too large, and later that they are not any more.
 func TestReadable(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
 	f.look()
 	if got := messageOf(f.look(), corev1alpha1.ClusterReadable); got != "" {
-		t.Errorf("a cluster that never answered with too much: want no condition, got %q", got)
+		t.Errorf("a cluster whose answers were never too large: want no condition, got %q", got)
 	}
 	m := f.Set.Get("m")
 	_ = m.api.limits.excess.over("bytes of an answer", mostAnswer)
@@ -344,11 +344,11 @@ func TestReadable(t *testing.T) {
 	before := m.api.limits.excess.now
 	m.api.limits.excess.now = func() time.Time { return before().Add(2 * excessKept) }
 	if got := messageOf(f.look(), corev1alpha1.ClusterReadable); !strings.HasPrefix(got, "True Readable") {
-		t.Errorf("after a while: want it readable, got %q", got)
+		t.Errorf("after a while: want the condition Readable true, got %q", got)
 	}
 }
 
-// canned answers all requests with the same body, as many as there are.
+// canned answers all requests with the same body.
 type canned struct {
 	body []byte
 
@@ -377,8 +377,8 @@ func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answered has a member answer all requests with this body, and fails if one of the requests takes more memory than the
-// bounds permit.
+// answered makes a member answer all requests with this body, and fails if a request takes more memory than the bounds
+// permit.
 func answered(t *testing.T, body []byte) {
 	t.Helper()
 	for _, q := range questions {
@@ -398,7 +398,7 @@ func answered(t *testing.T, body []byte) {
 		}, rescue.Count)
 		m.close()
 		if t.Failed() && !before {
-			t.Errorf("it is asked for %s", q.what)
+			t.Errorf("request for %s", q.what)
 		}
 	}
 }
@@ -496,7 +496,7 @@ func labelled(begin string) []byte {
 	return []byte(begin + `,"labels":{` + labels.String() + `"l":""},"managedFields":[` + managers.String() + `{}]}}`)
 }
 
-// counting answers for many API groups, and counts the simultaneous answers.
+// counting serves many API groups, and counts the simultaneous answers.
 type counting struct {
 	groups, types int
 
@@ -543,9 +543,9 @@ func TestDiscoveryIsPaced(t *testing.T) {
 		found         int
 		want          string // Part of an error.
 	}{
-		"Some":         {"They are asked for, a few at a time.", 40, 1, 82, ""},
-		"ManyVersions": {"More API groups than there can be are not asked for.", mostVersions, 1, 0, "more than 1000 versions of API groups"},
-		"ManyTypes":    {"Each may have many types.", 100, 999, 0, "more than 40000 types and subresources"},
+		"Some":         {"A few groups are requested at a time.", 40, 1, 82, ""},
+		"ManyVersions": {"No group is requested if there are too many.", mostVersions, 1, 0, "more than 1000 versions of API groups"},
+		"ManyTypes":    {"The requests stop after too many types.", 100, 999, 0, "more than 40000 types and subresources"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -555,7 +555,7 @@ func TestDiscoveryIsPaced(t *testing.T) {
 				t.Errorf("%s\nwant %d types and %q, got %d and %v", tc.reason, tc.found, tc.want, len(types), err)
 			}
 			if api.most > discoveredAtOnce {
-				t.Errorf("%s\nwant at most %d answers at a time, got %d", tc.reason, discoveredAtOnce, api.most)
+				t.Errorf("%s\nwant at most %d simultaneous answers, got %d", tc.reason, discoveredAtOnce, api.most)
 			}
 		})
 	}
@@ -567,8 +567,8 @@ func TestNamespacesHaveAnEnd(t *testing.T) {
 		reason, token string
 		want          string
 	}{
-		"SameToken": {"A list that goes in a circle has no end.", "more", "repeats a continue token"},
-		"LongToken": {"A token goes into the next request.", strings.Repeat("x", mostToken+1), "more than 16384 bytes of a continue token"},
+		"SameToken": {"A list that repeats a page is endless.", "more", "repeats a continue token"},
+		"LongToken": {"A token is bounded: it is part of the next request.", strings.Repeat("x", mostToken+1), "more than 16384 bytes of a continue token"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -590,8 +590,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: no answer causes a panic, or takes more memory than the bounds permit. Not all lines of goroutines run
-// each time: give -fuzzminimizetime 10x, or the minimization does not end.
+// FuzzAnswer: no answer causes a panic, or takes more memory than the bounds permit. The covered lines of goroutines
+// differ between runs, so the minimization does not end without -fuzzminimizetime 10x.
 func FuzzAnswer(f *testing.F) {
 	for _, body := range hostile() {
 		f.Add(body[:min(len(body), 4<<10)])

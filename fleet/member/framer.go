@@ -21,11 +21,11 @@ func (eventFramer) NewFrameWriter(w io.Writer) io.Writer { return w }
 // frameReader reads one object at a time.
 type frameReader struct {
 	from io.ReadCloser
-	// read[begin:end] was read and not returned yet, and up to looked it was scanned.
+	// read[begin:end] was read and is not returned yet. It was scanned up to looked.
 	read               []byte
 	begin, looked, end int
 	nesting            nesting
-	// frame is the rest, in read, of an object that did not fit into the buffer of the caller.
+	// frame is a part of read: the rest of an object that did not fit into the buffer of the caller.
 	frame []byte
 }
 
@@ -78,7 +78,7 @@ func (f *frameReader) fill() error {
 	f.end += n
 	switch {
 	case n > 0:
-		return nil // An error comes again with the next read.
+		return nil // The next read returns the error again.
 	case errors.Is(err, io.EOF) && f.nesting.depth > 0:
 		return io.ErrUnexpectedEOF
 	}
@@ -94,7 +94,7 @@ type nesting struct {
 	quoted, escaped bool
 }
 
-// add scans bytes, and returns how many: all, or those up to the end of the object.
+// add scans p up to the end of the object, and returns the number of scanned bytes.
 func (s *nesting) add(p []byte) (n int, ended bool, err error) {
 	for i := 0; i < len(p); i++ {
 		switch b := p[i]; {

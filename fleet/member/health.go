@@ -14,10 +14,10 @@ import (
 
 // Health is a criterion of a copy's readiness in addition to its status.
 type Health struct {
-	// Version tells the criterion from earlier ones. It is not zero.
+	// Version distinguishes the criterion from earlier ones. It is not zero.
 	Version uint32
-	// Check returns why the object is not healthy; nil if it is. It neither changes nor keeps the object, and it
-	// terminates.
+	// Check returns the reason why the object is not healthy; nil for a healthy object. It neither changes nor keeps
+	// the object, and it terminates.
 	Check func(object map[string]any) error
 }
 
@@ -71,7 +71,7 @@ func (c *Copies) Judge(ctx context.Context, key Key) error {
 	return err
 }
 
-// errOther and errOld are for answers that say nothing about the known copy.
+// errOther and errOld are for answers about another object, or an older version, than the known copy.
 var (
 	errOther = errors.New("the cluster has answered with another object")
 	errOld   = errors.New("the cluster has answered with an older version of the object")

@@ -22,7 +22,7 @@ func whole(tb testing.TB, uid, version, color string) *received {
 	})
 }
 
-// TestJudged: the result of a check stays until there is another one, with the version of its criterion.
+// TestJudged: the result of a check, with the version of its criterion, stays until the next result.
 func TestJudged(t *testing.T) {
 	asked := &Health{Version: 7, Check: func(o map[string]any) error {
 		if color, _, _ := unstructured.NestedString(o, "data", "color"); color != "blue" {
@@ -38,7 +38,7 @@ func TestJudged(t *testing.T) {
 		t.Helper()
 		got, _ := c.get(webName)
 		if diff := cmp.Diff([]any{readiness, judged, readied}, []any{got.Readiness, got.Judged, heard.readied}); diff != "" {
-			t.Errorf("%s: readiness, question, times told: -want, +got:\n%s", what, diff)
+			t.Errorf("%s: readiness, criterion, reports: -want, +got:\n%s", what, diff)
 		}
 	}
 	read := func(o *received) error {
@@ -49,23 +49,23 @@ func TestJudged(t *testing.T) {
 		return err
 	}
 	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
-	is("A watch of metadata asks nothing.", refractv1alpha1.ReadinessReady, 0, 1)
+	is("A watch of metadata checks nothing.", refractv1alpha1.ReadinessReady, 0, 1)
 	if err := read(whole(t, firstUID, "10", "red")); err != nil {
 		t.Error(err)
 	}
-	is("What is read is asked.", refractv1alpha1.ReadinessInProgress, 7, 2)
+	is("A read object is checked.", refractv1alpha1.ReadinessInProgress, 7, 2)
 	_ = c.Update(seen(t, firstUID, "10", "h1", applied))
-	is("What the watch says of the same version is known already.", refractv1alpha1.ReadinessInProgress, 7, 2)
+	is("An event of the same version changes nothing.", refractv1alpha1.ReadinessInProgress, 7, 2)
 	_ = c.Update(seen(t, firstUID, "11", "h1", applied))
-	is("Of another version nothing is known.", refractv1alpha1.ReadinessReady, 0, 3)
+	is("Another version was not checked yet.", refractv1alpha1.ReadinessReady, 0, 3)
 	if err := read(whole(t, firstUID, "10", "blue")); !errors.Is(err, errOld) {
-		t.Errorf("want an older answer to be told, got %v", err)
+		t.Errorf("want errOld for an older answer, got %v", err)
 	}
-	is("An older answer says nothing.", refractv1alpha1.ReadinessReady, 0, 3)
+	is("An older answer is ignored.", refractv1alpha1.ReadinessReady, 0, 3)
 	if err := read(whole(t, secondUID, "12", "red")); err != nil {
 		t.Error(err)
 	}
-	is("Nor does one about another object.", refractv1alpha1.ReadinessReady, 0, 3)
+	is("An answer about another object is ignored.", refractv1alpha1.ReadinessReady, 0, 3)
 	if err := read(whole(t, firstUID, "11", "blue")); err != nil {
 		t.Error(err)
 	}
@@ -74,5 +74,5 @@ func TestJudged(t *testing.T) {
 	if err := read(whole(t, firstUID, "11", "blue")); err != nil {
 		t.Error(err)
 	}
-	is("A question that panics is not answered with yes.", refractv1alpha1.ReadinessInProgress, 8, 5)
+	is("After a panic of a check, the object does not count as healthy.", refractv1alpha1.ReadinessInProgress, 8, 5)
 }

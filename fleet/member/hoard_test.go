@@ -70,7 +70,7 @@ func excessive(err error, what string) error {
 	return nil
 }
 
-// TestNamespacesAreBounded in number and name, whatever a member answers.
+// TestNamespacesAreBounded: the number and the names of namespaces are bounded, whatever a member answers.
 func TestNamespacesAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
@@ -79,9 +79,9 @@ func TestNamespacesAreBounded(t *testing.T) {
 		seen     int
 		fails    bool
 	}{
-		"AtTheBound": {"So many there may be.", mostNamespaces / namespacesListed, false, mostNamespaces, false},
-		"Above":      {"They have no end, and each has a name of its own.", 2 * mostNamespaces / namespacesListed, false, mostNamespaces, true},
-		"NoNames":    {"What cannot be the name of a namespace is none.", 2, true, 0, false},
+		"AtTheBound": {"The maximum number of namespaces is allowed.", mostNamespaces / namespacesListed, false, mostNamespaces, false},
+		"Above":      {"The list is endless, and each name is unique.", 2 * mostNamespaces / namespacesListed, false, mostNamespaces, true},
+		"NoNames":    {"Invalid names of namespaces are skipped.", 2, true, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
@@ -129,7 +129,7 @@ func hoarded(n, size int) metav1.PartialObjectMetadata {
 
 // heap returns the memory in use.
 func heap() uint64 {
-	for range 3 { // Strings without users go in the second, and their cleanups run in the third.
+	for range 3 { // Strings without users are freed in the second, and their cleanups run in the third.
 		runtime.GC()
 	}
 	var s runtime.MemStats
@@ -137,8 +137,8 @@ func heap() uint64 {
 	return s.HeapAlloc
 }
 
-// TestHoardIsBounded: a member whose copies have unique marks of the maximum length takes no more memory than any
-// other. Its copies are then unknown, it reports this, and it is listed again later.
+// TestHoardIsBounded: the memory of a member is bounded even if its copies have unique marks of the maximum length. Its
+// copies are then unknown, a condition reports this, and the copies are listed again later.
 func TestHoardIsBounded(t *testing.T) {
 	const (
 		room  = 8 << 20
@@ -161,29 +161,29 @@ func TestHoardIsBounded(t *testing.T) {
 	before := heap()
 	m.Copies.Watch(configMaps)
 	resource := configMaps.GroupResource()
-	eventually(t, "it has said more than is kept", func() bool {
+	eventually(t, "its copies exceed the bound", func() bool {
 		return excessive(m.Copies.ListError(resource), "bytes of known copies") == nil
 	})
 	if _, found := m.Copies.Get(Key{resource, types.NamespacedName{Namespace: "d", Name: "copy-1"}}); found != Unlisted || m.Copies.Count() != 0 || m.Copies.complete() {
-		t.Errorf("want nothing known of the copies, got %d, %d", found, m.Copies.Count())
+		t.Errorf("want the copies unknown, got %d, %d", found, m.Copies.Count())
 	}
 	if said := m.api.limits.excess.describe(); !strings.Contains(said, "more than 134217728 bytes of known copies") {
-		t.Errorf("want the member to say so, got %q", said)
+		t.Errorf("want the member to report the bound, got %q", said)
 	}
 	m.api.limits.account.mu.Lock()
 	if kept := m.api.limits.account.kept; kept != mostKept-room || m.api.limits.account.copies != 0 {
-		t.Errorf("want all room given back, got %d bytes, %d copies", kept, m.api.limits.account.copies)
+		t.Errorf("want all reserved room released, got %d bytes, %d copies", kept, m.api.limits.account.copies)
 	}
 	m.api.limits.account.mu.Unlock()
 	if grown := int64(heap()) - int64(before); grown > room/2 {
-		t.Errorf("want the memory given back, got %d MiB more", grown>>20)
+		t.Errorf("want the memory released, got %d MiB more", grown>>20)
 	}
 	if had.Load() >= pages-1 {
-		t.Errorf("want the list ended where it was too much, got %d pages", had.Load())
+		t.Errorf("want the list ended at the bound, got %d pages", had.Load())
 	}
 }
 
-// TestRoomForCopies: there is room up to the bound and none above, and removed copies make room for others.
+// TestRoomForCopies: copies are kept up to the bound, and removed copies make room for others.
 func TestRoomForCopies(t *testing.T) {
 	named := func(name string) *metav1.PartialObjectMetadata {
 		m := seen(t, firstUID, "10", "h1", applied)
@@ -193,12 +193,12 @@ func TestRoomForCopies(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "d", Name: name} }
 	for name, tc := range map[string]struct {
 		reason        string
-		copies, bytes int // For which there is still room.
+		copies, bytes int // The remaining room.
 		fits          int // How many copies fit.
 		what          string
 	}{
 		"Copies": {"The copies of all types are counted.", 2, 10_000, 2, "copies"},
-		"Bytes":  {"So is what they take.", 100, 1600, 2, "bytes of known copies"},
+		"Bytes":  {"The bytes of all copies are counted.", 100, 1600, 2, "bytes of known copies"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got told
@@ -215,7 +215,7 @@ func TestRoomForCopies(t *testing.T) {
 			_ = c.Delete(named("b0"))
 			_ = c.Add(named("c"))
 			if _, found := c.look(key("c")); found != Present || c.len() != 1+tc.fits {
-				t.Fatalf("%s\nwhen one has gone: want room for another, got %d", tc.reason, c.len())
+				t.Fatalf("%s\nafter a removal: want room for another copy, got %d", tc.reason, c.len())
 			}
 			ended := false
 			if err := c.beginWatch(func() { ended = true }, nil); err != nil {
@@ -223,14 +223,14 @@ func TestRoomForCopies(t *testing.T) {
 			}
 			_ = c.Add(named("d"))
 			if _, found := c.look(key("c")); found != Unlisted || c.len() != 0 || !ended {
-				t.Errorf("%s\nabove the bound: want nothing known, and the watch ended, got %d, %t", tc.reason, c.len(), ended)
+				t.Errorf("%s\nabove the bound: want no copies kept, and the watch ended, got %d, %t", tc.reason, c.len(), ended)
 			}
 			if err := excessive(c.listError(), tc.what); err != nil {
 				t.Errorf("%s\n%v", tc.reason, err)
 			}
 			_ = c.Add(named("e"))
 			if err := excessive(c.beginList(t.Context()), tc.what); err != nil || c.len() != 0 {
-				t.Errorf("%s\nwant a rest: got %d, %v", tc.reason, c.len(), err)
+				t.Errorf("%s\nwant no list during the rest: got %d, %v", tc.reason, c.len(), err)
 			}
 			c.halted.rest = time.Now()
 			if err := c.beginList(t.Context()); err != nil {
@@ -238,13 +238,13 @@ func TestRoomForCopies(t *testing.T) {
 			}
 			_ = c.Replace([]any{named("a")}, "11")
 			if _, found := c.look(key("a")); found != Present || c.len() != 1 {
-				t.Errorf("%s\nafter the rest: want it known what there is, got %d", tc.reason, c.len())
+				t.Errorf("%s\nafter the rest: want the copies known, got %d", tc.reason, c.len())
 			}
 		})
 	}
 }
 
-// TestRoomIsGivenBack in all cases.
+// TestRoomIsGivenBack: removed copies, and copies of an ended watch, take no room.
 func TestRoomIsGivenBack(t *testing.T) {
 	var got told
 	c := got.copies(configMaps)
@@ -263,22 +263,22 @@ func TestRoomIsGivenBack(t *testing.T) {
 	_ = c.Add(&long)
 	_ = c.Delete(&long)
 	if c.decode.account.copies != 3 || c.conflictingManager(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.records.bytes < 3*recordBytes {
-		t.Errorf("want room for three, got it for %d, with %d bytes", c.decode.account.copies, c.records.bytes)
+		t.Errorf("want room reserved for three copies, got %d, with %d bytes", c.decode.account.copies, c.records.bytes)
 	}
 	_ = c.Replace(nil, "20")
 	if c.decode.account.copies != 0 || c.records.bytes != 0 || len(c.records.conflictingManagers) != 0 {
-		t.Errorf("want no room taken, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
+		t.Errorf("want no room reserved, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
 	}
 	add("a", "30", applied)
 	c.end()
 	add("b", "31", applied)
 	if c.decode.account.copies != 0 || c.records.bytes != 0 {
-		t.Errorf("want no room taken for what nobody wants to know of, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
+		t.Errorf("want no room reserved after the end, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
 	}
 }
 
-// TestStreamedHoardEnds: a watch that begins with a list keeps nothing besides the copies, and ends when these are too
-// many.
+// TestStreamedHoardEnds: a watch that begins with a list keeps nothing except the copies, and ends if there are too
+// many copies.
 func TestStreamedHoardEnds(t *testing.T) {
 	var got told
 	for name, tc := range map[string]struct {
@@ -288,7 +288,7 @@ func TestStreamedHoardEnds(t *testing.T) {
 		what   string
 	}{
 		"NoRoom": {"There is no room.", func(*metav1.PartialObjectMetadata) {}, 0, "copies"},
-		"Name":   {"Names are kept before anybody asks whether they are some.", func(m *metav1.PartialObjectMetadata) { m.Name = strings.Repeat("n", mostName+1) }, 10, "bytes of a name"},
+		"Name":   {"The length of a name is checked before the object is kept.", func(m *metav1.PartialObjectMetadata) { m.Name = strings.Repeat("n", mostName+1) }, 10, "bytes of a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := got.copies(configMaps)
@@ -301,7 +301,7 @@ func TestStreamedHoardEnds(t *testing.T) {
 			tc.show(m)
 			kept, err := c.Transformer()(m)
 			if kept != (shown{}) || err != nil || !ended || c.len() != 0 {
-				t.Errorf("%s\nwant the watch ended and nothing kept, got %v, %v, %t", tc.reason, kept, err, ended)
+				t.Errorf("%s\nwant the watch ended and no copies kept, got %v, %v, %t", tc.reason, kept, err, ended)
 			}
 			if err := excessive(c.listError(), tc.what); err != nil {
 				t.Errorf("%s\n%v", tc.reason, err)
@@ -310,8 +310,8 @@ func TestStreamedHoardEnds(t *testing.T) {
 	}
 }
 
-// TestStreamOfOldState: the objects of an API server that was set back seem to be old until the end of the list. Then
-// the type is listed again.
+// TestStreamOfOldState: after a restore of etcd from a backup, the listed objects seem old until the end of the list.
+// Then the type is listed again.
 func TestStreamOfOldState(t *testing.T) {
 	var got told
 	c := got.copies(configMaps)
@@ -319,7 +319,7 @@ func TestStreamOfOldState(t *testing.T) {
 	_ = c.beginList(t.Context())
 	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
 	if err := c.Replace([]any{shown{}}, "7"); !errors.Is(err, errSetBack) {
-		t.Errorf("want it listed once more, got %v", err)
+		t.Errorf("want errSetBack, so that the type is listed again, got %v", err)
 	}
 	_ = c.beginList(t.Context())
 	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
@@ -327,13 +327,13 @@ func TestStreamOfOldState(t *testing.T) {
 		t.Error(err)
 	}
 	if item, _ := c.get(webName); item.version != 5 || item.Hash != "h0" {
-		t.Errorf("want it as it is, got %+v", item)
+		t.Errorf("want the copy as on the API server, got %+v", item)
 	}
 }
 
 // TestRaisedRevision: an API server whose etcd was restored from a snapshot with a raised revision shows older versions
-// in a list that is newer than all known versions. These versions are the current ones, whereas a list that is older
-// than the answer to a write is only late.
+// in a list that is newer than all known versions. These versions are the current ones. By contrast, a list that is
+// older than the answer to a write is only late.
 func TestRaisedRevision(t *testing.T) {
 	lists := map[string]func(c copies, e *metav1.PartialObjectMetadata, version string) error{
 		"Streamed": func(c copies, e *metav1.PartialObjectMetadata, version string) error {
@@ -354,30 +354,30 @@ func TestRaisedRevision(t *testing.T) {
 			c.remember(webName, Copy{UID: firstUID, Hash: "h1", version: 70}, true)
 			before := seen(t, firstUID, "5", "h0", applied)
 			if err := list(c, before, "69"); err != nil {
-				t.Errorf("it was written after the list was made: want that taken, got %v", err)
+				t.Errorf("a list from before the write: want no error, got %v", err)
 			}
 			if item, _ := c.get(webName); item.version != 70 || item.Hash != "h1" {
-				t.Errorf("want what was written, got %+v", item)
+				t.Errorf("want the written copy, got %+v", item)
 			}
 			_ = c.beginList(t.Context())
 			_ = c.onListed([]*copyEvent{c.event(before), c.event(seen(t, firstUID, "70", "h1", applied))})
 			if err := c.Replace(nil, "71"); err != nil {
-				t.Errorf("the list goes on to what was written: want that taken, got %v", err)
+				t.Errorf("a list that also shows the written version: want no error, got %v", err)
 			}
 			if err := list(c, before, "1000000000"); !errors.Is(err, errSetBack) {
-				t.Errorf("what was written is not there, where it must be: want it listed once more, got %v", err)
+				t.Errorf("a newer list without the written version: want errSetBack, so that the type is listed again, got %v", err)
 			}
 			if err := list(c, before, "1000000001"); err != nil {
 				t.Error(err)
 			}
 			if item, _ := c.get(webName); item.version != 5 || item.Hash != "h0" {
-				t.Errorf("want it as it is, got %+v", item)
+				t.Errorf("want the copy as on the API server, got %+v", item)
 			}
 		})
 	}
 }
 
-// TestListThatFails in the middle reports its differences with the next list.
+// TestListThatFails: the differences that an interrupted list has found are reported after the next list.
 func TestListThatFails(t *testing.T) {
 	var got told
 	c := got.copies(configMaps)
@@ -394,7 +394,7 @@ func TestListThatFails(t *testing.T) {
 		return list, err
 	}
 	if _, err := c.list(t.Context(), next); !errors.Is(err, broken) || got != (told{}) {
-		t.Errorf("want nothing told of half a list, got %v, %+v", err, got)
+		t.Errorf("want no report after half of a list, got %v, %+v", err, got)
 	}
 	list, err := c.list(t.Context(), next)
 	if err != nil {
@@ -415,14 +415,14 @@ func TestCountedIsTaken(t *testing.T) {
 		object func(i int) *metav1.PartialObjectMetadata
 		most   int
 	}{
-		"Honest": {"Copies as Refract writes them.", func(i int) *metav1.PartialObjectMetadata { return written(i, managersOf(t, applied)) }, mostKept / 2 / 100_000},
-		"Short":  {"Marks of their own that are short.", func(i int) *metav1.PartialObjectMetadata { m := hoarded(i, 0); return &m }, 2000},
-		"Spread": {"Namespaces of their own.", func(i int) *metav1.PartialObjectMetadata {
+		"Honest": {"Refract writes the copies.", func(i int) *metav1.PartialObjectMetadata { return written(i, managersOf(t, applied)) }, mostKept / 2 / 100_000},
+		"Short":  {"The copies have unique short marks.", func(i int) *metav1.PartialObjectMetadata { m := hoarded(i, 0); return &m }, 2000},
+		"Spread": {"Each copy has its own namespace.", func(i int) *metav1.PartialObjectMetadata {
 			m := hoarded(i, 0)
 			m.Namespace = m.Name
 			return &m
 		}, 2000},
-		"Sets": {"Fields of their own.", func(i int) *metav1.PartialObjectMetadata {
+		"Sets": {"Each copy has its own set of fields.", func(i int) *metav1.PartialObjectMetadata {
 			m := hoarded(i, 0)
 			m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: "Apply", FieldsV1: metav1.NewFieldsV1(setOf(fmt.Sprint("s", i), 3))}}
 			return &m
@@ -441,14 +441,14 @@ func TestCountedIsTaken(t *testing.T) {
 			c.decode.account.mu.Unlock()
 			t.Logf("a copy takes %d bytes, %d are counted", taken, counted)
 			if taken > counted*11/10 || counted > tc.most {
-				t.Errorf("%s\nwant at most %d bytes counted, and no more taken, got %d and %d", tc.reason, tc.most, counted, taken)
+				t.Errorf("%s\nwant at most %d bytes counted, and the real size not larger, got %d and %d", tc.reason, tc.most, counted, taken)
 			}
 			runtime.KeepAlive(c)
 		})
 	}
 }
 
-// TestStraysAreBounded: all types of the hub are watched if they have copies, and only some others.
+// TestStraysAreBounded: all types of the hub with copies are watched, and a bounded number of other types.
 func TestStraysAreBounded(t *testing.T) {
 	copied := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7", Labels: map[string]string{corev1alpha1.ManagedLabel: "true"},
@@ -459,9 +459,9 @@ func TestStraysAreBounded(t *testing.T) {
 		watched     int
 		fails       bool
 	}{
-		"OfTheHub":   {"As many as the hub has.", mostStrays + 20, 0, mostStrays + 20, false},
-		"AtTheBound": {"What the hub once had may be there yet.", 3, mostStrays, mostStrays + 3, false},
-		"Above":      {"A member says of all types that it has copies of them; those of the hub are known.", 3, mostStrays + 1, mostStrays + 3, true},
+		"OfTheHub":   {"The number of types of the hub is not bounded.", mostStrays + 20, 0, mostStrays + 20, false},
+		"AtTheBound": {"Copies of types that the hub no longer has are watched up to the bound.", 3, mostStrays, mostStrays + 3, false},
+		"Above":      {"The member reports copies of too many other types; copies of the hub's types stay known.", 3, mostStrays + 1, mostStrays + 3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
@@ -494,7 +494,8 @@ func TestStraysAreBounded(t *testing.T) {
 	}
 }
 
-// TestVersionsAreBounded: each version of a group is a request if a member has no aggregated discovery.
+// TestVersionsAreBounded: the number of versions is bounded, because a member without aggregated discovery gets a
+// request for each version.
 func TestVersionsAreBounded(t *testing.T) {
 	for name, n := range map[string]int{"AtTheBound": mostVersions, "Above": mostVersions + 1} {
 		t.Run(name, func(t *testing.T) {
@@ -509,7 +510,7 @@ func TestVersionsAreBounded(t *testing.T) {
 					}
 					answer(w, http.StatusOK, list)
 				default:
-					t.Errorf("want nothing else asked for, got %s", r.URL.Path)
+					t.Errorf("want no other request, got %s", r.URL.Path)
 				}
 			})
 			if n > mostVersions {
@@ -520,7 +521,7 @@ func TestVersionsAreBounded(t *testing.T) {
 			}
 			groups, _, _, err := (&paced{DiscoveryClient: m.api.discovery, excess: m.api.limits.excess}).GroupsAndMaybeResourcesWithContext(t.Context())
 			if err != nil || len(groups.Groups[len(groups.Groups)-1].Versions) != n {
-				t.Errorf("want all, got %v, %v", groups, err)
+				t.Errorf("want all groups, got %v, %v", groups, err)
 			}
 		})
 	}
@@ -529,7 +530,7 @@ func TestVersionsAreBounded(t *testing.T) {
 // textOf returns JSON of this many bytes.
 func textOf(bytes int) []byte { return []byte(`"` + strings.Repeat("x", bytes-2) + `"`) }
 
-// readFrom has a member answer with a body, and returns the result of reading it.
+// readFrom makes a member answer with a body, and returns the result of reading it.
 func readFrom(ctx context.Context, a *account, body []byte, query string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://eu-1/x"+query, nil)
 	if err != nil {
@@ -557,8 +558,8 @@ func readAll(resp *http.Response) (n int, err error) {
 	}
 }
 
-// TestLargeAnswersTakeTurns: the large answers of a member in use at the same time are bounded, until a caller is done
-// with one. Small ones do not wait.
+// TestLargeAnswersTakeTurns: the number of large answers of a member in use at the same time is bounded. Further large
+// answers wait until one is released; small answers do not wait.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	a := newAccount()
 	var ends []func()
@@ -567,24 +568,24 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 		ends = append(ends, end)
 		resp, err := readFrom(ctx, a, textOf(smallAnswer+1), "")
 		if err != nil {
-			t.Fatalf("the %d. large answer: %v", i+1, err)
+			t.Fatalf("large answer %d: %v", i+1, err)
 		}
 		resp.Body.Close()
 		if _, err := readFrom(ctx, a, textOf(smallAnswer+1), ""); err != nil {
-			t.Fatalf("another that belongs to it: %v", err)
+			t.Fatalf("another answer of the same exchange: %v", err)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := readFrom(gone, a, textOf(smallAnswer), ""); err != nil {
-		t.Errorf("a small one: %v", err)
+		t.Errorf("a small answer: %v", err)
 	}
 	if _, err := readFrom(gone, a, textOf(smallAnswer+1), ""); !errors.Is(err, context.Canceled) {
-		t.Errorf("one more that is large: want it to wait, got %v", err)
+		t.Errorf("one more large answer: want it to wait, got %v", err)
 	}
 	many := []byte("[" + strings.Repeat("1,", smallValues) + "1]")
 	if _, err := readFrom(gone, a, many, ""); !errors.Is(err, context.Canceled) {
-		t.Errorf("one more of many values: want it to wait, got %v", err)
+		t.Errorf("one more answer with many values: want it to wait, got %v", err)
 	}
 	waited := make(chan error)
 	go func() {
@@ -596,15 +597,15 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	}()
 	ends[0]()
 	if err := <-waited; err != nil {
-		t.Errorf("when one has ended: want the next read, got %v", err)
+		t.Errorf("after the end of an exchange: want the next answer read, got %v", err)
 	}
 	ends[1]()
 	if len(a.large) != 0 {
-		t.Errorf("want nobody large, got %d", len(a.large))
+		t.Errorf("want no large exchange left, got %d", len(a.large))
 	}
 }
 
-// TestAnswersThatBelongTogether have the bounds of one answer.
+// TestAnswersThatBelongTogether: the answers of one exchange have together the bounds of one answer.
 func TestAnswersThatBelongTogether(t *testing.T) {
 	a := newAccount()
 	ctx, end := a.begin(t.Context())
@@ -629,7 +630,7 @@ func TestBuffersOfWatches(t *testing.T) {
 	for i := range 4 {
 		resp, err := readFrom(t.Context(), a, event, "?watch=true")
 		if err != nil {
-			t.Fatalf("the %d. watch: %v", i+1, err)
+			t.Fatalf("watch %d: %v", i+1, err)
 		}
 		watches = append(watches, resp)
 	}
@@ -643,14 +644,14 @@ func TestBuffersOfWatches(t *testing.T) {
 		w.Body.Close()
 	}
 	if _, err := readFrom(t.Context(), a, event, "?watch=true"); err != nil {
-		t.Errorf("when others have ended: %v", err)
+		t.Errorf("after the end of the other watches: %v", err)
 	}
 	if len(a.large) > 1 {
-		t.Errorf("want no watch large that has no event in hand, got %d", len(a.large))
+		t.Errorf("want no large exchange for a watch without a current event, got %d", len(a.large))
 	}
 }
 
-// TestPagesTakeTurns: the pages of a member that are requested at the same time are bounded.
+// TestPagesTakeTurns: the number of pages of a member that are requested at the same time is bounded.
 func TestPagesTakeTurns(t *testing.T) {
 	l := newLimits("eu-1")
 	gone, cancel := context.WithCancel(t.Context())
@@ -665,7 +666,7 @@ func TestPagesTakeTurns(t *testing.T) {
 			return listing("", "a"), nil
 		}, func(apiruntime.Object) error {
 			if n > mostPagesAtOnce {
-				return errors.New("asked for too many")
+				return errors.New("too many requests")
 			}
 			if err := ask(n + 1); n < mostPagesAtOnce || !errors.Is(err, context.Canceled) {
 				return err
@@ -675,11 +676,12 @@ func TestPagesTakeTurns(t *testing.T) {
 		return err
 	}
 	if err := ask(1); err != nil || len(l.account.pages) != 0 {
-		t.Errorf("want %d at a time, and one more to wait, got %v", mostPagesAtOnce, err)
+		t.Errorf("want %d pages at a time, and one more to wait, got %v", mostPagesAtOnce, err)
 	}
 }
 
-// TestOnlyJSONIsDecoded: the memory for other answers, such as protobuf, is not known before they are decoded.
+// TestOnlyJSONIsDecoded: other answers, such as protobuf, are rejected, because their memory is not known before they
+// are decoded.
 func TestOnlyJSONIsDecoded(t *testing.T) {
 	list := metav1.PartialObjectMetadataList{Items: make([]metav1.PartialObjectMetadata, 1000)}
 	raw, err := list.Marshal()
@@ -741,8 +743,8 @@ func TestNobodyChoosesTypes(t *testing.T) {
 	}
 }
 
-// least returns how many bytes a function allocates, the least of three runs: watches of earlier tests may still be at
-// work.
+// least returns the number of bytes that a function allocates. It takes the minimum of three runs, because watches of
+// earlier tests may still run.
 func least(do func()) uint64 {
 	few := uint64(math.MaxUint64)
 	for range 3 {
@@ -768,11 +770,11 @@ func TestErrorsAreBrief(t *testing.T) {
 	_, err := m.Objects.Read(t.Context(), configMaps, webName)
 	raw, failed := json.Marshal(err)
 	if failed != nil || len(raw) > 10_000 || !strings.Contains(string(raw), `"kind":"namespaces"`) || !strings.Contains(string(raw), "metadata.uid") {
-		t.Errorf("want what it is about, and little of it: got %d bytes", len(raw))
+		t.Errorf("want the name of the object in a short error: got %d bytes", len(raw))
 	}
 }
 
-// TestHeadsAreBounded: the header of an answer is bounded, as no account counts it.
+// TestHeadsAreBounded: the header of an answer is bounded, because no account counts it.
 func TestHeadsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		size  int
@@ -781,7 +783,7 @@ func TestHeadsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", tc.size)) })
 			if err := m.api.probe(t.Context()); (err != nil) != tc.fails {
-				t.Errorf("want an error %t, got %v", tc.fails, err)
+				t.Errorf("want an error: %t, got %v", tc.fails, err)
 			}
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// identity tells which cluster answers at the address of a member, whatever its name, and whether it is still the
-// cluster that the other data about the member comes from.
+// identity identifies the cluster at the address of a member, independent of its name. It also reports whether this is
+// still the cluster that the other data about the member comes from.
 type identity struct {
 	api    *connection
 	newest func() uint64 // Returns the newest known version of any copy.
@@ -27,8 +27,8 @@ func (i *identity) uid() types.UID { return i.known().uid }
 // clusterIdentity is the identity of a cluster, and the version of its data.
 type clusterIdentity struct {
 	uid types.UID // Of the namespace kube-system.
-	// revision grows with each write; 0 if it is not known. It is that of the storage of namespaces, which need not be
-	// the storage of all types.
+	// revision is the revision of the storage of namespaces, which grows with each write; 0 if it is not known. Other
+	// types may have a separate storage.
 	revision uint64
 	// rival is identity.rival before the request.
 	rival types.UID
@@ -56,10 +56,10 @@ func (i *identity) read(ctx context.Context) (clusterIdentity, error) {
 	return clusterIdentity{}, apierrors.NewNotFound(namespaces.GroupResource(), metav1.NamespaceSystem)
 }
 
-// replaced returns why the known data about the member is not valid any more; "" if it is valid. Watches do not notice
-// this: they continue from a version that the cluster has not reached yet, and receive nothing until it has. Away says
-// that the member was unreachable since the last request, or a watch was interrupted; then the newest version of any copy
-// counts, too.
+// replaced returns the reason why the known data about the member is no longer valid; "" if it is valid. Watches do not
+// notice a replacement: they continue from a version that the new cluster has not reached yet, and receive no events
+// until then. If away is set, the member was unreachable since the last request, or a watch was interrupted. Then the
+// newest version of any copy counts, too.
 func (i *identity) replaced(ctx context.Context, away bool) (why string, err error) {
 	was := i.known()
 	if was.uid == "" {
@@ -69,7 +69,7 @@ func (i *identity) replaced(ctx context.Context, away bool) (why string, err err
 	if away {
 		newest = max(newest, i.newest())
 	}
-	now, err := i.read(ctx) // After the newest version is read, as watches continue meanwhile.
+	now, err := i.read(ctx) // The newest version was read before, because watches continue meanwhile.
 	if err != nil {
 		return "", err
 	}
@@ -83,8 +83,8 @@ func (i *identity) replaced(ctx context.Context, away bool) (why string, err err
 	return "", nil
 }
 
-// doubt notes that another name at the address turned out to be of the cluster rival, and reports whether the member
-// must be identified again.
+// doubt notes that another name at the address was identified as the cluster rival, and reports whether the member must
+// be identified again.
 func (i *identity) doubt(rival types.UID) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -95,14 +95,14 @@ func (i *identity) doubt(rival types.UID) bool {
 	return true
 }
 
-// doubted reports whether the member was not identified again since that was necessary.
+// doubted reports whether the member must be identified again because of [identity.doubt].
 func (i *identity) doubted() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.rival != i.last.rival
 }
 
-// identify asks the member which cluster it is, and records the answer.
+// identify reads the identity of the cluster from the member, and records it.
 func (i *identity) identify(ctx context.Context) error {
 	now, err := i.read(ctx)
 	if err != nil {

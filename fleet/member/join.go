@@ -31,14 +31,14 @@ var (
 	ErrLeftSecret     = errors.New("exists already: it may have been left by a cluster of this name")
 	ErrNotPending     = errors.New("no deletions are held back")
 	ErrPendingChanged = errors.New("the deletions held back have changed meanwhile")
-	// ErrUncertain says that the hub has not answered whether it has written the FederatedCluster or its Secret.
+	// ErrUncertain means that the hub may have written the FederatedCluster or its Secret, but has not answered.
 	ErrUncertain = errors.New("the hub may have written it all the same")
 )
 
 // Join makes the cluster at the address in cfg a member of this name. It creates a Secret with the credentials in the
-// namespace, which is the system namespace and is created if it is missing, and a FederatedCluster with the labels and
-// taints and a finalizer, which keeps it until its copies are gone. Join contacts the cluster first, so that it writes
-// nothing for a cluster that cannot be reached. The credentials must be a client certificate or a token. If Join fails,
+// system namespace, and the namespace if it is missing. It also creates a FederatedCluster with the labels, the taints,
+// and a finalizer that keeps the FederatedCluster until its copies are gone. Join contacts the cluster first, so that
+// it writes nothing for an unreachable cluster. The credentials must be a client certificate or a token. If Join fails,
 // the hub has neither the Secret nor the FederatedCluster, unless the error is [ErrUncertain].
 func Join(
 	ctx context.Context, hub client.Client, namespace, name string, cfg *rest.Config, labels map[string]string, taints []corev1.Taint,
@@ -114,8 +114,7 @@ func Join(
 	return nil
 }
 
-// abandon deletes the Secret of a cluster that has failed to join with this error, so that a second attempt can create
-// it.
+// abandon deletes the Secret after a failed Join, so that a second attempt can create it. Err is the error of the Join.
 func abandon(ctx context.Context, hub client.Client, secret *corev1.Secret, err error) error {
 	if left := hub.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(left) != nil {
 		return fmt.Errorf("%w; deleting secret %s/%s: %w: %w", err, secret.Namespace, secret.Name, left, ErrUncertain)
@@ -132,7 +131,7 @@ func uncertain(err error) error {
 }
 
 // Joinable returns an error if a cluster cannot join the hub under this name: the name is in use, the cluster is a
-// member already, or it does not accept the credentials, of whatever kind they are.
+// member already, or it does not accept the credentials. The credentials may be of any kind.
 func Joinable(ctx context.Context, hub client.Reader, name string, cfg *rest.Config) error {
 	if err := validName(name); err != nil {
 		return err
@@ -183,7 +182,8 @@ func Find(ctx context.Context, hub client.Reader, name string) (*corev1alpha1.Fe
 }
 
 // Leave begins to take the member out of the fleet, and returns at once. The controllers delete its copies, and then
-// let the FederatedCluster go. They need the credentials for this, so [Forget] may delete these only afterwards.
+// remove the finalizer of the FederatedCluster. They need the credentials for this, so [Forget] may delete the
+// credentials only afterwards.
 func Leave(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
 	if err := hub.Delete(ctx, fc, client.Preconditions{UID: &fc.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting cluster %q: %w", fc.Name, err)
@@ -191,7 +191,7 @@ func Leave(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedClu
 	return nil
 }
 
-// ReleaseKept sets whether a leaving member keeps the copies that hold data as its own objects, or whether these are
+// ReleaseKept sets whether a leaving member keeps the copies that hold data as its own objects. Otherwise they are
 // deleted after an approval: see [refractv1alpha1.ReleaseKeptAnnotation]. It modifies fc.
 func ReleaseKept(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster, release bool) error {
 	if (fc.Annotations[refractv1alpha1.ReleaseKeptAnnotation] == "true") == release {
@@ -211,7 +211,7 @@ func ReleaseKept(ctx context.Context, hub client.Client, fc *corev1alpha1.Federa
 
 // Release takes the member out of the fleet at once. Its copies stay on the cluster. It modifies fc.
 func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
-	// The controllers put the finalizer back within milliseconds, so this may take several attempts.
+	// The controllers restore the finalizer within milliseconds, so this may take several attempts.
 	often := wait.Backoff{Steps: 20, Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 0.5}
 	err := retry.RetryOnConflict(often, func() error {
 		if err := hub.Get(ctx, client.ObjectKeyFromObject(fc), fc); err != nil {
@@ -226,7 +226,7 @@ func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedC
 		if fc.DeletionTimestamp != nil {
 			return nil
 		}
-		// If the finalizer came back meanwhile, a deletion would remove the copies.
+		// If the finalizer was restored meanwhile, a deletion would remove the copies.
 		return hub.Delete(ctx, fc, client.Preconditions{UID: &fc.UID, ResourceVersion: &fc.ResourceVersion})
 	})
 	if client.IgnoreNotFound(err) != nil {
@@ -235,8 +235,8 @@ func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedC
 	return nil
 }
 
-// Approve approves the deletions that the token stands for, and no others. The error wraps [ErrNotPending] if no
-// deletions wait, and [ErrPendingChanged] if other deletions wait.
+// Approve approves only the deletions with this token. The error wraps [ErrNotPending] if no deletions wait, and
+// [ErrPendingChanged] if other deletions wait.
 func Approve(ctx context.Context, hub client.Client, name, token string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		fc, err := Find(ctx, hub, name)

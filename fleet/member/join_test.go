@@ -12,8 +12,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestApprove: the token in the fields of the status decides about an approval. Messages are for users. Text that a
-// user can bring into a message, such as the name of a namespace, approves nothing.
+// TestApprove: the token in the fields of the status decides about an approval. Messages are ignored, because users
+// control parts of them, such as the name of a namespace.
 func TestApprove(t *testing.T) {
 	held := &corev1alpha1.DeletionsHeld{Token: "0af3-ALL", OthersToken: "0af4-OTHERS", Copies: 3, Of: 4, HoldData: 1}
 	text := corev1alpha1.ClusterCondition{
@@ -25,12 +25,12 @@ func TestApprove(t *testing.T) {
 		token  string
 		want   error
 	}{
-		"All":     {"The token stands for all.", held, "0af3-ALL", nil},
-		"Others":  {"There is one for those that hold no data.", held, "0af4-OTHERS", nil},
-		"Another": {"What was read before is not what waits.", held, "0af2-ALL", ErrPendingChanged},
-		"OfText":  {"The text says nothing.", held, "0af5", ErrPendingChanged},
-		"Nothing": {"No token is none.", &corev1alpha1.DeletionsHeld{Token: "0af3-ALL"}, "", ErrPendingChanged},
-		"NotHeld": {"Nothing waits, whatever a text says.", nil, "0af5", ErrNotPending},
+		"All":     {"The token of all deletions is accepted.", held, "0af3-ALL", nil},
+		"Others":  {"The token of the deletions without data is accepted.", held, "0af4-OTHERS", nil},
+		"Another": {"The token of earlier deletions is rejected.", held, "0af2-ALL", ErrPendingChanged},
+		"OfText":  {"A token in the message is ignored.", held, "0af5", ErrPendingChanged},
+		"Nothing": {"An empty token is rejected.", &corev1alpha1.DeletionsHeld{Token: "0af3-ALL"}, "", ErrPendingChanged},
+		"NotHeld": {"Without waiting deletions, a token in the message is ignored.", nil, "0af5", ErrNotPending},
 	}
 	scheme := runtime.NewScheme()
 	if err := corev1alpha1.AddToScheme(scheme); err != nil {

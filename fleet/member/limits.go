@@ -16,90 +16,90 @@ import (
 // these bounds, the request fails with a [LimitError], and the condition Readable of the cluster reports it. The bounds
 // are far above the answers of a healthy API server, which accepts objects of up to 3 MiB and stores up to 1.5 MiB.
 //
-// Reading 1 MiB within these bounds takes at most 64 MiB of memory. The data that is kept or read at the same time is
-// counted for each member: see [account].
+// Reading 1 MiB within these bounds takes at most 64 MiB of memory. The kept data and the answers under way are counted
+// for each member: see [account].
 const (
-	// mostAnswer is how many bytes an answer may have after decompression, and mostEvent how many one event of a watch
-	// may have. A whole watch may have any number.
+	// mostAnswer is the maximum size of an answer after decompression, and mostEvent that of one event of a watch, in
+	// bytes. The size of a whole watch is not bounded.
 	mostAnswer = 16 << 20
 	mostEvent  = 8 << 20
-	// mostValues is how many values the JSON of an answer may have, and mostEventValues how many that of an event may
-	// have: an empty object of two bytes takes a hundred times that in memory.
+	// mostValues is the maximum number of JSON values in an answer, and mostEventValues that in an event: an empty
+	// object of two bytes takes a hundred times that in memory.
 	mostValues      = 250_000
 	mostEventValues = 200_000
-	// mostObjects is how many objects and lists the third level of the JSON may have. The third level has the objects
-	// of a list, and Refract never requests so many at a time.
+	// mostObjects is the maximum number of objects and lists at the third level of the JSON. The third level has the
+	// objects of a list, and Refract never requests so many at a time.
 	mostObjects = 10_000
-	// mostDepth is how deeply values may be nested.
+	// mostDepth is the maximum nesting of values.
 	mostDepth = 1000
-	// mostHeader is how many bytes the header of an answer may have.
+	// mostHeader is the maximum size of the header of an answer, in bytes.
 	mostHeader = 32 << 10
 
-	// smallAnswer and smallValues are how many bytes and values an answer or event may have without being large.
-	// mostLarge is how many large ones of a member are read at the same time. The others wait.
+	// An answer or event is large if it has more than smallAnswer bytes or smallValues values. mostLarge is the maximum
+	// number of large answers and events of a member that are read at the same time. The others wait.
 	smallAnswer = 64 << 10
 	smallValues = 4000
 	mostLarge   = 2
-	// mostUnread is how many bytes of an answer may arrive before they are read.
+	// mostUnread is the maximum number of bytes of an answer that may arrive before they are read.
 	mostUnread = 512 << 10
-	// mostBuffers is how many bytes the watches of a member may hold together after large events. Each watch counts
-	// with bufferFactor times its largest event: a decoder keeps the memory that it needed once, and doubles it when it
-	// is not enough.
+	// mostBuffers is the maximum number of bytes that the watches of a member may hold together after large events.
+	// Each watch counts with bufferFactor times its largest event: a decoder keeps the largest buffer that it needed,
+	// and doubles the buffer if it is too small.
 	mostBuffers  = 64 << 20
 	bufferFactor = 4
 
-	// pageSize is how many copies are requested at a time in a list. If these are too much for an answer, fewer are
-	// requested, down to one.
+	// pageSize is the number of copies in a page of a list. If they are too many for an answer, fewer are requested,
+	// down to one.
 	pageSize = 100
-	// mostPages is how many pages a list may have, and mostToken how many bytes the token for the next page may have.
+	// mostPages is the maximum number of pages of a list, and mostToken the maximum size of a continue token in bytes.
 	mostPages = 5000
 	mostToken = 16 << 10
-	// pageTimeout is how long a page may take, and mostPagesAtOnce how many pages of a member are requested at the same
-	// time.
+	// pageTimeout is the time limit of a page, and mostPagesAtOnce the maximum number of pages of a member that are
+	// requested at the same time.
 	pageTimeout     = time.Minute
 	mostPagesAtOnce = 4
 
-	// mostCopies is how many copies of a member are kept, and mostKept how many bytes these may take, with the records
-	// of the fields that Refract applied to them. A copy that Refract writes counts as some 600 bytes.
+	// mostCopies is the maximum number of copies of a member that are kept, and mostKept the maximum size of these in
+	// bytes, including the sets of their owned fields. A copy that Refract writes counts as some 600 bytes.
 	mostCopies = 200_000
 	mostKept   = 128 << 20
-	// mostNamespaces is how many namespaces a member may have.
+	// mostNamespaces is the maximum number of namespaces of a member.
 	mostNamespaces = 50_000
-	// mostTypes is how many types a member may serve, and mostVersions how many versions its API groups may have
-	// together.
+	// mostTypes is the maximum number of types of a member, and mostVersions the maximum number of versions of all its
+	// API groups together.
 	mostTypes    = 10_000
 	mostVersions = 1000
-	// mostStrays is how many types may be watched that have copies but do not exist on the hub any more.
+	// mostStrays is the maximum number of watched types that have copies but do not exist on the hub any more.
 	mostStrays = 50
-	// mostListed is how many types and subresources a member may list, and mostOfGroup how many versions an API group
-	// may have if each of them is searched for the objects of a type.
+	// mostListed is the maximum number of types and subresources that a member may list. mostOfGroup is the maximum
+	// number of versions of an API group if each of them is searched for the objects of a type.
 	mostListed  = 4 * mostTypes
 	mostOfGroup = 100
-	// discoveredAtOnce is how many versions are requested at the same time.
+	// discoveredAtOnce is the maximum number of versions that are requested at the same time.
 	discoveredAtOnce = 4
-	// mostMark is how many bytes each of the annotations that mark a copy may have.
+	// mostMark is the maximum size of each annotation that marks a copy, in bytes.
 	mostMark = 2 << 10
-	// mostFields is how many bytes the record of the fields that Refract applied to a copy may have, and mostOfFields
-	// how many the records of all copies of a member may have. Beyond that, Refract keeps only a digest, and knows that
-	// a record has changed, but not the fields.
+	// mostFields is the maximum size of the set of owned fields of a copy in bytes, and mostOfFields that of the sets
+	// of all copies of a member. Beyond that, Refract keeps only a digest: it knows that a set has changed, but not the
+	// fields.
 	mostFields   = 16 << 10
 	mostOfFields = mostKept / 2
-	// mostKnown is how many bytes the records of all members may have that are cached by the text that an API server
-	// wrote. Each record counts as at least setBytes.
+	// mostKnown is the maximum size of the cache that finds the set of owned fields for a text of an API server, in
+	// bytes, for all members. Each set counts as at least setBytes.
 	mostKnown = 8 << 20
-	// mostSet is how many bytes a record of fields may have to be parsed. In a longer record, the order of the fields
-	// counts, too.
+	// mostSet is the maximum size of a set of owned fields that is parsed, in bytes. Two longer sets that differ only
+	// in the order of fields count as different.
 	mostSet = 256 << 10
-	// mostManagers is how many bytes the records of all field managers of a copy may have. Beyond that, Refract does
-	// not tell which manager has changed the copy.
+	// mostManagers is the maximum size of the managedFields of a copy, in bytes. Beyond that, Refract does not report
+	// which manager has changed the copy.
 	mostManagers = 1 << 20
-	// mostMessage is how many bytes are kept of a message, such as the reason why a copy is not ready.
+	// mostMessage is the maximum size of a kept message in bytes, such as the reason why a copy is not ready.
 	mostMessage = 1000
-	// overRest is how long no copies are listed after there were too many.
+	// overRest is the pause in listing copies after there were too many.
 	overRest = time.Minute
 )
 
-// LimitError says that a member has answered with more than a bound permits.
+// LimitError means that an answer of a member exceeds a bound.
 type LimitError struct {
 	// Member is the name of the cluster.
 	Member string
@@ -117,7 +117,7 @@ func (e *LimitError) Error() string {
 // isLimit reports whether an error is, or wraps, a [LimitError].
 func isLimit(err error) bool { return errors.As(err, new(*LimitError)) }
 
-// brief bounds the text of an error, which is logged and kept, and may quote a whole answer.
+// brief bounds the text of an error. The text is logged and kept, and may quote a whole answer.
 func brief(err error) error {
 	if err == nil || len(err.Error()) <= mostMessage {
 		return err
@@ -152,11 +152,11 @@ func briefly(d *metav1.StatusDetails) *metav1.StatusDetails {
 	return b
 }
 
-// excessKept is how long an answer that was too large is reported. The same request is made again before that.
+// excessKept is the time for which an answer that was too large is reported. The request is repeated within this time.
 const excessKept = 5 * time.Minute
 
-// limits are the bounds of one member: the room for its answers and for data that is kept of them, and the last bound
-// that it exceeded.
+// limits are the bounds of one member: the room for its answers and for the data kept from them, and the last exceeded
+// bound.
 type limits struct {
 	account *account
 	excess  *excess

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// page requests objects of a type, at most as many as the options say.
+// page requests objects of a type, at most the limit in the options.
 type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
 
 // pages lists objects of a type page by page, and passes each page to take, which must not keep it. So the memory for a
-// list does not depend on its length. It returns the version of the list. All lists of a member that may have more than
-// one page are made by this function.
+// list does not depend on its length. It returns the version of the list. All lists of a member that may have several
+// pages are made by this function.
 //
-// Pages have as many objects as the options say, or fewer if these are too many for an answer. It is an error if there
-// are too many pages, or if a page begins where an earlier one began. A few pages of a member are requested at the same
-// time. A list requests the newest version, as an API server that may return any version may ignore the limit of
-// objects.
+// The number of objects in a page is the limit in the options, or less if these are too many for an answer. It is an
+// error if there are too many pages, or if a continue token is repeated. A few pages of a member are requested at the
+// same time. A list requests the newest version, because an API server may ignore the limit in a request for any
+// version.
 func (l limits) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
 	version string, err error,
 ) {
@@ -32,7 +32,7 @@ func (l limits) pages(ctx context.Context, of schema.GroupResource, o metav1.Lis
 		case refused != nil:
 			return "", refused
 		case isLimit(err) && o.Limit > 1:
-			o.Limit = max(1, o.Limit/10) // Large objects must not prevent the list.
+			o.Limit = max(1, o.Limit/10) // Fewer large objects fit into one answer.
 			continue
 		case err != nil:
 			return "", err

@@ -28,11 +28,11 @@ const (
 	unnamedCause = "(not shown)"
 )
 
-// masked returns the error of a request for objects of a type, with the object that the request sent, if any. If the
-// content of the type is sealed, the error has no value of the object: an API server quotes the values that it refuses,
-// and a webhook may quote all values, in any encoding. An error about a Secret has no text of the member, only words of
-// Refract that the readers of errors recognize. Of an error about another sealed type, the reason, the code, the paths
-// of fields and the words that are not values remain: see [wording].
+// masked hides confidential values in the error of a request for objects of a type. Sent is the object in the request,
+// if any. An API server quotes the values that it rejects, and a webhook may quote all values, in any encoding. So if
+// the content of the type is sealed, no value of the object remains in the error. An error about a Secret has no text
+// of the member, only words of Refract that the callers recognize. An error about another sealed type keeps its reason,
+// its code, the paths of fields and the words that are not values: see [wording].
 func masked(of schema.GroupResource, sent []byte, err error) error {
 	if err == nil || !Sealed(of) {
 		return err
@@ -43,7 +43,7 @@ func masked(of schema.GroupResource, sent []byte, err error) error {
 		return &apierrors.StatusError{ErrStatus: maskedStatus(of, sent, said.Status())}
 	case isLimit(err), errors.As(err, &dial), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return err // There is no answer.
+		return err // The error does not come from an answer.
 	}
 	return &unshown{of, err}
 }
@@ -92,7 +92,7 @@ func maskedStatus(of schema.GroupResource, sent []byte, said metav1.Status) meta
 	return s
 }
 
-// maskedMessage keeps the parts of a message that this package and the gates of copies distinguish.
+// maskedMessage keeps only the parts of a message by which this package and the gates of copies distinguish errors.
 func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) string {
 	if verb := knownDenial(said.Message); verb != "" {
 		return fmt.Sprintf(`the request is forbidden: User %q cannot %s resource %q`, unnamedCause, verb, of.Resource)
@@ -128,8 +128,8 @@ const (
 	deniedByPolicy  = " denied request: "
 )
 
-// ofStorage returns the words of etcd about itself, if the answer of an API server has them; "" if not. It looks only
-// at the beginning of the answer, as an answer that quotes an object begins with other words.
+// ofStorage returns the words of an error of etcd in the answer of an API server; "" if there are none. It looks only
+// at the beginning of the answer, because an answer that quotes an object begins with other words.
 func ofStorage(message string) string {
 	for _, before := range []string{"Internal error occurred: ", `an error on the server ("`} {
 		message = strings.TrimPrefix(message, before)
@@ -144,7 +144,7 @@ func ofStorage(message string) string {
 	return storageWords[at]
 }
 
-// storageWords are the words of etcd about itself in answers of API servers. They concern all objects.
+// storageWords are the words of errors of etcd in answers of API servers. These errors concern all objects.
 var storageWords = []string{
 	"etcdserver: mvcc: database space exceeded", "etcdserver: request timed out", "etcdserver: leader changed",
 	"etcdserver: no leader", "etcdserver: too many requests",
@@ -162,7 +162,7 @@ func knownDenial(message string) string {
 	return said[1]
 }
 
-// maskedDetails keeps the details that distinguish errors.
+// maskedDetails keeps only the details by which callers distinguish errors.
 func maskedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
 	if d == nil {
 		return nil

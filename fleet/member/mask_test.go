@@ -46,7 +46,7 @@ func spelled() map[string]string {
 	}
 }
 
-// echoes returns answers of API servers, and of proxies in front of them, with the value in each place that can have
+// echoes returns answers of API servers, and of proxies in front of them, with the value in each field that can have
 // text.
 func echoes(value string) map[string]http.HandlerFunc {
 	status := func(s metav1.Status) http.HandlerFunc {
@@ -196,7 +196,7 @@ func TestAnswersAboutSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// TestMaskedErrorsAreTold: masked errors can be distinguished like the original ones.
+// TestMaskedErrorsAreTold: masked errors are classified like the original errors.
 func TestMaskedErrorsAreTold(t *testing.T) {
 	secrets := schema.GroupResource{Resource: "secrets"}
 	of := func(s metav1.Status) error { return &apierrors.StatusError{ErrStatus: s} }
@@ -232,10 +232,10 @@ func TestMaskedErrorsAreTold(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			if !tc.want(tc.err) {
-				t.Fatalf("the case tests nothing: %v", tc.err)
+				t.Fatalf("the original error does not match: %v", tc.err)
 			}
 			if got := masked(secrets, nil, tc.err); !tc.want(got) {
-				t.Errorf("want it told as before, got %v", got)
+				t.Errorf("want the same classification as before, got %v", got)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestReadinessOfSecretsIsMasked(t *testing.T) {
 	}
 }
 
-// TestMaskedWatchEnds: a watch is stopped while an event waits. No goroutine may be left.
+// TestMaskedWatchEnds: a watch is stopped while an event waits. No goroutine may remain.
 func TestMaskedWatchEnds(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
 		from := watch.NewFakeWithChanSize(2, false)

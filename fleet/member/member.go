@@ -17,7 +17,7 @@ import (
 // Member is one member cluster. A [Set] creates it. It is safe for concurrent use.
 type Member struct {
 	Name string
-	// Copies are the managed objects of the cluster. Objects and Namespaces read and write all others.
+	// Copies are the managed objects of the cluster. Objects and Namespaces give access to all others.
 	Copies     *Copies
 	Objects    *Objects
 	Namespaces *Namespaces
@@ -35,28 +35,28 @@ type Member struct {
 	renewal renewal // Of the token. Only the reconciler of the cluster uses it.
 }
 
-// observer is called when something happens on a member, and has the data that members share. Its functions must not
-// block.
+// observer has the functions that are called after changes on a member, and the data that members share. Its functions
+// must not block.
 type observer struct {
 	changed func(Key)         // A copy appeared, disappeared, was replaced, or has other content.
 	readied func(Key)         // The readiness of a copy has changed.
 	health  func(Key) *Health // Returns further criteria of a copy; nil if no copy has any.
-	awaited func()            // A caller waits until it is known which types have copies.
+	awaited func()            // A caller waits for the search for types with copies.
 	// versions is called when the member serves other versions than before.
 	versions func()
-	listed   listed       // Copies may be known now, or an error that says why they are not.
+	listed   listed       // Called when a list of copies ends; see the type.
 	turns    *fair.Places // Gives lists their turns; nil if lists need not wait.
 }
 
-// listed is called when the copies of a type may be known now or, if known is false, when there may be an error that
-// says why they are not. AllTypes stands for all types: the search for types with copies has ended.
+// listed is called when a list of the copies of a type ends. Known is false if the copies stay unknown; then
+// [Copies.ListError] may have the reason. AllTypes means that the search for types with copies has ended.
 type listed func(of schema.GroupResource, known bool)
 
 // AllTypes stands for all types.
 var AllTypes = schema.GroupResource{}
 
-// hubTypes waits until the types of the hub are known, and returns a function that reports whether the hub has a type,
-// and which version of it the hub prefers.
+// hubTypes waits until the types of the hub are known. It returns a function that reports whether the hub has a type,
+// and the version that the hub prefers.
 type hubTypes func(context.Context) (hub func(schema.GroupResource) (version string, has bool), err error)
 
 func newMember(name string, cfg *rest.Config, o observer, served hubTypes, log logr.Logger) (*Member, error) {
@@ -92,10 +92,10 @@ func (m *Member) close() {
 // Answers reports whether the member answered the last probe.
 func (m *Member) Answers() bool { return m.misses.Load() == 0 }
 
-// Ready reports whether the member was ready to serve at the last look.
+// Ready reports whether the member was ready to serve at the last examination.
 func (m *Member) Ready() bool { return m.ready.Load() }
 
-// Pause returns how long to wait before the next write; zero means no wait. After some writes in a row that failed for
-// reasons which concern the whole member, all writers wait, for growing periods, until a check finds the member healthy
-// and a few writes have tried.
+// Pause returns the wait before the next write; zero means no wait. If several consecutive writes fail for reasons that
+// concern the whole member, all writers wait. The wait grows until a check finds the member healthy and a few writes
+// have succeeded.
 func (m *Member) Pause() time.Duration { return m.api.breaker.pause() }

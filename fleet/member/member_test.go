@@ -45,8 +45,8 @@ type stub struct {
 	peers    map[string]bool
 	patched  func() // Called during each patch.
 	down     bool
-	life     int // Of the data: another value is another cluster.
-	revision int // Of the data.
+	life     int // The identity of the data: another value means another cluster.
+	revision int // The revision of the data.
 }
 
 func newStub(t *testing.T) *stub {
@@ -218,7 +218,7 @@ func TestApplyIsRemembered(t *testing.T) {
 	}
 	c, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
 	if found != Present || c.UID != firstUID || c.ResourceVersion() != "50" || c.Readiness != refractv1alpha1.ReadinessReady {
-		t.Errorf("Copy(): want what the write was answered with, got %+v, %d", c, found)
+		t.Errorf("Get(): want the copy from the answer to the write, got %+v, %d", c, found)
 	}
 	if m.Copies.Count() != 1 || m.Copies.InNamespace("d") != 1 || m.Copies.InNamespace("e") != 0 {
 		t.Errorf("want one copy in the namespace, got %d, %d, %d", m.Copies.Count(), m.Copies.InNamespace("d"), m.Copies.InNamespace("e"))
@@ -234,14 +234,14 @@ func TestOverloadIsNotHidden(t *testing.T) {
 			t.Errorf("Pause(): got %v before enough writes failed", d)
 		}
 		if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); !apierrors.IsTooManyRequests(err) {
-			t.Fatalf("Apply(): want what the API server said, got %v", err)
+			t.Fatalf("Apply(): want the error of the API server, got %v", err)
 		}
 	}
 	if n := s.count("PATCH configmaps"); n != breakerTrips {
-		t.Errorf("a write is one request, also if the API server asks to come again: want %d, got %d", breakerTrips, n)
+		t.Errorf("want one request for each write, without the retries that the API server asks for: want %d, got %d", breakerTrips, n)
 	}
 	if m.Pause() == 0 {
-		t.Error("Pause(): an API server that refuses all writes needs a rest")
+		t.Error("Pause(): want a wait, as the API server refuses all writes")
 	}
 }
 
@@ -254,7 +254,7 @@ func TestMembersDoNotShareConnections(t *testing.T) {
 		}
 	}
 	if len(s.peers) != 2 {
-		t.Errorf("want a connection for each of two members, got %d", len(s.peers))
+		t.Errorf("want one connection for each of two members, got %d", len(s.peers))
 	}
 }
 
@@ -272,12 +272,12 @@ func TestCloseWaitsForWrites(t *testing.T) {
 	<-m.api.lifetime.ctx.Done()
 	select {
 	case <-closed:
-		t.Error("close() returned while a write was under way: somebody else may begin to write then")
+		t.Error("close() returned while a write was under way: another process may begin to write then")
 	default:
 	}
 	close(end)
 	if err := <-written; err != nil {
-		t.Errorf("a write that was under way ends as it would have: %v", err)
+		t.Errorf("want the write under way to succeed: %v", err)
 	}
 	<-closed
 	if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); !errors.Is(err, errLeft) {
@@ -299,11 +299,11 @@ func TestSweep(t *testing.T) {
 	m.Copies.watches.observer.listed = func(of schema.GroupResource, known bool) { listed.Store(of, known) }
 	m.Copies.unwatched.askSweep()
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unlisted || m.Copies.complete() {
-		t.Errorf("Copy(): before the types were looked at nobody knows: got %d", found)
+		t.Errorf("Get(): want Unlisted before the search, got %d", found)
 	}
 	lookThrough(m)
 	if m.Copies.unwatched.err != nil {
-		t.Fatalf("sweep(): that a type may not be listed is no failure: %v", m.Copies.unwatched.err)
+		t.Fatalf("sweep: want no error for a type that may not be listed, got %v", m.Copies.unwatched.err)
 	}
 	eventually(t, "the copy is found", func() bool {
 		_, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
@@ -312,19 +312,19 @@ func TestSweep(t *testing.T) {
 	for of, want := range map[schema.GroupResource]bool{
 		configMaps.GroupResource(): true, secrets.GroupResource(): false, accounts.GroupResource(): true, AllTypes: true,
 	} {
-		eventually(t, "it is told how it went with each type, and when all were looked at", func() bool {
+		eventually(t, "the result for each type and the end of the search are reported", func() bool {
 			got, told := listed.Load(of)
 			return told && got == want
 		})
 	}
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unwatched {
-		t.Errorf("Copy(): a type without copies is not watched: got %d", found)
+		t.Errorf("Get(): want no watch of a type without copies, got %d", found)
 	}
 	if _, found := m.Copies.Get(Key{secrets.GroupResource(), webName}); found != Unlisted || !apierrors.IsForbidden(m.Copies.ListError(secrets.GroupResource())) {
-		t.Errorf("Copy(): what a type has that may not be listed is not known: got %d", found)
+		t.Errorf("Get(): want Unlisted for a type that may not be listed, got %d", found)
 	}
 	if got := m.api.rights.describe(); got != "" || s.count("GET secrets") != 1 {
-		t.Errorf("a type of which nothing is wanted is neither reported nor tried again: got %q", got)
+		t.Errorf("want no report and no second request for a type without a needed copy, got %q", got)
 	}
 	m.Copies.Watch(secrets)
 	eventually(t, "the missing right is reported", func() bool { return m.api.rights.describe() == "the credentials may not: list secrets" })
@@ -336,9 +336,9 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// TestSweepAfterRightIsGranted: it is not known whether a namespace is empty while a type may not be listed. When the
-// right is granted, the copies of this type are found at once, and not only after the interval for refused types: the
-// cluster reports that no right is missing.
+// TestSweepAfterRightIsGranted: the search for the copies of a type does not wait for the interval of refused types
+// after the right to list the type is granted. The missing right was reported because of the question whether a
+// namespace is empty.
 func TestSweepAfterRightIsGranted(t *testing.T) {
 	s := newStub(t)
 	s.objects["secrets"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}
@@ -349,16 +349,16 @@ func TestSweepAfterRightIsGranted(t *testing.T) {
 	m.Copies.unwatched.askSweep()
 	lookThrough(m)
 	if _, err := m.Namespaces.Empty(t.Context(), "d"); !apierrors.IsForbidden(err) {
-		t.Fatalf("Empty(): want that nobody knows, got %v", err)
+		t.Fatalf("Empty(): want an error for the missing right, got %v", err)
 	}
 	m.Copies.reviewRights(t.Context())
 	if got := m.api.rights.describe(); got != "the credentials may not: list secrets" || awaited != 0 {
-		t.Fatalf("want the right to be missing, and no sweep before it is there: got %q, %d", got, awaited)
+		t.Fatalf("want the right missing, and no search before it is granted: got %q, %d", got, awaited)
 	}
 	s.set(func() { delete(s.refuse, "GET secrets") })
 	m.Copies.reviewRights(t.Context())
 	if got := m.api.rights.describe(); got != "" || awaited != 1 {
-		t.Errorf("want nothing to be missing, and a sweep to be asked for: got %q, %d", got, awaited)
+		t.Errorf("want no missing right, and a requested search: got %q, %d", got, awaited)
 	}
 	lookThrough(m)
 	eventually(t, "the copy is found", func() bool {
@@ -379,16 +379,16 @@ func TestSweepThatComesTooLate(t *testing.T) {
 		return nil
 	})
 	if m.Copies.Swept() || !m.Copies.doubts() {
-		t.Error("Swept(): want it to be looked through again")
+		t.Error("Swept(): want another search")
 	}
 	lookThrough(m)
 	if !m.Copies.Swept() {
-		t.Error("Swept(): want it looked through")
+		t.Error("Swept(): want the search complete")
 	}
 }
 
-// TestTypeThatIsNotServed is reported once, and not requested again until the member lists the type, or takes an object
-// of it. The known copies stay.
+// TestTypeThatIsNotServed: a type that the member does not serve is reported once. It is not requested again until
+// discovery lists it, or the member accepts an object of it. The known copies stay.
 func TestTypeThatIsNotServed(t *testing.T) {
 	s := newStub(t)
 	object := func(name string) metav1.PartialObjectMetadata {
@@ -433,7 +433,7 @@ func TestTypeThatIsNotServed(t *testing.T) {
 		t.Helper()
 		s.set(func() { s.refuse["GET configmaps"] = serverError(http.StatusNotFound, "gone") })
 		m.Copies.watches.again(m.Copies.watches.store(configMaps.GroupResource()))
-		eventually(t, "it is not asked for any more", resting)
+		eventually(t, "the type is not requested any more", resting)
 	}
 	serves := func() { s.set(func() { delete(s.refuse, "GET configmaps") }) }
 	lines := func(want int) {
@@ -449,27 +449,27 @@ func TestTypeThatIsNotServed(t *testing.T) {
 
 	before := told.Load()
 	gone()
-	eventually(t, "who takes its copy to be there is told", func() bool { return told.Load() > before })
+	eventually(t, "the copy is reported", func() bool { return told.Load() > before })
 	lines(1)
 	if !sees("web", Present) || !apierrors.IsNotFound(m.Copies.ListError(configMaps.GroupResource())) || !m.Copies.doubts() {
-		t.Error("want the copy kept, and the types looked at")
+		t.Error("want the copy kept, and another search")
 	}
 	if n := unknown.Load(); n > 0 {
-		t.Errorf("a type that is not served has no copies, which is known: want who waits told, got it called unknown %d times", n)
+		t.Errorf("want the copies known, as a type that is not served has none; got %d reports that they are unknown", n)
 	}
 	asked := s.count("GET configmaps")
 	lookThrough(m) // The discovery still lists the type.
-	eventually(t, "it is asked for again when it is listed", func() bool { return s.count("GET configmaps") > asked && resting() })
+	eventually(t, "the type is requested again when discovery lists it", func() bool { return s.count("GET configmaps") > asked && resting() })
 	lines(1)
 	if m.Copies.doubts() {
-		t.Error("want it not looked for all the time")
+		t.Error("want no further searches")
 	}
 
 	serves()
 	s.set(func() { s.objects["configmaps"] = append(s.objects["configmaps"], object("more")) })
 	lookThrough(m)
-	eventually(t, "what came back is found", func() bool { return sees("more", Present) && sees("web", Present) && !resting() })
-	eventually(t, "its list is over", func() bool { return !missed() }) // A list shows objects before it ends.
+	eventually(t, "the copies are found again", func() bool { return sees("more", Present) && sees("web", Present) && !resting() })
+	eventually(t, "the list ends", func() bool { return !missed() }) // A list shows objects before it ends.
 
 	gone()
 	lines(2)
@@ -478,7 +478,7 @@ func TestTypeThatIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resting() {
-		t.Error("a type of which the member takes an object is served: want it watched")
+		t.Error("want a watch of the type, as the member has accepted an object of it")
 	}
 }
 
@@ -493,21 +493,21 @@ func TestSweepFails(t *testing.T) {
 	s.set(func() { s.down = true })
 	lookThrough(m)
 	if _, found := m.Copies.Get(key); found != Unlisted || m.Copies.ListError(key.GroupResource) == nil || !m.Copies.doubts() {
-		t.Errorf("want it said why it is not known what there is, and to look again: got %d, %v", found, m.Copies.ListError(key.GroupResource))
+		t.Errorf("want the reason why the copies are unknown, and another search: got %d, %v", found, m.Copies.ListError(key.GroupResource))
 	}
 	s.set(func() { s.down = false })
 	lookThrough(m)
 	if _, found := m.Copies.Get(key); found != Unwatched || m.Copies.ListError(key.GroupResource) != nil || m.Copies.doubts() || !m.Copies.complete() {
-		t.Errorf("want it known that there is none: got %d, %v", found, m.Copies.ListError(key.GroupResource))
+		t.Errorf("want the copy known to be absent: got %d, %v", found, m.Copies.ListError(key.GroupResource))
 	}
 	asked := s.count("GET configmaps")
 	m.Copies.unwatched.askSweep()
 	if _, found := m.Copies.Get(key); found != Unlisted {
-		t.Errorf("a member that became ready anew may be another than it was: got %d", found)
+		t.Errorf("want Unlisted, as a member that became ready again may be another cluster: got %d", found)
 	}
 	lookThrough(m)
 	if got := s.count("GET configmaps"); got != asked+1 {
-		t.Errorf("want it looked at once more, got %d requests after %d", got, asked)
+		t.Errorf("want one more search, got %d requests after %d", got, asked)
 	}
 }
 
@@ -532,21 +532,21 @@ func TestSweeper(t *testing.T) {
 	sweeps.add(last.sweep, true)
 	sweeps.mu.Lock()
 	if len(sweeps.queue) != 3 || sweeps.queue[0] != last.sweep {
-		t.Errorf("want those that are too many to wait, and first the one that somebody waits for: got %d", len(sweeps.queue))
+		t.Errorf("want the excess searches to wait, with the urgent one first: got %d", len(sweeps.queue))
 	}
 	sweeps.mu.Unlock()
 	close(limit.pass)
 	for _, m := range members {
-		eventually(t, "all are looked through", m.Copies.complete)
+		eventually(t, "all searches are complete", m.Copies.complete)
 	}
 	sweeps.close()
 	sweeps.add(last.sweep, true)
 	if len(sweeps.queue) != 0 || sweeps.workers != 0 {
-		t.Errorf("want nothing left to do: got %d members, %d workers", len(sweeps.queue), sweeps.workers)
+		t.Errorf("want an empty queue and no workers: got %d members, %d workers", len(sweeps.queue), sweeps.workers)
 	}
 }
 
-// turnstile is a rate limiter that lets no caller pass until it is opened.
+// turnstile is a rate limiter that blocks all callers until it is opened.
 type turnstile struct {
 	flowcontrol.RateLimiter
 
@@ -566,21 +566,21 @@ func TestFirstLook(t *testing.T) {
 	f := newFleet(t, s.URL)
 	f.Set.sweeps.closed = true
 	if fc := f.look(); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
-		t.Fatalf("want it ready: got %+v", fc.Status)
+		t.Fatalf("want the member ready: got %+v", fc.Status)
 	}
 	if diff := cmp.Diff([]string{"GET /readyz", "GET /api/v1/namespaces"}, s.paths); diff != "" {
 		t.Errorf("requests: -want, +got:\n%s", diff)
 	}
 	m := f.Set.Get("m")
 	if _, found := m.Copies.Get(Key{configMaps.GroupResource(), webName}); found != Unlisted {
-		t.Errorf("Copy(): want it not known yet, got %d", found)
+		t.Errorf("Get(): want Unlisted, got %d", found)
 	}
 	lookThrough(m)
 	if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.peers) != 1 {
-		t.Errorf("want all clients of a member to share a connection, got %d", len(s.peers))
+		t.Errorf("want one connection for all clients of a member, got %d", len(s.peers))
 	}
 }
 
@@ -593,15 +593,15 @@ func TestTypeThatIsGoneLacksNoRight(t *testing.T) {
 	m := connect(t, s)
 	<-m.Copies.Watch(gone)
 	if err := m.Copies.Apply(t.Context(), gone, webName, []byte("{}")); !apierrors.IsNotFound(err) {
-		t.Errorf("Apply(): want that the type is not found, got %v", err)
+		t.Errorf("Apply(): want NotFound for the type, got %v", err)
 	}
 	if _, found := m.Copies.Get(Key{gone.GroupResource(), webName}); found != Absent || m.api.rights.describe() != "" {
-		t.Errorf("want no copies and nothing missing: got %d, %q", found, m.api.rights.describe())
+		t.Errorf("want no copies and no missing right: got %d, %q", found, m.api.rights.describe())
 	}
 	m.api.rights.note(action{"delete", gone.GroupResource(), "d"}, denied("delete", "widgets.example.com"))
 	m.Copies.reviewRights(t.Context())
 	if got := m.api.rights.describe(); got != "" {
-		t.Errorf("what was refused while the type was going is not missed when it is gone: got %q", got)
+		t.Errorf("want no missing right for a type that is gone now: got %q", got)
 	}
 }
 
@@ -623,25 +623,28 @@ func TestNamespaceEmpty(t *testing.T) {
 		lacking string
 	}{
 		"Natives": {
-			reason: "What Kubernetes puts into each namespace does not count, nor what it writes about it.",
+			reason: "Objects that Kubernetes creates in each namespace do not count, and neither do Events.",
 			objects: objects{
 				"serviceaccounts": {object("default")}, "configmaps": {object("kube-root-ca.crt")}, "events": {object("x")},
 				"secrets": {object("default-token-abcde", "kubernetes.io/service-account.name", "default")},
 			},
 			want: true,
 		},
-		"Foreign":  {reason: "An object of somebody else would go with the namespace.", objects: objects{"configmaps": {object("kube-root-ca.crt"), object("x")}}},
+		"Foreign":  {reason: "Deleting the namespace would delete a foreign object.", objects: objects{"configmaps": {object("kube-root-ca.crt"), object("x")}}},
 		"SameName": {reason: "Another type may have an object of that name.", objects: objects{"secrets": {object("default")}}},
 		"Unreadable": {
-			reason: "What cannot be listed may be there.", refuse: map[string]error{"GET secrets": denied("list", "secrets")},
+			reason: "A type that cannot be listed may have objects.", refuse: map[string]error{"GET secrets": denied("list", "secrets")},
 			fails: true, lacking: "the credentials may not: list secrets",
 		},
 		"UnreadableButForeign": {
-			reason: "Nothing more need be known.", refuse: map[string]error{"GET secrets": denied("list", "secrets")},
+			reason: "One object is enough to know that the namespace is not empty.", refuse: map[string]error{"GET secrets": denied("list", "secrets")},
 			objects: objects{"configmaps": {object("x")}, "serviceaccounts": {object("y")}},
 		},
-		"TypeIsGone":  {reason: "A type that is not served has no objects.", refuse: map[string]error{"GET secrets": serverError(http.StatusNotFound, "gone")}, want: true},
-		"Unreachable": {reason: "The same.", refuse: map[string]error{"GET secrets": serverError(http.StatusInternalServerError, "broken")}, fails: true},
+		"TypeIsGone": {reason: "A type that is not served has no objects.", refuse: map[string]error{"GET secrets": serverError(http.StatusNotFound, "gone")}, want: true},
+		"Unreachable": {
+			reason: "A type whose list fails may have objects.",
+			refuse: map[string]error{"GET secrets": serverError(http.StatusInternalServerError, "broken")}, fails: true,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -654,7 +657,7 @@ func TestNamespaceEmpty(t *testing.T) {
 				t.Errorf("%s\nNamespaceEmpty(): want %t, error %t, got %t, %v", tc.reason, tc.want, tc.fails, got, err)
 			}
 			if lacking := m.api.rights.describe(); lacking != tc.lacking || apierrors.IsForbidden(err) != (lacking != "") {
-				t.Errorf("%s\nwant %q to be missing, got %q, %v", tc.reason, tc.lacking, lacking, err)
+				t.Errorf("%s\nwant the missing right %q, got %q, %v", tc.reason, tc.lacking, lacking, err)
 			}
 		})
 	}
@@ -675,20 +678,20 @@ func TestNamespaceOf(t *testing.T) {
 	marked := func(own, shared bool) want { return want{own, shared, true, "2026-01-02T03:04:05Z"} }
 	cases := map[string]struct {
 		reason      string
-		labels      map[string]string // In addition to those.
+		labels      map[string]string // In addition to the other labels.
 		annotations map[string]string
 		owners      int
 		managers    []metav1.ManagedFieldsEntry
 		want        want
 	}{
-		"Ours":       {reason: "Everything on it is Refract's or the API server's.", managers: []metav1.ManagedFieldsEntry{ours}, want: marked(true, false)},
-		"Label":      {reason: "Somebody counts on it.", labels: map[string]string{"team": "a"}, managers: []metav1.ManagedFieldsEntry{ours, manages("kubectl", `"f:labels":{"f:team":{}}`)}, want: marked(true, true)},
-		"Annotation": {reason: "The same.", annotations: map[string]string{"note": "mine"}, managers: []metav1.ManagedFieldsEntry{ours, manages("kubectl", `"f:annotations":{"f:note":{}}`)}, want: marked(true, true)},
-		"Owner":      {reason: "The same.", owners: 1, managers: []metav1.ManagedFieldsEntry{ours}, want: marked(true, true)},
-		"Agreed":     {reason: "Who has set the same value wants it, too.", managers: []metav1.ManagedFieldsEntry{ours, manages("gitops", `"f:labels":{"f:`+enforce+`":{}}`)}, want: marked(false, true)},
-		"Unknown":    {reason: "Without a record nobody knows who has set it.", want: marked(false, true)},
-		"Unreadable": {reason: "The same.", managers: []metav1.ManagedFieldsEntry{ours, {Manager: "x", FieldsV1: metav1.NewFieldsV1("[")}}, want: marked(false, true)},
-		"BadMark":    {reason: "A mark that is no time allows nothing.", annotations: map[string]string{"refract.dev/remove-after": "now"}, managers: []metav1.ManagedFieldsEntry{ours}, want: want{Own: true, Marked: true, RemoveAfter: "0001-01-01T00:00:00Z"}},
+		"Ours":       {reason: "All metadata comes from Refract or the API server.", managers: []metav1.ManagedFieldsEntry{ours}, want: marked(true, false)},
+		"Label":      {reason: "Another manager has set a label.", labels: map[string]string{"team": "a"}, managers: []metav1.ManagedFieldsEntry{ours, manages("kubectl", `"f:labels":{"f:team":{}}`)}, want: marked(true, true)},
+		"Annotation": {reason: "Another manager has set an annotation.", annotations: map[string]string{"note": "mine"}, managers: []metav1.ManagedFieldsEntry{ours, manages("kubectl", `"f:annotations":{"f:note":{}}`)}, want: marked(true, true)},
+		"Owner":      {reason: "Another manager has set an owner.", owners: 1, managers: []metav1.ManagedFieldsEntry{ours}, want: marked(true, true)},
+		"Agreed":     {reason: "Another manager has set the same value, and needs it, too.", managers: []metav1.ManagedFieldsEntry{ours, manages("gitops", `"f:labels":{"f:`+enforce+`":{}}`)}, want: marked(false, true)},
+		"Unknown":    {reason: "Without managedFields, the manager of the label is unknown.", want: marked(false, true)},
+		"Unreadable": {reason: "With unreadable managedFields, the manager of the label is unknown.", managers: []metav1.ManagedFieldsEntry{ours, {Manager: "x", FieldsV1: metav1.NewFieldsV1("[")}}, want: marked(false, true)},
+		"BadMark":    {reason: "An invalid time in the mark permits no deletion.", annotations: map[string]string{"refract.dev/remove-after": "now"}, managers: []metav1.ManagedFieldsEntry{ours}, want: want{Own: true, Marked: true, RemoveAfter: "0001-01-01T00:00:00Z"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -719,10 +722,10 @@ func TestDelete(t *testing.T) {
 		found  bool
 		fails  bool
 	}{
-		{"The copy is there.", nil, true, false},
-		{"It is gone.", serverError(http.StatusNotFound, "gone"), false, false},
-		{"Another object is in its place, and stays.", serverError(http.StatusConflict, "uid"), false, false},
-		{"It cannot be deleted.", denied("delete", "configmaps"), false, true},
+		{"The copy exists.", nil, true, false},
+		{"The copy is gone.", serverError(http.StatusNotFound, "gone"), false, false},
+		{"Another object has the name, and stays.", serverError(http.StatusConflict, "uid"), false, false},
+		{"The right to delete the copy is missing.", denied("delete", "configmaps"), false, true},
 	} {
 		s.set(func() { s.refuse["DELETE configmaps"] = step.err })
 		found, err := m.Copies.Delete(t.Context(), key, firstUID)
@@ -776,18 +779,18 @@ func TestSetOffersClustersToPlacement(t *testing.T) {
 		want    string
 		changes int
 	}{
-		{"Clusters are known before they were asked.", func() { s.introduce(fc("b", joinedBefore)); s.introduce(fc("a", joinedBefore)) }, "a false, b false", 2},
+		{"Clusters are known before they are examined.", func() { s.introduce(fc("b", joinedBefore)); s.introduce(fc("a", joinedBefore)) }, "a false, b false", 2},
 		{"A cluster became ready.", func() { s.observe(fc("a", nothing), outlook{ready: true}) }, "a true, b false", 1},
-		{"Nothing is new.", func() { s.observe(fc("a", nothing), outlook{ready: true}); s.introduce(fc("a", nothing)) }, "a true, b false", 0},
-		{"Somebody approved deletions there.", func() {
+		{"An unchanged cluster is not reported.", func() { s.observe(fc("a", nothing), outlook{ready: true}); s.introduce(fc("a", nothing)) }, "a true, b false", 0},
+		{"A user approved deletions on the cluster.", func() {
 			s.observe(fc("a", func(c *corev1alpha1.FederatedCluster) {
 				c.Annotations = map[string]string{refractv1alpha1.ApproveAnnotation: "abc"}
 			}), outlook{ready: true})
 		}, "a true, b false", 1},
-		{"Nothing is placed on a cluster that leaves.", func() {
+		{"No objects are placed on a leaving cluster.", func() {
 			s.observe(fc("b", func(c *corev1alpha1.FederatedCluster) { c.DeletionTimestamp = &now }), outlook{ready: true})
 		}, "a true", 1},
-		{"It has left.", func() { s.remove("b") }, "a true", 1},
+		{"The cluster has left.", func() { s.remove("b") }, "a true", 1},
 	}
 	for i, step := range steps {
 		changes = 0
@@ -804,7 +807,8 @@ func TestSetOffersClustersToPlacement(t *testing.T) {
 	}
 }
 
-// TestSame: the clusters of the hub are those that were last reconciled, in all respects that matter to placement.
+// TestSame: Same reports whether the clusters of the hub still are as they were last reconciled, in all properties that
+// matter to placement.
 func TestSame(t *testing.T) {
 	now := metav1.Now()
 	fc := func(name string, change func(*metav1.ObjectMeta)) metav1.PartialObjectMetadata {
@@ -819,17 +823,20 @@ func TestSame(t *testing.T) {
 		hub    []metav1.PartialObjectMetadata
 		want   bool
 	}{
-		"Same":    {"The order says nothing.", []metav1.PartialObjectMetadata{fc("b", nil), fc("a", nil)}, true},
-		"Left":    {"The watch has yet to tell that one has left.", []metav1.PartialObjectMetadata{fc("a", nil)}, false},
-		"Joined":  {"Nor has it told of one that is new.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", nil), fc("c", nil)}, false},
-		"Another": {"One has left, and one has come.", []metav1.PartialObjectMetadata{fc("a", nil), fc("c", nil)}, false},
-		"Again": {"It has left and come back.", []metav1.PartialObjectMetadata{
+		"Same":    {"The order does not matter.", []metav1.PartialObjectMetadata{fc("b", nil), fc("a", nil)}, true},
+		"Left":    {"A cluster has left, and its event has not arrived yet.", []metav1.PartialObjectMetadata{fc("a", nil)}, false},
+		"Joined":  {"A cluster has joined, and its event has not arrived yet.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", nil), fc("c", nil)}, false},
+		"Another": {"One cluster has left, and another has joined.", []metav1.PartialObjectMetadata{fc("a", nil), fc("c", nil)}, false},
+		"Again": {"A cluster has left and joined again.", []metav1.PartialObjectMetadata{
 			fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.UID = "u-c" }),
 		}, false},
-		"Edited":   {"It may have a taint.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.Generation = 2 })}, false},
-		"Labelled": {"Another policy may choose it.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.Labels = nil })}, false},
-		"Leaves":   {"Nothing is placed on it.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now })}, false},
-		"Renames": {"It takes the place of another.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) {
+		"Edited": {"The edit may add a taint.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.Generation = 2 })}, false},
+		"Labelled": {
+			"Other policies may select a cluster with changed labels.",
+			[]metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.Labels = nil })}, false,
+		},
+		"Leaves": {"No objects are placed on a leaving cluster.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now })}, false},
+		"Renames": {"The cluster replaces another name.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) {
 			o.Annotations = map[string]string{refractv1alpha1.ReplacesAnnotation: "a"}
 		})}, false},
 		"Reported": {"Its status, and other annotations, matter nothing.", []metav1.PartialObjectMetadata{fc("a", nil), fc("b", func(o *metav1.ObjectMeta) {
@@ -853,10 +860,10 @@ func TestSame(t *testing.T) {
 	s.introduce(&corev1alpha1.FederatedCluster{ObjectMeta: fc("a", nil).ObjectMeta})
 	s.introduce(&corev1alpha1.FederatedCluster{ObjectMeta: edited.ObjectMeta})
 	if s.Same([]metav1.PartialObjectMetadata{edited}) {
-		t.Error("Same(): want a cluster that was edited to be another until it is looked at")
+		t.Error("Same(): want false for an edited cluster until it is reconciled")
 	}
 	s.observe(&corev1alpha1.FederatedCluster{ObjectMeta: edited.ObjectMeta}, outlook{})
 	if !s.Same([]metav1.PartialObjectMetadata{edited}) {
-		t.Error("Same(): want it to be the same afterwards")
+		t.Error("Same(): want true afterwards")
 	}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // readObjectMeta reads the metadata of an object, except generateName, selfLink and deletionGracePeriodSeconds, which
-// Refract does not use. All other fields are read as by the decoder of Kubernetes, in a third of the time; most of the
-// time for an event of a watch goes into this. It keeps nothing of the data.
+// Refract does not use. It reads all other fields like the decoder of Kubernetes, in a third of the time; most of the
+// time for a watch event goes into this. The result does not refer to the data.
 func readObjectMeta(data []byte, m *metav1.ObjectMeta) error {
 	s := raw.New(data)
 	if s.Null() {
@@ -123,7 +123,7 @@ func readStringOrNull(s *raw.Scanner) string {
 	return readString(s)
 }
 
-// readStrings reads an object of strings, and adds them to the given ones.
+// readStrings reads an object whose values are strings, and adds them to the given map.
 func readStrings(s *raw.Scanner, into map[string]string) map[string]string {
 	if into == nil {
 		into = map[string]string{}

@@ -32,7 +32,7 @@ var (
 	}, []string{"cluster"})
 )
 
-func init() { //nolint:gochecknoinits // The registry is that of the process.
+func init() { //nolint:gochecknoinits // The registry belongs to the process.
 	metrics.Registry.MustRegister(writes, writeSeconds, clusterReady, breakerOpen)
 }
 
@@ -72,7 +72,7 @@ func code(err error) string {
 	case errors.As(err, &status):
 		number := int(status.Status().Code)
 		if http.StatusText(number) == "" {
-			return "other" // A member may answer with any number, and each would be a series.
+			return "other" // A member may answer with any number, and each number would create a series.
 		}
 		return strconv.Itoa(number)
 	default:

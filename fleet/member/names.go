@@ -13,7 +13,7 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// standing is what a FederatedCluster may do as one of the names of a cluster.
+// standing is the state of a FederatedCluster as one of the names of a cluster.
 type standing int
 
 const (
@@ -31,11 +31,11 @@ const (
 	renamed
 )
 
-// decision is a standing and the other names that are its reason.
+// decision is a standing, with the other names that explain it.
 type decision struct {
 	standing
 
-	other  string   // The name that is served, if this one is a duplicate or renamed.
+	other  string   // The served name, if this one is a duplicate or renamed.
 	former []string // The names that this one has replaced, if it is served.
 }
 
@@ -46,10 +46,10 @@ type decision struct {
 // cluster first. Then the name takes a rank above all ranks that it sees ([rankOf]). The name is served when it sees
 // its own rank, and sees no other name of the cluster with a lower rank or without one. A replica sees all
 // FederatedClusters in one watch, so a replica that sees a rank also sees all earlier writes. A name that records the
-// UID later therefore gets a higher rank, or is seen to choose. Hence no two names are served at the same time, and a
-// served name stays served: no member can replace it by claiming its UID.
+// UID later therefore gets a higher rank, or is seen to choose. Hence two names are never served at the same time, and
+// a served name stays served: no member can replace it by claiming its UID.
 //
-// A name replaces another one on request only: its annotation names the other one, and its rank is higher.
+// A name replaces another name only on request: its annotation names the other one, and its rank is higher.
 func stand(name string, all []corev1alpha1.FederatedCluster) decision {
 	at := slices.IndexFunc(all, func(fc corev1alpha1.FederatedCluster) bool { return fc.Name == name })
 	if at < 0 || all[at].Status.ClusterUID == "" {
@@ -114,8 +114,8 @@ func byAge(a, b *corev1alpha1.FederatedCluster) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// rankOf returns the rank for a name that records a cluster and has no rank. It is 0 while an older name without a rank
-// must choose first.
+// rankOf returns the rank for a name that records a cluster and has no rank yet; 0 while an older name must choose
+// first.
 func rankOf(name string, all []corev1alpha1.FederatedCluster) int64 {
 	at := slices.IndexFunc(all, func(fc corev1alpha1.FederatedCluster) bool { return fc.Name == name })
 	if at < 0 {
@@ -131,9 +131,9 @@ func rankOf(name string, all []corev1alpha1.FederatedCluster) int64 {
 	return names[len(names)-1].Status.ClusterClaim + 1
 }
 
-// advance writes the next step of a name into the status of fc, and reports whether there was one. Uid is the UID of
-// its cluster, and all are the FederatedClusters with the current fc. Settled reports that no step is necessary, since
-// it is known which name is served. If written and settled are false, other names must take a step first. Patience is
+// advance writes the next step of a name into the status of fc. Written reports whether there was a step. Settled
+// reports that no step is necessary, because the served name is known. If both are false, other names must take a step
+// first. Uid is the UID of the cluster, and all are the FederatedClusters, including the current fc. Patience is
 // whether the name still waits for others; see [unrecorded] and [unasked].
 func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha1.FederatedCluster, patience bool) (written, settled bool) {
 	is := stand(fc.Name, all)
@@ -160,8 +160,8 @@ func advance(fc *corev1alpha1.FederatedCluster, uid types.UID, all []corev1alpha
 	}
 }
 
-// precedes returns a name with a lower rank than the served one that the served one has not replaced. This name would
-// be served once the replaced names are gone. So it raises its rank, and the replaced names stay until then.
+// precedes returns a name with a lower rank than the served name, which the served name has not replaced. It would be
+// served once the replaced names are gone. So it raises its rank first, and the replaced names stay until then.
 func precedes(uid types.UID, all []corev1alpha1.FederatedCluster) string {
 	names := namesOf(uid, all)
 	if len(names) == 0 {
@@ -176,8 +176,8 @@ func precedes(uid types.UID, all []corev1alpha1.FederatedCluster) string {
 	return ""
 }
 
-// unrecorded returns an older name that was served before names recorded their clusters, and is expected to record its
-// cluster soon. If a cluster had two names in use, the older one is served because of this.
+// unrecorded returns an older name that an earlier version served without a recorded cluster, and that should record
+// its cluster soon. Because of this, the older name is served if a cluster had two names in use.
 func unrecorded(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) (older string) {
 	if !own.Status.JoinPerformed {
 		return ""
@@ -192,14 +192,15 @@ func unrecorded(own *corev1alpha1.FederatedCluster, all []corev1alpha1.Federated
 }
 
 // rivals reports whether two names have one address and record two clusters. Either the address leads to two clusters,
-// as a proxy does that selects by credentials, or the cluster was rebuilt and only one of the names records that.
+// for example through a proxy that selects by credentials, or the cluster was rebuilt and only one of the names records
+// the new UID.
 func rivals(a, b *corev1alpha1.FederatedCluster) bool {
 	return a.Status.ClusterUID != "" && b.Status.ClusterUID != "" && a.Status.ClusterUID != b.Status.ClusterUID && a.Spec.APIEndpoint == b.Spec.APIEndpoint
 }
 
-// unasked returns a name that is served as another cluster at the same address. If the cluster was rebuilt, copies are
-// written through that name until its replica identifies the cluster again. The name need not be Ready: copies are
-// written before the status says so.
+// unasked returns a name at the same address that is served as another cluster. If the cluster was rebuilt, copies are
+// written through that name until its replica identifies the cluster again. The name need not be Ready, because copies
+// are written before the status reports that.
 func unasked(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) (other string) {
 	for i := range all {
 		if rivals(&all[i], own) && stand(all[i].Name, all).standing == inService {
@@ -209,8 +210,8 @@ func unasked(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedClu
 	return ""
 }
 
-// contested returns another name of the cluster that does not leave, or one that may turn out to be such a name. While
-// there is one, nothing is deleted because own leaves.
+// contested returns another name of the cluster that does not leave, or a name that may later prove to be one. As long
+// as it exists, no copies are deleted because own leaves.
 func contested(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) (other string) {
 	for i := range all {
 		if placement.Contests(&all[i], own) {

@@ -26,7 +26,7 @@ func named(name, uid string, rank int64, more ...func(*corev1alpha1.FederatedClu
 	return fc
 }
 
-// inPlaceOf makes a name replace another one.
+// inPlaceOf returns a change that makes a FederatedCluster replace another name.
 func inPlaceOf(name string) func(*corev1alpha1.FederatedCluster) {
 	return func(fc *corev1alpha1.FederatedCluster) { fc.Annotations[refractv1alpha1.ReplacesAnnotation] = name }
 }
@@ -38,47 +38,47 @@ func TestStand(t *testing.T) {
 		want   map[string]string
 	}{
 		"One": {
-			reason: "A name is served when it has a rank, and not before.",
+			reason: "A name is served as soon as it has a rank.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "", 0), named("b", "u", 0), named("c", "v", 1)},
 			want:   map[string]string{"a": "unclaimed", "b": "choosing", "c": "inService"},
 		},
 		"Two": {
-			reason: "Of two names the one that claimed the cluster first is served.",
+			reason: "The name that claimed the cluster first is served.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "u", 2), named("b", "u", 1)},
 			want:   map[string]string{"a": "duplicate of b", "b": "inService"},
 		},
 		"Choosing": {
-			reason: "Whoever chooses may get the lower rank.",
+			reason: "A name that is still choosing may get the lower rank.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 0)},
 			want:   map[string]string{"a": "waiting for b", "b": "choosing"},
 		},
 		"Renamed": {
-			reason: "A name takes the place of another one if it asks for that, whatever others there are.",
+			reason: "A name replaces the name in its annotation, regardless of other names.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2), named("c", "u", 3, inPlaceOf("a"))},
 			want:   map[string]string{"a": "renamed to c", "b": "duplicate of c", "c": "inService for a"},
 		},
 		"RenamedTwice": {
-			reason: "The first name may still be there.",
+			reason: "The first of three names may still exist.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "u", 2, inPlaceOf("a")), named("c", "u", 3, inPlaceOf("b"))},
 			want:   map[string]string{"a": "renamed to c", "b": "renamed to c", "c": "inService for a b"},
 		},
 		"RenamedBack": {
-			reason: "A name that is used again takes the place of the one that had taken its place.",
+			reason: "A reused name replaces the name that had replaced it.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "u", 3, inPlaceOf("b")), named("b", "u", 2, inPlaceOf("a"))},
 			want:   map[string]string{"a": "inService for b", "b": "renamed to a"},
 		},
 		"Gone": {
-			reason: "What was known under a name that is gone is true of its successor.",
+			reason: "The successor inherits the standing of a name that is gone.",
 			all:    []corev1alpha1.FederatedCluster{named("c", "u", 2, inPlaceOf("a"))},
 			want:   map[string]string{"c": "inService for a"},
 		},
 		"AnotherCluster": {
-			reason: "A name takes no place of another cluster.",
+			reason: "A name does not replace the name of another cluster.",
 			all:    []corev1alpha1.FederatedCluster{named("a", "u", 1), named("b", "v", 1, inPlaceOf("a"))},
 			want:   map[string]string{"a": "inService", "b": "inService"},
 		},
 		"Liar": {
-			reason: "A member that claims the UID of another, even if it has joined earlier, puts only itself out of service.",
+			reason: "A member that claims the UID of another cluster, even if it joined earlier, only stops itself from being served.",
 			all: []corev1alpha1.FederatedCluster{
 				named("liar", "u", 2, func(fc *corev1alpha1.FederatedCluster) { fc.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)) }),
 				named("served", "u", 1, func(fc *corev1alpha1.FederatedCluster) { fc.CreationTimestamp = metav1.NewTime(time.Unix(2, 0)) }),
@@ -128,12 +128,12 @@ func TestContested(t *testing.T) {
 		other  corev1alpha1.FederatedCluster
 		want   string
 	}{
-		"SecondName":     {"The copies are those of the second name, too.", named("b", "u", 2), "b"},
-		"LeavesToo":      {"Nobody is left who wants the copies.", named("b", "u", 2, leaving), ""},
-		"Successor":      {"The events may come in any order: the successor is there, and not looked at yet.", named("b", "", 0, inPlaceOf("a")), "b"},
-		"SameAddress":    {"It is not known yet, and can only be the same.", named("b", "", 0, at("https://a")), "b"},
-		"Another":        {"Another cluster has no say.", named("b", "v", 1, inPlaceOf("a"), at("https://a")), ""},
-		"UnknownAnother": {"Nor has one of which nothing is known.", named("b", "", 0, at("https://b")), ""},
+		"SecondName":     {"The second name has the same copies.", named("b", "u", 2), "b"},
+		"LeavesToo":      {"No remaining name needs the copies.", named("b", "u", 2, leaving), ""},
+		"Successor":      {"Events may come in any order: the successor exists, and was not reconciled yet.", named("b", "", 0, inPlaceOf("a")), "b"},
+		"SameAddress":    {"A name at the same address that is not identified yet can only be the same cluster.", named("b", "", 0, at("https://a")), "b"},
+		"Another":        {"A name of another cluster does not count.", named("b", "v", 1, inPlaceOf("a"), at("https://a")), ""},
+		"UnknownAnother": {"An unidentified name at another address does not count.", named("b", "", 0, at("https://b")), ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -162,19 +162,19 @@ func TestOlderNameIsServedAfterAnUpgrade(t *testing.T) {
 		}
 	}
 	if got := []string{say(stand("a-younger", all)), say(stand("b-older", all))}; !slices.Equal(got, []string{"duplicate of b-older", "inService"}) {
-		t.Errorf("want the older one served, got %v", got)
+		t.Errorf("want the older name served, got %v", got)
 	}
 	all = []corev1alpha1.FederatedCluster{before("a-younger", 2), before("b-older", 1)}
 	for range 3 {
 		advance(&all[0], "u", slices.Clone(all), false)
 	}
 	if got := say(stand("a-younger", all)); got != "inService" {
-		t.Errorf("want one that does not say which cluster it is waited for no longer than the patience, got %s", got)
+		t.Errorf("want the wait for a name without a recorded cluster bounded by the patience, got %s", got)
 	}
 }
 
-// TestNameWaitsForOneThatWasNotAsked: a name has recorded its cluster. Another name at the same address is served as a
-// cluster that may be the same one before it was rebuilt.
+// TestNameWaitsForOneThatWasNotAsked: a name has recorded its cluster. Another name at the same address is served with
+// an earlier UID, which may be that of the same cluster before it was rebuilt.
 func TestNameWaitsForOneThatWasNotAsked(t *testing.T) {
 	at := func(endpoint string) func(*corev1alpha1.FederatedCluster) {
 		return func(fc *corev1alpha1.FederatedCluster) { fc.Spec.APIEndpoint = endpoint }
@@ -187,14 +187,17 @@ func TestNameWaitsForOneThatWasNotAsked(t *testing.T) {
 		patience bool
 		want     string
 	}{
-		"Served":    {"Its replica writes until it has asked.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://a"))}, true, "choosing"},
-		"Leaving":   {"Its replica deletes copies.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://a"), leaving)}, true, "choosing"},
-		"Patience":  {"There may be two clusters behind an address.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://a"))}, false, "inService"},
-		"Elsewhere": {"It is another cluster.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://b"))}, true, "inService"},
-		"Chooses":   {"Nothing is written through it, and it must not wait for the one that waits for it.", []corev1alpha1.FederatedCluster{named("a", "u", 0, at("https://a"))}, true, "inService"},
-		"Asked":     {"It records what the cluster is now, and has a rank.", []corev1alpha1.FederatedCluster{named("a", "v", 1, at("https://a"))}, true, "duplicate of a"},
+		"Served": {
+			"The replica of the other name writes until it has identified the cluster again.",
+			[]corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://a"))}, true, "choosing",
+		},
+		"Leaving":   {"The other name's replica deletes copies.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://a"), leaving)}, true, "choosing"},
+		"Patience":  {"One address may lead to two clusters.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://a"))}, false, "inService"},
+		"Elsewhere": {"A name at another address is another cluster.", []corev1alpha1.FederatedCluster{named("a", "u", 1, at("https://b"))}, true, "inService"},
+		"Chooses":   {"No copies are written through a name that is choosing, and two names must not wait for each other.", []corev1alpha1.FederatedCluster{named("a", "u", 0, at("https://a"))}, true, "inService"},
+		"Asked":     {"The other name records the current cluster, and has a rank.", []corev1alpha1.FederatedCluster{named("a", "v", 1, at("https://a"))}, true, "duplicate of a"},
 		"Duplicate": {
-			reason:   "Nothing is written through a second name; the first one is elsewhere.",
+			reason:   "No copies are written through a second name, and the first name has another address.",
 			others:   []corev1alpha1.FederatedCluster{named("a", "u", 2, at("https://a")), named("c", "u", 1, at("https://c"))},
 			patience: true, want: "inService",
 		},
@@ -213,12 +216,12 @@ func TestNameWaitsForOneThatWasNotAsked(t *testing.T) {
 	}
 }
 
-// views is a hub with replicas whose caches lag behind it by random amounts. A cache never goes back.
+// views is a hub with replicas whose caches lag behind it by random amounts. A cache never returns to an older state.
 type views struct {
 	t       *testing.T
 	rand    *rand.Rand
 	history [][]corev1alpha1.FederatedCluster // All states of the hub, from the beginning.
-	seen    []int                             // By replica: the index of the state that it knows.
+	seen    []int                             // By replica: the index of its cached state.
 	serving map[string]bool                   // The served names, each by the replica that has its shard.
 }
 
@@ -238,7 +241,7 @@ func (v *views) add(fc corev1alpha1.FederatedCluster) {
 	v.write(func(all []corev1alpha1.FederatedCluster) []corev1alpha1.FederatedCluster { return append(all, fc) })
 }
 
-// look has a replica reconcile a name whose member identifies itself as this cluster.
+// look makes a replica reconcile a name whose member identifies itself as this cluster.
 func (v *views) look(replica int, name string, uid types.UID) {
 	v.seen[replica] += v.rand.IntN(len(v.history) - v.seen[replica])
 	all := v.history[v.seen[replica]]
@@ -320,17 +323,17 @@ func TestReplicasServeOneName(t *testing.T) {
 			}
 		}
 		if winner == "" {
-			continue // The views were too far behind.
+			continue // The caches lagged too far behind.
 		}
 		uids["liar"] = "u"
 		for range 40 {
 			step()
 		}
 		if got := say(stand("liar", v.hub())); got != "choosing" && got != "duplicate of "+winner && !strings.HasPrefix(got, "inService") && got != "unclaimed" {
-			t.Fatalf("seed %d: the liar: got %s, and %s is served", seed, got, winner)
+			t.Fatalf("seed %d: the member with the false UID: got %s, and %s is served", seed, got, winner)
 		}
 		if v.serving["liar"] && stand("liar", v.hub()).standing == duplicate {
-			t.Fatalf("seed %d: the liar is served in the place of %s", seed, winner)
+			t.Fatalf("seed %d: the member with the false UID is served in place of %s", seed, winner)
 		}
 		v.add(named("new", "", 0, inPlaceOf(winner)))
 		replicas["new"], uids["new"] = replicas[winner], "u"

@@ -25,7 +25,7 @@ import (
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// namespacesListed is how many namespaces a page of a list has.
+// namespacesListed is the number of namespaces in a page of a list.
 const namespacesListed = 500
 
 // Namespace is the known state of a namespace on a member.
@@ -79,7 +79,7 @@ func (n *Namespaces) Each(ctx context.Context, f func(Namespace)) error {
 			}
 			ns, err := n.decode.namespaceOf(o)
 			if err != nil {
-				return nil //nolint:nilerr // Nobody knows whose it is, and so it is nobody's of ours.
+				return nil //nolint:nilerr // The owner of an unreadable namespace is unknown, so it does not count as Refract's.
 			}
 			f(ns)
 			return nil
@@ -119,8 +119,8 @@ func (n *Namespaces) Patch(ctx context.Context, name string, mergePatch []byte) 
 	return err
 }
 
-// Delete begins the deletion of a namespace if it still has this UID and version. Found is false, without an error, if
-// it does not.
+// Delete begins the deletion of a namespace if it still has this UID and version. Otherwise found is false, without an
+// error.
 func (n *Namespaces) Delete(ctx context.Context, name string, uid types.UID, resourceVersion string) (found bool, err error) {
 	return n.api.delete(ctx, namespaces, types.NamespacedName{Name: name}, metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion})
 }
@@ -150,7 +150,7 @@ func (d decoder) namespaceOf(o *metav1.PartialObjectMetadata) (n Namespace, err 
 }
 
 // soleOwner returns a function that reports whether Refract is the only manager of a label or an annotation. The
-// function uses a table, as an answer may have many managers, labels and fields.
+// function uses a table, because an answer may have many managers, labels and fields.
 func soleOwner(managers []metav1.ManagedFieldsEntry) func(member, key string) bool {
 	type place struct{ member, key string }
 	own, others := map[place]bool{}, map[place]bool{}
@@ -188,8 +188,8 @@ func soleOwner(managers []metav1.ManagedFieldsEntry) func(member, key string) bo
 // element is the path element of a field.
 func element(field string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &field} }
 
-// nativesListed is how many objects of a type are listed to find one that Kubernetes itself did not create in the
-// namespace: it creates few of each type.
+// nativesListed is the number of objects of a type that are listed to find one that Kubernetes did not create:
+// Kubernetes creates few objects of each type in a namespace.
 const nativesListed = 20
 
 // Empty reports whether the namespace on the member has only objects that Kubernetes creates in each namespace. If
@@ -226,7 +226,7 @@ func (n *Namespaces) Empty(ctx context.Context, ns string) (bool, error) {
 		}
 	}
 	for a, denied := range refused {
-		n.api.rights.note(a, denied) // Only now the right would have made a difference.
+		n.api.rights.note(a, denied) // The missing right matters only if no other object was found.
 		err = fmt.Errorf("checking namespace %s: listing %s: %w", ns, a.resource, denied)
 	}
 	return err == nil, err

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Objects reads and changes objects of a member, copies or not. Each call makes at least one request, and no result is
-// remembered.
+// Objects reads and changes any objects of a member, not only copies. Each call makes at least one request, and no
+// result is remembered.
 type Objects struct {
 	api    *connection
 	decode decoder
@@ -32,8 +32,8 @@ func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return o.decode.copyOf(got, gvr.GroupResource()), nil
 }
 
-// ReadWritten is [Objects.Read] of an object whose last write had no answer. It comes before another write, or replaces
-// one: if the member does not answer, this counts as a failed write for [Member.Pause].
+// ReadWritten is [Objects.Read] for an object whose last write had no answer. The read precedes or replaces another
+// write. So if the member does not answer, it counts as a failed write for [Member.Pause].
 func (o *Objects) ReadWritten(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
 	have, err := o.Read(ctx, gvr, name)
 	if ConcernsAll(err) || ConcernsType(err) {
@@ -53,7 +53,7 @@ func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource
 	return whole, masked(gvr.GroupResource(), nil, err)
 }
 
-// Any reports whether the member has an object of the type, copy or not, in any version that it serves.
+// Any reports whether the member has any object of the type, not only copies, in any served version.
 func (o *Objects) Any(ctx context.Context, resource schema.GroupResource) (bool, error) {
 	group := &metav1.APIGroup{}
 	err := o.api.read(ctx, action{"get", resource, ""}, func(ctx context.Context) error {

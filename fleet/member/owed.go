@@ -10,13 +10,13 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// OwedKey returns the key of the copy that a pending deletion is about.
+// OwedKey returns the key of the copy of a pending deletion.
 func OwedKey(d *corev1alpha1.PendingDeletion) Key {
 	return Key{GroupResource: schema.ParseGroupResource(d.Resource), NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}}
 }
 
-// Owed returns the pending deletions of a copy by cluster, as in the last status of each cluster: deletions from before
-// a restart that the hub records nowhere else.
+// Owed returns the pending deletions of a copy by cluster, from the last status of each cluster. These deletions are
+// from before a restart, and no other object on the hub records them.
 func (s *Set) Owed(key Key) map[string]corev1alpha1.PendingDeletion {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +48,8 @@ func (s *Set) AllOwed(writes func(name string) bool) (keys []Key) {
 	return keys
 }
 
-// setOwed records the pending deletions of a cluster. It ignores the rest of a list that is longer than Refract writes.
-// The lock must be held.
+// setOwed records the pending deletions of a cluster. It ignores the part of a list that exceeds the length which
+// Refract writes. The lock must be held.
 func (s *Set) setOwed(name string, j *joined, owed []corev1alpha1.PendingDeletion) {
 	owed = owed[:min(len(owed), corev1alpha1.MaxPendingDeletions)]
 	if slices.Equal(j.owed, owed) {

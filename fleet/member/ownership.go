@@ -24,13 +24,13 @@ import (
 const FieldManager = "refract"
 
 // Ownership is a set of fields of an object: those that Refract applied and that no other manager has changed or
-// removed since, with the time of the apply. A manager that changes a field takes it over; a write under the name of
-// Refract changes the time instead. So a copy that was changed has another Ownership than after Refract's write.
+// removed since, with the time of the apply. A manager that changes a field takes it over. A write under the name of
+// Refract changes the time instead. So the Ownership of a changed copy differs from that after Refract's write.
 // Ownerships are comparable. The zero Ownership has no fields.
 type Ownership struct {
 	fields *fieldSet
-	// at is when the fields were applied with other values than before, in seconds since 1970, by the clock of the
-	// member's API server; 0 if it is not known. An apply that changes nothing does not count.
+	// at is the time of the last apply that changed values, in seconds since 1970, by the clock of the member's API
+	// server; 0 if it is not known.
 	at int64
 }
 
@@ -43,7 +43,8 @@ func (o Ownership) Hash() string {
 	return o.fields.hash() + "@" + strconv.FormatInt(o.at, 10)
 }
 
-// Is reports whether the hash is that of o. A hash without a time, from an earlier version, is that of the fields.
+// Is reports whether the hash is that of o. A hash without a time, from an earlier version of Refract, is compared with
+// the fields alone.
 func (o Ownership) Is(hash string) bool {
 	if strings.Contains(hash, "@") {
 		return hash == o.Hash()
@@ -51,7 +52,7 @@ func (o Ownership) Is(hash string) bool {
 	return o.HasFieldsOf(hash)
 }
 
-// HasFieldsOf reports whether the hash is one of the same fields, at any time.
+// HasFieldsOf reports whether the hash is for the same fields, at any time.
 func (o Ownership) HasFieldsOf(hash string) bool {
 	fields, _, _ := strings.Cut(hash, "@")
 	if o.fields == nil {
@@ -60,8 +61,8 @@ func (o Ownership) HasFieldsOf(hash string) bool {
 	return fields == o.fields.hash()
 }
 
-// gained reports whether o has a field that before lacks, or the time of another apply. If only the digest of a set is
-// kept, it returns true in doubt.
+// gained reports whether o has a field that before lacks, or another time. If only the digest of a set is kept, it
+// returns true in doubt.
 func (o Ownership) gained(before Ownership) bool {
 	switch {
 	case o.fields == nil || o == before:
@@ -73,10 +74,10 @@ func (o Ownership) gained(before Ownership) bool {
 	}
 }
 
-// AppliedWith reports whether nothing else was applied under the name of Refract between the two.
+// AppliedWith reports whether both come from the same apply under the name of Refract.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
 
-// MayHave reports whether the set may have a field of the pattern. It looks only for the last key of the pattern. It
+// MayHave reports whether the set may have a field of the pattern. It searches only for the last key of the pattern. It
 // returns true if only the digest of the set is kept.
 func (o Ownership) MayHave(field tree.Pattern) bool {
 	if o.fields == nil {
@@ -106,8 +107,8 @@ func (o Ownership) Has(field tree.Pattern) bool {
 	return o.set().Has(path)
 }
 
-// LostWithin reports whether all fields that are in o and not in now are among the fields of the patterns. If the sets
-// differ and only the digest of one is kept, it returns false.
+// LostWithin reports whether all fields that are in o and not in now match the patterns. If the sets differ and only
+// the digest of one is kept, it returns false.
 func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
@@ -120,7 +121,7 @@ func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
 	return all
 }
 
-// within reports whether a field is among those of the patterns.
+// within reports whether a field matches one of the patterns.
 func within(p fieldpath.Path, fields []tree.Pattern) bool {
 	keys := keysOf(p)
 	return slices.ContainsFunc(fields, func(f tree.Pattern) bool { return f.Covers(keys) })
@@ -141,9 +142,9 @@ func keysOf(p fieldpath.Path) []string {
 // unnamed stands for the difference of two sets if only the digest of one is kept.
 const unnamed = "fields whose names are not kept"
 
-// Lost returns the fields that are in o and not in now, as .spec.template.spec.containers[name="web"].image, sorted. Of
-// a field and its inner fields, only the latter are returned. If the sets differ and only the digest of one is kept, it
-// returns [unnamed]. Fields of the patterns are left out.
+// Lost returns the fields that are in o and not in now, as .spec.template.spec.containers[name="web"].image, sorted. If
+// a field and its inner fields are lost, only the inner fields are returned. If the sets differ and only the digest of
+// one is kept, it returns [unnamed]. Fields of the patterns are left out.
 func (o Ownership) Lost(now Ownership, but ...tree.Pattern) []string {
 	switch {
 	case o.fields == nil || o.fields == now.fields:
@@ -183,7 +184,7 @@ func (o Ownership) LostPointers(now Ownership, but ...tree.Pattern) []string {
 	return slices.Compact(lost)
 }
 
-// named reports whether the fields of the set are known.
+// named reports whether the fields of the set are kept, and not only a digest.
 func (o Ownership) named() bool { return o.fields == nil || o.fields.json.Load() != nil }
 
 func (o Ownership) without(now Ownership) *fieldpath.Set { return o.set().Difference(now.set()) }
@@ -199,8 +200,8 @@ func (o Ownership) set() *fieldpath.Set {
 	return s
 }
 
-// ours returns the fields that Refract applied, by the managedFields of an object. The account must have room for the
-// record, or else only its digest is kept. Without an account the digest is kept.
+// ours returns the fields that Refract applied, by the managedFields of an object. If the account is nil or has no room
+// for the set, only the digest is kept.
 func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	for i := range managers {
 		e := &managers[i]
@@ -215,10 +216,11 @@ func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	return Ownership{}
 }
 
-// unsigned reports whether no entry of a manager explains why an object was written since the fields were applied. Then
-// Refract's own fields may have been written under its name, within the second that is the precision of an entry's
-// time. Other writers change the status all the time, so entries of the status do not count if otherThanStatus is set.
-// The clock of one API server may be a little behind that of another.
+// unsigned reports whether no entry in managedFields explains the last write of an object since the apply. Then another
+// client may have written Refract's own fields under the name of Refract, within the same second: the times of entries
+// have a precision of a second. If otherThanStatus is set, entries of the status do not count, because controllers
+// write the status all the time. The comparison of times allows for small differences between the clocks of API
+// servers.
 func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatus bool) bool {
 	for i := range managers {
 		e := &managers[i]
@@ -234,7 +236,7 @@ func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatu
 
 // conflictingManager returns the manager that took fields from Refract: the present owner of one of them, by itself or
 // through a subresource, like an autoscaler. If no manager owns them, as after a removal, it returns the last writer of
-// the object; "" if that writer has left no other trace.
+// the object; "" if managedFields have no entry of that writer.
 func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
 	var owner, last *metav1.ManagedFieldsEntry
 	for i := range managers {
@@ -259,7 +261,7 @@ func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntr
 	}
 }
 
-// earlier takes an unknown time, such as that of a change through a subresource, for an early one.
+// earlier compares times. An unknown time, such as that of a change through a subresource, counts as the earliest.
 func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
 
 func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
@@ -270,14 +272,14 @@ func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
 	return s.FromJSON(e.FieldsV1.GetRawReader()) == nil && !s.Intersection(fields).Empty()
 }
 
-// fieldSet is a set of fields. Equal sets share one object in memory, on however many copies and clusters: two sets are
-// equal if their addresses are.
+// fieldSet is a set of fields. Equal sets of all copies and clusters share one object in memory, so two sets are equal
+// if their addresses are equal.
 type fieldSet struct {
-	sum  [sha256.Size]byte      // Of the result of canonical.
+	sum  [sha256.Size]byte      // The digest of the result of canonical.
 	json atomic.Pointer[string] // The result of canonical, or nil if it is not kept.
 }
 
-// setBytes is how many bytes a fieldSet takes without its json.
+// setBytes is the size of a fieldSet without its json.
 const setBytes = 250
 
 func (s *fieldSet) hash() string { return hex.EncodeToString(s.sum[:8]) }
@@ -285,12 +287,12 @@ func (s *fieldSet) hash() string { return hex.EncodeToString(s.sum[:8]) }
 // ownerships are the sets in memory.
 var ownerships = newFieldSets()
 
-// fieldSets finds the set that is already in memory. A set without references is forgotten.
+// fieldSets finds sets that are already in memory. A set without references is forgotten.
 type fieldSets struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]weak.Pointer[fieldSet] // By their sum.
-	// lately has recent sets by the digest of the text that an API server wrote: all copies of a variant have the same
-	// text. Bytes is how many bytes these sets have together.
+	// lately caches recent sets by the digest of the text from an API server: all copies of a variant have the same
+	// text. Bytes is the total size of these sets.
 	lately map[[sha256.Size]byte]met
 	bytes  int
 }
@@ -306,7 +308,7 @@ func newFieldSets() *fieldSets {
 	return &fieldSets{all: map[[sha256.Size]byte]weak.Pointer[fieldSet]{}, lately: map[[sha256.Size]byte]met{}}
 }
 
-// of returns the set for the text that an API server wrote.
+// of returns the set for a text from an API server.
 func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
 	digest := sha256.Sum256(raw)
 	f.mu.Lock()
@@ -320,7 +322,7 @@ func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
 	defer f.mu.Unlock()
 	s := f.one(sha256.Sum256(text), by)
 	if readable && len(text) <= mostFields && s.json.Load() == nil && !f.name(s, string(text), by) {
-		return s // There may be room for its names next time.
+		return s // Not cached: the account may have room for the names next time.
 	}
 	size := setBytes
 	if s.json.Load() != nil {
@@ -349,7 +351,7 @@ func (f *fieldSets) one(sum [sha256.Size]byte, by *account) *fieldSet {
 	runtime.AddCleanup(s, func(sum [sha256.Size]byte) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.all[sum] == here { // Another set may have taken its place.
+		if f.all[sum] == here { // Another set may have replaced it.
 			delete(f.all, sum)
 		}
 		if by != nil {
@@ -359,7 +361,7 @@ func (f *fieldSets) one(sum [sha256.Size]byte, by *account) *fieldSet {
 	return s
 }
 
-// name keeps the fields of a set if the account has room, and reports whether it does. The lock must be held.
+// name keeps the fields of a set if the account has room, and reports whether it has room. The lock must be held.
 func (f *fieldSets) name(s *fieldSet, text string, by *account) bool {
 	if by == nil || !by.keepFields(len(text)) {
 		return false
@@ -381,8 +383,8 @@ func (f *fieldSets) forget(by *account) {
 	}
 }
 
-// canonical writes a set in a form that does not depend on the order and the escapes of the API server. A set that is
-// unreadable or too long is written as its digest, which equals only itself.
+// canonical writes a set in a form that does not depend on the order and the escapes of the API server. For a set that
+// is unreadable or too long, it returns a digest of the text.
 func canonical(raw []byte, digest [sha256.Size]byte) (text []byte, readable bool) {
 	s := &fieldpath.Set{}
 	if len(raw) <= mostSet && s.FromJSON(bytes.NewReader(raw)) == nil {
@@ -393,7 +395,7 @@ func canonical(raw []byte, digest [sha256.Size]byte) (text []byte, readable bool
 	return hex.AppendEncode(nil, digest[:]), false
 }
 
-// text is a string with one instance in memory, on however many copies.
+// text is a string with one instance in memory for all copies.
 type text struct{ handle unique.Handle[string] }
 
 func intern(s string) text {
@@ -403,7 +405,7 @@ func intern(s string) text {
 	return text{unique.Make(s)}
 }
 
-// bytes returns how many bytes the text takes, as if it had no other user.
+// bytes returns the size of the text, as if no other copy shared it.
 func (t text) bytes() int {
 	if t == (text{}) {
 		return 0

@@ -46,18 +46,18 @@ func TestOwnership(t *testing.T) {
 		replicas bool
 		manager  string
 	}{
-		"Same":      {"What controllers write into the status is nothing of ours.", applied, nil, true, ""},
-		"Reordered": {"The order and the escapes that an API server prefers mean nothing.", reordered, nil, true, ""},
+		"Same":      {"Changes of the status do not matter.", applied, nil, true, ""},
+		"Reordered": {"The order and the escapes of an API server do not matter.", reordered, nil, true, ""},
 		"Scaled": {
-			"Who scales through the subresource takes the replicas, as autoscalers do.",
+			"A client that scales through the subresource takes the replicas, as autoscalers do.",
 			scaled, []string{".spec.replicas"}, false, "kubectl",
 		},
 		"Set": {
-			"The manager that wrote last and has one of the fields is named.",
+			"Among the managers that own a lost field, the last writer is named.",
 			set, []string{".spec.replicas", `.spec.template.spec.containers[name="web"].image`}, false, "kubectl-set",
 		},
 		"Removed": {
-			"A field that was removed has no manager: the last one to write is named, but not one that wrote the status.",
+			"A removed field has no manager: the last writer is named, except for writers of the status.",
 			`[{"manager":"early","operation":"Update","time":"2026-01-01T00:00:00Z"},{"manager":"late","operation":"Update","time":"2026-01-02T00:00:00Z"},` + controllers + `,` + shrunk + `]`,
 			[]string{
 				".metadata.annotations.refract.dev/applied", ".metadata.labels.kubeadmiral.io/managed", ".spec.selector", ".spec.template.metadata.labels.a",
@@ -66,7 +66,7 @@ func TestOwnership(t *testing.T) {
 			}, true, "late",
 		},
 		"Cleared": {
-			"The record of managers can be removed as a whole.",
+			"A client may remove managedFields as a whole.",
 			`[{}]`,
 			[]string{
 				".metadata.annotations.refract.dev/applied", ".metadata.labels.kubeadmiral.io/managed", ".spec.replicas", ".spec.selector", ".spec.template.metadata.labels.a",
@@ -100,10 +100,10 @@ func TestOwnership(t *testing.T) {
 
 const shrunk = `{"apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}},"manager":"refract","operation":"Apply"}`
 
-// replicas is a field that is often left to a cluster.
+// replicas is a field that users often leave to a cluster.
 var replicas = tree.MustParsePattern("/spec/replicas")
 
-// TestLostWithin: fields that are left to a cluster may be lost.
+// TestLostWithin: fields that are left to the cluster may be lost.
 func TestLostWithin(t *testing.T) {
 	before := ours(managersOf(t, applied), roomy)
 	cases := map[string]struct {
@@ -112,9 +112,9 @@ func TestLostWithin(t *testing.T) {
 		fields []string
 		want   bool
 	}{
-		"Same":     {"Nothing is lost.", applied, nil, true},
-		"Left":     {"All that is lost is left to the cluster.", `[` + shrunk + `]`, []string{"/metadata", "/spec/selector", "/spec/template/*"}, true},
-		"More":     {"Something else is lost too.", `[` + shrunk + `]`, []string{"/spec/selector"}, false},
+		"Same":     {"No field is lost.", applied, nil, true},
+		"Left":     {"All lost fields are left to the cluster.", `[` + shrunk + `]`, []string{"/metadata", "/spec/selector", "/spec/template/*"}, true},
+		"More":     {"Another field is lost, too.", `[` + shrunk + `]`, []string{"/spec/selector"}, false},
 		"Elements": {"* stands for an element of a list.", `[` + shrunk + `]`, []string{"/metadata/*", "/spec/selector", "/spec/template/metadata", "/spec/template/spec/containers/*/image", "/spec/template/spec/containers/*/name", "/spec/template/spec/containers/*/env"}, true},
 	}
 	for name, tc := range cases {
@@ -139,10 +139,10 @@ func TestLostPointers(t *testing.T) {
 		but    []string
 		want   []string
 	}{
-		"Same":     {"Nothing is lost.", applied, nil, nil},
-		"Scaled":   {"A field is named by its pointer.", scaled, nil, []string{"/spec/replicas"}},
+		"Same":     {"No field is lost.", applied, nil, nil},
+		"Scaled":   {"A lost field is returned as a JSON pointer.", scaled, nil, []string{"/spec/replicas"}},
 		"Elements": {"* stands for an element of a list.", set, nil, []string{"/spec/replicas", "/spec/template/spec/containers/*/image"}},
-		"But":      {"What is left to the cluster is not in the way.", set, []string{"/spec/replicas"}, []string{"/spec/template/spec/containers/*/image"}},
+		"But":      {"Fields that are left to the cluster are not returned.", set, []string{"/spec/replicas"}, []string{"/spec/template/spec/containers/*/image"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -160,18 +160,18 @@ func TestLostPointers(t *testing.T) {
 func TestNoOwnership(t *testing.T) {
 	var none Ownership
 	if none.Hash() != "" || none.MayHave(replicas) || none.Lost(none) != nil {
-		t.Error("the zero Ownership has no fields")
+		t.Error("want no fields in the zero Ownership")
 	}
 	if h, seconds, _ := strings.Cut(ours(managersOf(t, applied), roomy).Hash(), "@"); len(h) != 16 || seconds != "1795276073" {
-		t.Errorf("Hash(): want 16 characters, as it is kept in reports, and the time, got %q and %q", h, seconds)
+		t.Errorf("Hash(): want 16 characters, because reports keep it, and the time, got %q and %q", h, seconds)
 	}
 	broken := []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"x":`)}}
 	if o := ours(broken, roomy); o == none || o != ours(broken, roomy) {
-		t.Error("a set that cannot be read is equal to itself, and has no fields")
+		t.Error("want an unreadable set equal to itself, and without fields")
 	}
 }
 
-// roomy has room for all data about copies.
+// roomy is an account with enough room for all tests.
 var roomy = newAccount()
 
 // setOf is a set of n fields of a ConfigMap that no other test has.
@@ -184,7 +184,7 @@ func setOf(name string, n int) string {
 	return strings.TrimSuffix(b.String(), ",") + "}}"
 }
 
-// TestKnownSetsAreBounded in bytes, and the sets of a member go with it.
+// TestKnownSetsAreBounded: the size of the cached sets is bounded, and the sets of a removed member are dropped.
 func TestKnownSetsAreBounded(t *testing.T) {
 	known := func(f *fieldSets) (n, size int) {
 		for _, m := range f.lately {
@@ -218,42 +218,42 @@ func TestKnownSetsAreBounded(t *testing.T) {
 	f.of([]byte(setOf("other", 1)), other)
 	f.forget(by)
 	if n, _ := known(f); n != 1 {
-		t.Errorf("when a member is gone: want what the other brought, got %d", n)
+		t.Errorf("after the removal of a member: want the sets of the other member, got %d", n)
 	}
 }
 
-// TestSetsAreCounted: a set counts for the member that had it first, as long as any copy has it.
+// TestSetsAreCounted: a set counts for the member that had it first, as long as any copy uses it.
 func TestSetsAreCounted(t *testing.T) {
 	f, by, other := newFieldSets(), newAccount(), newAccount()
 	raw := []byte(setOf("counted", 100))
 	a := f.of(raw, by)
 	if b := f.of(append([]byte(" "), raw...), other); a != b || a.json.Load() == nil {
-		t.Error("want one set, however it is written")
+		t.Error("want one set for both spellings")
 	}
 	if want := setBytes + len(*a.json.Load()); by.kept != want || other.kept != 0 {
-		t.Errorf("want %d bytes for who brought it, got %d, and %d for another", want, by.kept, other.kept)
+		t.Errorf("want %d bytes for the member that had it first, got %d, and %d for the other one", want, by.kept, other.kept)
 	}
 	f.forget(by)
 	f.forget(other)
 	runtime.KeepAlive(a)
-	eventually(t, "it is forgotten when nobody has it", func() bool {
+	eventually(t, "the set is forgotten when no copy uses it", func() bool {
 		runtime.GC()
 		by.mu.Lock()
 		defer by.mu.Unlock()
 		return by.kept == 0 && by.fields == 0
 	})
 	if len(f.all) != 0 {
-		t.Errorf("want nothing left, got %d sets", len(f.all))
+		t.Errorf("want no sets left, got %d", len(f.all))
 	}
 }
 
-// TestLongSets: of a set that is too long to be kept, changes are known, and whether the replicas may be in it.
+// TestLongSets: for a set that is too long to be kept, it is known whether it has changed, but not which fields.
 func TestLongSets(t *testing.T) {
 	owned := func(raw string, by *account) Ownership { return Ownership{fields: ownerships.of([]byte(raw), by)} }
 	fit := mostFields / len(`"f:fits-000000":{},`)
 	at, above := setOf("fits", fit-1), setOf("fits", fit+1)
 	if len(at) > mostFields || len(above) <= mostFields {
-		t.Fatalf("want sets at the bound, got %d and %d bytes", len(at), len(above))
+		t.Fatalf("want sets just below and above the bound, got %d and %d bytes", len(at), len(above))
 	}
 	by := newAccount()
 	o := owned(at, by)
@@ -262,16 +262,16 @@ func TestLongSets(t *testing.T) {
 	}
 	long := owned(above, by)
 	if lost := long.Lost(o); !slices.Equal(lost, []string{unnamed}) {
-		t.Errorf("above the bound: want it said that something changed, got %q", lost)
+		t.Errorf("above the bound: want only the fact of a change, got %q", lost)
 	}
 	if lost := o.Lost(long); !slices.Equal(lost, []string{unnamed}) || long.Lost(long) != nil {
-		t.Errorf("above the bound: want it said that something changed, got %q", lost)
+		t.Errorf("above the bound: want only the fact of a change, got %q", lost)
 	}
 	if long.Hash() == o.Hash() || long.Hash() != owned(" "+above, by).Hash() {
-		t.Error("above the bound: want it known whether it changed")
+		t.Error("above the bound: want different sets distinguished")
 	}
 	if !long.MayHave(replicas) {
-		t.Error("above the bound: want any field possible")
+		t.Error("above the bound: want MayHave true for any field")
 	}
 
 	full := newAccount()
@@ -280,14 +280,14 @@ func TestLongSets(t *testing.T) {
 	}
 	first := owned(setOf("full", 2), full)
 	if first.named() {
-		t.Error("want no names kept that there is no room for")
+		t.Error("want no names kept without room")
 	}
 	if named := owned(setOf("full", 2), newAccount()); named != first || !named.named() {
 		t.Error("want the same set, with names, for a member that has room")
 	}
 }
 
-// TestAppliedInOurName: another client applies exactly the fields of Refract, under the name of Refract.
+// TestAppliedInOurName: another client applies the same fields as Refract, under the name of Refract.
 func TestAppliedInOurName(t *testing.T) {
 	before := ours(managersOf(t, applied), roomy)
 	entry := func(manager, operation, subresource, seconds string) string {
@@ -295,10 +295,10 @@ func TestAppliedInOurName(t *testing.T) {
 	}
 	later := ours(managersOf(t, strings.Replace(applied, "15:47:53Z", "15:47:54Z", 1)), roomy)
 	if later == before || later.Is(before.Hash()) || !later.HasFieldsOf(before.Hash()) || later.AppliedWith(before) || before.Lost(later) != nil {
-		t.Errorf("The same fields, applied later, are another Ownership: %s, %s", before.Hash(), later.Hash())
+		t.Errorf("want another Ownership for the same fields after a later apply: %s, %s", before.Hash(), later.Hash())
 	}
 	if old, _, _ := strings.Cut(before.Hash(), "@"); !before.Is(old) || !later.Is(old) || later.Is("") || later.Is("0123456789abcdef") {
-		t.Error("A hash that was kept without a time is one of fields")
+		t.Error("want a hash without a time compared by fields")
 	}
 	ourEntry := entry("refract", "Apply", "", "53")
 	for name, tc := range map[string]struct {
@@ -307,14 +307,17 @@ func TestAppliedInOurName(t *testing.T) {
 		otherThanStatus bool
 		want            bool
 	}{
-		"Nobody":      {"Nobody else has left a trace: it is somebody in our name.", "", false, true},
-		"Status":      {"A controller has written a status in the same second.", entry("controller", "Update", "status", "53"), false, false},
-		"MoreStatus":  {"A controller has written a status, and somebody more than that.", entry("controller", "Update", "status", "53"), true, true},
-		"Other":       {"Who writes something of their own says so.", entry("kubectl", "Update", "", "58"), true, false},
-		"Before":      {"Who wrote something before did not now.", entry("kubectl", "Update", "", "50"), true, true},
-		"Clock":       {"The API server that another asks may be behind.", entry("kubectl", "Update", "", "52"), true, false},
-		"OurUpdate":   {"An update in our name is one of another manager, and takes fields from us.", entry("refract", "Update", "", "53"), true, false},
-		"WithoutTime": {"When it was is not known.", `{"manager":"kubectl","operation":"Update","subresource":"scale"}`, true, false},
+		"Nobody":     {"No other manager has an entry: a client wrote under the name of Refract.", "", false, true},
+		"Status":     {"A controller wrote the status in the same second.", entry("controller", "Update", "status", "53"), false, false},
+		"MoreStatus": {"A controller wrote the status, and another write changed more than the status.", entry("controller", "Update", "status", "53"), true, true},
+		"Other":      {"A client that writes its own fields has an entry.", entry("kubectl", "Update", "", "58"), true, false},
+		"Before":     {"An earlier entry of a client does not explain the write.", entry("kubectl", "Update", "", "50"), true, true},
+		"Clock":      {"The clock of another API server may be behind.", entry("kubectl", "Update", "", "52"), true, false},
+		"OurUpdate": {
+			"An Update under the name of Refract is a separate entry, and takes fields from the Apply entry.",
+			entry("refract", "Update", "", "53"), true, false,
+		},
+		"WithoutTime": {"The time of the entry is unknown.", `{"manager":"kubectl","operation":"Update","subresource":"scale"}`, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			managers := ourEntry

@@ -7,8 +7,8 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// DataCopies is the term in messages for copies that need approval because of their data: volumes, and copies with the
-// annotation or of a kind that is kept.
+// DataCopies is the term in messages for copies whose deletion needs approval because of their data: volumes, and
+// copies that an annotation or their kind keeps.
 const DataCopies = "copies that hold data"
 
 // PendingMessage describes the deletions that wait for approval on a cluster, and how to approve them.
@@ -34,7 +34,7 @@ func PendingGroups(held *corev1alpha1.DeletionsHeld) string {
 	return strings.Join(parts, "; ")
 }
 
-// PendingGroup describes a group of copies that wait: their number, namespace and cause.
+// PendingGroup describes a group of copies whose deletion waits: their number, namespace and cause.
 func PendingGroup(g *corev1alpha1.HeldDeletions) string {
 	where := "in namespace " + g.Namespace
 	if g.Namespace == "" {

@@ -28,8 +28,8 @@ const (
 	hubAccount = "refract"
 )
 
-// permitVerbs are the rights to each Secret. Refract reads a Secret by a list of its name, and patches it to renew a
-// token.
+// permitVerbs are the rights to each Secret. Refract reads a Secret by a list request for its name, and patches it to
+// renew a token.
 var permitVerbs = []string{"list", "watch", "patch"}
 
 // Permission returns the command that lets the account on the hub read a Secret that `refract join` has not created.
@@ -39,7 +39,8 @@ func Permission(secret types.NamespacedName) string {
 	return fmt.Sprintf(format, PermitRole, secret.Namespace, secret.Name, hubAccount)
 }
 
-// Permit lets the account on the hub read these Secrets of the system namespace, in addition to those that it may read.
+// Permit lets the account on the hub read these Secrets of the system namespace, in addition to those that it may read
+// already.
 func Permit(ctx context.Context, hub client.Client, namespace string, secrets ...string) error {
 	if len(secrets) == 0 {
 		return nil
@@ -71,9 +72,9 @@ func Permit(ctx context.Context, hub client.Client, namespace string, secrets ..
 	return nil
 }
 
-// PermitAll lets the account on the hub read the Secrets of all members. It leaves out a Secret that is not the
-// credentials of the FederatedCluster that names it: the author of a FederatedCluster does not choose what Refract
-// reads.
+// PermitAll lets the account on the hub read the Secrets of all members. It leaves out a Secret that does not have the
+// credentials for the FederatedCluster that names it: the author of a FederatedCluster must not choose which Secrets
+// Refract reads.
 func PermitAll(ctx context.Context, hub client.Client, namespace string) error {
 	all, err := clusters(ctx, hub)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
@@ -103,8 +104,8 @@ func PermitAll(ctx context.Context, hub client.Client, namespace string) error {
 	return Permit(ctx, hub, namespace, names...)
 }
 
-// withdraw takes the right to the Secret of a leaving member from the account on the hub, unless another member has the
-// same Secret.
+// withdraw revokes the right of the account on the hub to read the Secret of a leaving member, unless another member
+// has the same Secret.
 func withdraw(ctx context.Context, hub client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
 	all, err := clusters(ctx, hub)
 	if err != nil {

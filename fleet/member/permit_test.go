@@ -78,18 +78,18 @@ func TestPermit(t *testing.T) {
 		do     func() error
 		want   string
 	}{
-		{"Who leaves before anybody joined takes nothing.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("x", "x")) }, "none"},
-		{"Nothing is permitted without a name.", func() error { return Permit(t.Context(), hub, "sys") }, "none"},
+		{"A member that leaves before any has joined revokes nothing.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("x", "x")) }, "none"},
+		{"Without a name, no right is granted.", func() error { return Permit(t.Context(), hub, "sys") }, "none"},
 		{"The first member.", func() error { return Permit(t.Context(), hub, "sys", "z") }, rights + "z"},
-		{"The same again.", func() error { return Permit(t.Context(), hub, "sys", "z") }, rights + "z"},
+		{"The first member is permitted again.", func() error { return Permit(t.Context(), hub, "sys", "z") }, rights + "z"},
 		{
-			"Those of all members that are credentials: one that is missing, and one that is something else, are not named.",
+			"The Secrets with credentials of all members are named, but not a missing Secret and one without credentials.",
 			func() error { return PermitAll(t.Context(), hub, "sys") }, rights + "a,b,z",
 		},
-		{"Another cluster has the Secret as well.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("b", "b")) }, rights + "a,b,z"},
-		{"It leaves.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("a", "a")) }, rights + "b,z"},
-		{"It has left.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("z", "z")) }, rights + "b"},
-		{"The last one: no rule is left.", func() error {
+		{"Another cluster uses the same Secret.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("b", "b")) }, rights + "a,b,z"},
+		{"A member leaves.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("a", "a")) }, rights + "b,z"},
+		{"Another member has left.", func() error { return withdraw(t.Context(), hub, "sys", memberNamed("z", "z")) }, rights + "b"},
+		{"After the last member, no rule is left.", func() error {
 			for _, name := range []string{"b", "c"} {
 				if err := hub.Delete(t.Context(), memberNamed(name, "b")); err != nil {
 					return err
@@ -97,7 +97,7 @@ func TestPermit(t *testing.T) {
 			}
 			return withdraw(t.Context(), hub, "sys", memberNamed("c", "b"))
 		}, ""},
-		{"Another one joins.", func() error { return Permit(t.Context(), hub, "sys", "y") }, rights + "y"},
+		{"A member joins after all have left.", func() error { return Permit(t.Context(), hub, "sys", "y") }, rights + "y"},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s\n%v", step.reason, err)
@@ -118,11 +118,11 @@ func TestPermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Permit(t.Context(), hub, "sys", "y"); err == nil || !strings.Contains(err.Error(), "rolebinding sys/refract-hub-clusters does not bind") {
-		t.Errorf("want an error for a binding of nobody, got %v", err)
+		t.Errorf("want an error for a binding without subjects, got %v", err)
 	}
 }
 
-// TestPermitTogether: no cluster takes the right of another one that joins at the same time.
+// TestPermitTogether: clusters that join at the same time do not overwrite each other's rights.
 func TestPermitTogether(t *testing.T) {
 	hub := permitHub(t).Build()
 	var joins sync.WaitGroup
@@ -152,7 +152,7 @@ func TestJoinPermits(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: "roles"}, PermitRole, nil)
 	for name, tc := range map[string]struct {
 		refuse string // The kind whose creation is refused.
-		want   string // Of the Role.
+		want   string // The rules of the Role.
 	}{
 		"Joins":     {"", "list,watch,patch secrets: m"},
 		"NoRole":    {"*v1.Role", "none"},

@@ -20,7 +20,7 @@ const (
 )
 
 // builtinGroups are the groups of Kubernetes' own types. All other types are custom resources, or are served by an
-// additional API server.
+// aggregated API server.
 var builtinGroups = []string{
 	"", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "apps", "autoscaling", "batch",
 	"certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io", "networking.k8s.io",
@@ -77,7 +77,8 @@ func (d decoder) readinessOf(r *received) (refractv1alpha1.Readiness, string) {
 	return readiness, output.Cut(message, mostMessage)
 }
 
-// compute lets the library judge a status that the library can read. It also returns the decoded parts of the object.
+// compute checks that the library can read a status, and lets the library compute the readiness. It also returns the
+// decoded parts of the object.
 func (d decoder) compute(r *received) (result *status.Result, u *unstructured.Unstructured, err error) {
 	defer rescue.To(&err, d.log, "reading the status of a copy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
 	if u, err = r.withStatus(); err != nil {
@@ -92,10 +93,11 @@ func (d decoder) compute(r *received) (result *status.Result, u *unstructured.Un
 	return result, u, err
 }
 
-// mostContainers is how many containers a Pod may have: the library copies the status of each.
+// mostContainers is the maximum number of containers in a Pod. It is bounded because the library copies the status of
+// each.
 const mostContainers = 1000
 
-// checkContainers returns an error if the status of a Pod's containers has other types of values than the library
+// checkContainers returns an error if a value in the status of a Pod's containers has another type than the library
 // assumes.
 func checkContainers(pod map[string]any) error {
 	const path = "status.containerStatuses"

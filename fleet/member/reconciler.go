@@ -30,24 +30,24 @@ import (
 )
 
 const (
-	// probeInterval is how often each cluster is probed, give or take a fifth, so that the probes of a large fleet are
-	// spread over time.
+	// probeInterval is the interval between two probes of a cluster. It varies by a fifth, so that the probes of a
+	// large fleet are spread over time.
 	probeInterval = 5 * time.Second
-	// leaveInterval is how often a leaving cluster is reconciled.
+	// leaveInterval is the interval between two reconciliations of a leaving cluster.
 	leaveInterval = time.Second
-	// foreignInterval is how often a replica that does not lead reconciles a cluster, in case an event was missed. It
-	// makes no request to the cluster.
+	// foreignInterval is the interval at which a replica that does not lead reconciles a cluster, in case an event was
+	// missed. The replica makes no request to the cluster.
 	foreignInterval = time.Minute
-	// missesUntilLost is how many probes in a row must fail before a ready member counts as not ready.
+	// missesUntilLost is the number of consecutive failed probes after which a ready member counts as not ready.
 	missesUntilLost = 2
 	// probesUntilAsked is the number of successful probes after which a member is identified again.
 	probesUntilAsked = 6
-	// concurrentProbes bounds the clusters that are probed at the same time. A cluster that does not answer takes
-	// [probeTimeout], and workers must remain for the others.
+	// concurrentProbes bounds the clusters that are probed at the same time. A cluster that does not answer occupies a
+	// worker for [probeTimeout], and workers must remain for the others.
 	concurrentProbes = 256
-	// retryInterval is when a cluster is reconciled again that has changed meanwhile.
+	// retryInterval is the delay before another reconciliation after a conflict.
 	retryInterval = 500 * time.Millisecond
-	// primePerCluster is how much time each cluster adds to the limit of [Reconciler.Prime]: the first contact with a
+	// primePerCluster is the time that each cluster adds to the limit of [Reconciler.Prime]. The first contact with a
 	// cluster is mostly a TLS handshake.
 	primePerCluster = 20 * time.Millisecond
 )
@@ -69,14 +69,14 @@ type Reconciler struct {
 	// readiness from the status that the leader has written. Nil means that this process always leads. When the result
 	// changes, [Set.Disown] or [Set.Recheck] must be called.
 	Leads func() bool
-	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false while
-	// this is not known, as after a start; then the reported state stays. Each reconciliation calls Pending. It may be
-	// nil.
+	// Pending returns the deletions on a cluster that wait for approval; nil if no deletion waits. Known is false as
+	// long as the deletions are not known, as after a start; then the reported state stays. Each reconciliation calls
+	// Pending. It may be nil.
 	Pending func(name string) (held *corev1alpha1.DeletionsHeld, known bool)
-	// Used returns the token of the last approved deletions on a cluster, if the token is used up. It may be nil.
+	// Used returns the token of the last approved deletions on a cluster, if the approval is used up. It may be nil.
 	Used func(name string) string
-	// Owed returns the copies on a cluster that must be deleted and that the hub records nowhere else. Each
-	// reconciliation calls it. It may be nil.
+	// Owed returns the pending deletions on a cluster that no other object on the hub records. Each reconciliation
+	// calls it. It may be nil.
 	Owed func(name string) []corev1alpha1.PendingDeletion
 	// Now returns the time for the renewal of credentials; nil means time.Now.
 	Now func() time.Time
@@ -89,12 +89,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&corev1alpha1.FederatedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.concerns})).
 		WatchesRawSource(source.Channel(r.Secrets.Changes(), handler.EnqueueRequestsFromMapFunc(r.clustersOf))).
 		WatchesRawSource(source.Channel(r.Set.rechecks(), &handler.EnqueueRequestForObject{})).
-		// Each process knows all clusters, to be ready to lead.
+		// Every replica reconciles the clusters, so that it is ready to lead.
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes, NeedLeaderElection: new(false)}).
 		Complete(r)
 }
 
-// concerns distinguishes changes of a cluster from Refract's own reports.
+// concerns reports whether an update is a relevant change of a cluster, and not just a report of Refract itself.
 func (r *Reconciler) concerns(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*corev1alpha1.FederatedCluster)
 	after, ok2 := e.ObjectNew.(*corev1alpha1.FederatedCluster)
@@ -117,7 +117,7 @@ func (r *Reconciler) leads() bool { return r.Leads == nil || r.Leads() }
 func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list corev1alpha1.FederatedClusterList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return nil // The cache is not ready yet, and every cluster will be reconciled anyway.
+		return nil // The cache is not ready yet. Every cluster will be reconciled when it is.
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
@@ -128,15 +128,15 @@ func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []rec
 	return requests
 }
 
-// Prime returns when every current cluster of the hub was reconciled once, so that the first decisions about placement
-// know all of them. It also returns when that takes longer than API servers may take to answer.
+// Prime returns when every current cluster of the hub was reconciled once, so that the first placement decisions know
+// all clusters. It has a time limit, because some API servers may not answer.
 func (r *Reconciler) Prime(ctx context.Context) error {
 	var list corev1alpha1.FederatedClusterList
 	if err := r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)
 	}
 	for i := range list.Items {
-		// Placement must know all clusters, also those that take long to answer.
+		// Placement must know all clusters, also those with slow API servers.
 		r.Set.introduce(&list.Items[i])
 	}
 	if err := r.followAll(ctx); err != nil {
@@ -174,7 +174,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: about(fc.Name, foreignInterval)}, nil
 	}
 	if fc.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(fc, refractv1alpha1.Finalizer) {
-		// The finalizer must be there before the first copy is written.
+		// The finalizer must exist before the first copy is written.
 		if err := r.setFinalizer(ctx, fc, controllerutil.AddFinalizer); err != nil {
 			return again(err)
 		}
@@ -207,7 +207,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !fc.DeletionTimestamp.IsZero() {
 		next = leaveInterval
 		var free bool
-		// No decision from before the cluster was known to leave may be carried out after it has left.
+		// The cluster leaves in a later reconciliation than the one that found out, so that no earlier decision is
+		// still carried out.
 		if h.leaving, free = r.release(fc, h, is); free && (wasLeaving || is.standing == duplicate) {
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}
@@ -220,15 +221,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.report(ctx, before, fc, h, next)
 }
 
-// noteOwed writes the copies that must be deleted and are not recorded elsewhere into the status of a cluster.
+// noteOwed writes the pending deletions that no other object records into the status of a cluster.
 func (r *Reconciler) noteOwed(fc *corev1alpha1.FederatedCluster) {
 	if r.Owed != nil && r.leads() {
 		fc.Status.PendingDeletions = r.Owed(fc.Name)
 	}
 }
 
-// pending returns the deletions on a cluster that wait for approval, and a message about them. The reported state stays
-// until these deletions are known, as after a start.
+// pending returns the deletions on a cluster that wait for approval, and a message about them. After a start, the
+// reported state stays until these deletions are known.
 func (r *Reconciler) pending(fc *corev1alpha1.FederatedCluster) (held *corev1alpha1.DeletionsHeld, message string) {
 	held = fc.Status.DeletionsHeld
 	if r.Pending != nil && r.leads() {
@@ -268,7 +269,7 @@ func (r *Reconciler) takeBack(ctx context.Context, fc *corev1alpha1.FederatedClu
 	return r.Client.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// again retries a conflict without an error, and does not retry if the object is gone.
+// again turns a conflict into a retry without an error, and ignores that the object is gone.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: retryInterval}, nil
@@ -284,7 +285,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, fc *corev1alpha1.Federate
 	return r.Client.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// release reports whether a cluster is free to leave. Why says what keeps it, or what becomes of its copies.
+// release reports whether a cluster is free to leave. Why is the reason why it must stay, or the fate of its copies.
 func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health, is outcome) (why string, free bool) {
 	m := r.Set.Get(fc.Name)
 	switch {
@@ -315,9 +316,9 @@ func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health, is out
 	}
 }
 
-// stillThere names the copies that a cluster is deleting and still has: a user must remove their finalizers. Copies
-// without finalizers are gone before the message is read. The names are sorted, so that the message does not change
-// each time.
+// stillThere names the copies on a cluster that are being deleted but still exist: a user must remove their finalizers.
+// Copies without finalizers are gone before a user reads the message. The names are sorted, so that the message does
+// not change each time.
 func stillThere(going []Key) string {
 	const most = 3
 	if len(going) == 0 {

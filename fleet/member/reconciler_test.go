@@ -114,10 +114,10 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 	f.Set.Emptied = func(string) bool { return recorded }
 	fc := f.look()
 	if !slices.Contains(fc.Finalizers, refractv1alpha1.Finalizer) || !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
-		t.Fatalf("want a cluster that is ready and does not go before its copies: got %v, %+v", fc.Finalizers, fc.Status)
+		t.Fatalf("want a ready cluster with a finalizer: got %v, %+v", fc.Finalizers, fc.Status)
 	}
 	m := f.Set.Get("m")
-	eventually(t, "the copy is found, and no other", func() bool { return m.Copies.Count() == 1 && m.Copies.complete() })
+	eventually(t, "only the copy is found", func() bool { return m.Copies.Count() == 1 && m.Copies.complete() })
 
 	f.delete()
 	f.look()
@@ -126,24 +126,24 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 		t.Errorf("want %q, got %q", want, got)
 	}
 	if !f.Set.Leaving("m") || len(f.Set.Clusters()) != 0 || f.Set.Get("m") != m || !m.Ready() {
-		t.Error("want a cluster that leaves to be written to, and not to be placed on")
+		t.Error("want a leaving cluster to get writes, but no placements")
 	}
 	m.Copies.Forget(Key{configMaps.GroupResource(), webName})
 	if fc = f.look(); fc == nil || !strings.Contains(messageOf(fc, corev1alpha1.ClusterJoined), "is being recorded") {
-		t.Errorf("want it to wait for the record of its copies: got %+v", fc)
+		t.Errorf("want the cluster to wait for the Propagations with its copies: got %+v", fc)
 	}
 	recorded = true
 	if fc = f.look(); fc != nil {
-		t.Errorf("want it gone: got %+v", fc.Status)
+		t.Errorf("want the cluster gone: got %+v", fc.Status)
 	}
 	f.look()
 	if f.Set.Known("m") {
-		t.Error("want it forgotten")
+		t.Error("want the cluster forgotten")
 	}
 }
 
-// TestClusterSaysWhichCopiesKeepIt: a user of the cluster must remove the finalizers, and the hub may have no object
-// any more whose Propagation would report it.
+// TestClusterSaysWhichCopiesKeepIt: the status names copies whose finalizers a user must remove, because the hub may no
+// longer have Propagations that would report them.
 func TestClusterSaysWhichCopiesKeepIt(t *testing.T) {
 	now := metav1.Now()
 	s := newStub(t)
@@ -180,17 +180,18 @@ func TestClusterLeavesWhenAllKnow(t *testing.T) {
 	f := newFleet(t, s.URL)
 	f.look()
 	m := f.Set.Get("m")
-	eventually(t, "it is known that there are no copies", m.Copies.complete)
+	eventually(t, "the search finds no copies", m.Copies.complete)
 	f.delete()
 	if fc := f.look(); fc == nil || !f.Set.Leaving("m") {
-		t.Error("the first look: want it there, and known to leave")
+		t.Error("first reconciliation: want the cluster still there, and known to leave")
 	}
 	if fc := f.look(); fc != nil {
-		t.Errorf("the second look: want it gone, got %+v", fc.Status)
+		t.Errorf("second reconciliation: want the cluster gone, got %+v", fc.Status)
 	}
 }
 
-// TestClusterIsLost after several probes without an answer: one lost answer is no reason to notify the whole fleet.
+// TestClusterIsLost: a cluster becomes not ready only after several probes without an answer. A single lost answer must
+// not notify the whole fleet.
 func TestClusterIsLost(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
@@ -199,16 +200,16 @@ func TestClusterIsLost(t *testing.T) {
 	for i := range missesUntilLost {
 		ready := isTrue(&f.look().Status, corev1alpha1.ClusterReady)
 		if want := i+1 < missesUntilLost; ready != want {
-			t.Errorf("%d probes without an answer: want it ready %t, got %t", i+1, want, ready)
+			t.Errorf("%d probes without an answer: want ready %t, got %t", i+1, want, ready)
 		}
 	}
 	s.set(func() { s.down = false })
 	if !isTrue(&f.look().Status, corev1alpha1.ClusterReady) {
-		t.Error("it answers: want it ready")
+		t.Error("after an answer: want the cluster ready")
 	}
 	s.set(func() { s.down = true })
 	if !isTrue(&f.look().Status, corev1alpha1.ClusterReady) {
-		t.Error("one probe without an answer: want those of before forgotten")
+		t.Error("one probe without an answer: want earlier failed probes forgotten")
 	}
 }
 
@@ -223,29 +224,29 @@ func TestClusterThatIsLostStays(t *testing.T) {
 	f.delete()
 	f.look()
 	if fc := f.look(); fc == nil || !strings.Contains(messageOf(fc, corev1alpha1.ClusterJoined), "`refract unjoin m --force`") {
-		t.Errorf("want it to say how it can leave: got %+v", fc)
+		t.Errorf("want a message with the way to let the cluster leave: got %+v", fc)
 	}
 }
 
-// TestReplacedCluster: all data about a cluster that comes back empty, or in an older state, is invalid, however long
-// the cluster was away. Watches would not notice this.
+// TestReplacedCluster: a cluster comes back empty or in an older state after an outage of any length. Then all data
+// about it is invalid, although watches do not notice this.
 func TestReplacedCluster(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		misses int
 		change func(*stub)
-		want   string // Of the condition Ready; "" if it is the same cluster.
+		want   string // The message of the condition Ready; "" if it is the same cluster.
 	}{
-		"Empty":         {"A look was missed.", 1, func(s *stub) { s.life, s.revision = 1, 5 }, "another cluster, or this one without its data, "},
-		"EmptyLong":     {"It was given up on.", missesUntilLost, func(s *stub) { s.life, s.revision = 1, 5 }, "another cluster, or this one without its data, "},
-		"EmptyAndAhead": {"It has been written to more often since.", missesUntilLost, func(s *stub) { s.life, s.revision = 1, 5000 }, "another cluster, "},
-		"Older":         {"It is as in a backup.", 1, func(s *stub) { s.revision = 39 }, "its data is older than before, "},
-		"OlderLong":     {"It is as in a backup, and was given up on.", missesUntilLost, func(s *stub) { s.revision = 39 }, "its data is older than before, "},
-		"OlderUnseen":   {"No look was missed, and it is time to ask.", 0, func(s *stub) { s.revision = 39 }, "its data is older than before, "},
-		"EmptyUnseen":   {"As above.", 0, func(s *stub) { s.life = 1 }, "another cluster, "},
-		"Same":          {"It was away.", missesUntilLost, func(*stub) {}, ""},
-		"Newer":         {"Others have written to it.", 1, func(s *stub) { s.revision = 41 }, ""},
-		"Silent":        {"It does not say.", 1, func(s *stub) { s.revision = 0 }, ""},
+		"Empty":         {"One probe failed.", 1, func(s *stub) { s.life, s.revision = 1, 5 }, "another cluster, or this one without its data, "},
+		"EmptyLong":     {"The outage was long.", missesUntilLost, func(s *stub) { s.life, s.revision = 1, 5 }, "another cluster, or this one without its data, "},
+		"EmptyAndAhead": {"The new cluster has more writes than the old one.", missesUntilLost, func(s *stub) { s.life, s.revision = 1, 5000 }, "another cluster, "},
+		"Older":         {"The cluster was restored from a backup.", 1, func(s *stub) { s.revision = 39 }, "its data is older than before, "},
+		"OlderLong":     {"The restore from a backup took long.", missesUntilLost, func(s *stub) { s.revision = 39 }, "its data is older than before, "},
+		"OlderUnseen":   {"No probe failed, but the regular identification is due.", 0, func(s *stub) { s.revision = 39 }, "its data is older than before, "},
+		"EmptyUnseen":   {"No probe failed, but the regular identification is due.", 0, func(s *stub) { s.life = 1 }, "another cluster, "},
+		"Same":          {"The same cluster was unreachable.", missesUntilLost, func(*stub) {}, ""},
+		"Newer":         {"Other clients have written to the same cluster.", 1, func(s *stub) { s.revision = 41 }, ""},
+		"Silent":        {"The cluster does not return a revision.", 1, func(s *stub) { s.revision = 0 }, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +265,7 @@ func TestReplacedCluster(t *testing.T) {
 			got := messageOf(f.look(), corev1alpha1.ClusterReady)
 			if tc.want == "" {
 				if now := f.Set.Get("m"); !strings.HasPrefix(got, "True Ready: ") || now != m {
-					t.Errorf("%s\nwant it to go on as it was, got %q", tc.reason, got)
+					t.Errorf("%s\nwant no change, got %q", tc.reason, got)
 				}
 				return
 			}
@@ -273,14 +274,14 @@ func TestReplacedCluster(t *testing.T) {
 			}
 			fc := f.look()
 			if now := f.Set.Get("m"); !isTrue(&fc.Status, corev1alpha1.ClusterReady) || now == nil || now == m || m.api.lifetime.ctx.Err() == nil {
-				t.Errorf("%s\nwant it ready, with watches that begin anew: got %+v", tc.reason, fc.Status)
+				t.Errorf("%s\nwant the cluster ready, with new watches: got %+v", tc.reason, fc.Status)
 			}
 		})
 	}
 }
 
-// TestClusterThatWatchesAreAheadOf: a cluster was identified before its last writes, and comes back in the state of
-// that time. Watches have shown newer versions.
+// TestClusterThatWatchesAreAheadOf: a cluster is restored to the state of its last identification. Only watches have
+// shown newer versions.
 func TestClusterThatWatchesAreAheadOf(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
@@ -320,7 +321,7 @@ func TestClusterThatWasNeverReadyLeavesAtOnce(t *testing.T) {
 	f.delete()
 	f.look()
 	if fc := f.look(); fc != nil {
-		t.Errorf("want it gone: nothing can be on it; got %+v", fc.Status)
+		t.Errorf("want the cluster gone, because it cannot have copies; got %+v", fc.Status)
 	}
 }
 
@@ -332,7 +333,7 @@ func TestClustersOfOtherReplicas(t *testing.T) {
 	f.look()
 	m := f.Set.Get("m")
 	if m == nil || !m.Ready() {
-		t.Fatal("want a member that is ready")
+		t.Fatal("want a ready member")
 	}
 	mine = false
 	f.Set.Disown("m")
@@ -340,32 +341,32 @@ func TestClustersOfOtherReplicas(t *testing.T) {
 		t.Error("Disown(): want the member closed and the cluster known")
 	}
 	if _, err := f.Set.connect("m", s.config(), f.leads); err == nil || f.Set.Get("m") != nil {
-		t.Error("connect(): who looked at the cluster meanwhile must not bring the member back")
+		t.Error("connect(): want no new member from a reconciliation that began earlier")
 	}
 	f.look()
 	if c := f.Set.Clusters(); len(c) != 1 || !c[0].Ready || f.Set.Get("m") != nil {
-		t.Errorf("want the cluster ready as its owner says, and no connection: got %+v", c)
+		t.Errorf("want the cluster ready as the leader reports, and no connection: got %+v", c)
 	}
 	fc := f.read()
 	before := fc.DeepCopy()
 	setConditions(&fc.Status, health{offline: true, reason: "Unreachable"}, metav1.Now())
 	if !f.concerns(event.UpdateEvent{ObjectOld: before, ObjectNew: fc}) {
-		t.Error("concerns(): what the owner says of it is news")
+		t.Error("concerns(): want true for a report of the leader")
 	}
 	if err := f.Client.Status().Update(t.Context(), fc); err != nil {
 		t.Fatal(err)
 	}
 	f.look()
 	if c := f.Set.Clusters(); len(c) != 1 || c[0].Ready {
-		t.Errorf("want the cluster not ready as its owner says: got %+v", c)
+		t.Errorf("want the cluster not ready as the leader reports: got %+v", c)
 	}
 	mine = true
 	if f.concerns(event.UpdateEvent{ObjectOld: before, ObjectNew: fc}) {
-		t.Error("concerns(): our own report is no news")
+		t.Error("concerns(): want false for a report of this replica")
 	}
 	f.look()
 	if m := f.Set.Get("m"); m == nil || !m.Ready() {
-		t.Error("want it connected again")
+		t.Error("want the member connected again")
 	}
 }
 
@@ -385,9 +386,9 @@ func TestHeldDeletionsAreReported(t *testing.T) {
 		known  bool
 		want   *corev1alpha1.DeletionsHeld
 	}{
-		{"The text is made of the fields.", held, true, held},
-		{"Nobody knows after a start: what was approved by then stays what it was.", nil, false, held},
-		{"Nothing is held.", nil, true, nil},
+		{"The message comes from the fields.", held, true, held},
+		{"After a start the deletions are unknown: the status stays.", nil, false, held},
+		{"No deletions wait.", nil, true, nil},
 	} {
 		held, known = step.held, step.known
 		fc := f.look()
@@ -396,7 +397,7 @@ func TestHeldDeletionsAreReported(t *testing.T) {
 		}
 		got := messageOf(fc, corev1alpha1.ClusterDeletionsHeld)
 		if held := step.want != nil; held != (got == want) || held == strings.HasPrefix(got, "False ") {
-			t.Errorf("%s\nwant held to be %t, got %q", step.reason, held, got)
+			t.Errorf("%s\nwant the condition present: %t, got %q", step.reason, held, got)
 		}
 	}
 }
@@ -411,7 +412,7 @@ func TestPendingDeletionsAreWritten(t *testing.T) {
 	for _, step := range []struct {
 		reason string
 		owed   []corev1alpha1.PendingDeletion
-	}{{"It is to be deleted.", owed}, {"It is gone.", nil}} {
+	}{{"The copy must be deleted.", owed}, {"The copy is gone.", nil}} {
 		owed = step.owed
 		fc := f.look()
 		if diff := cmp.Diff(step.owed, fc.Status.PendingDeletions); diff != "" {
@@ -423,16 +424,16 @@ func TestPendingDeletionsAreWritten(t *testing.T) {
 		mine := after.AllOwed(func(name string) bool { return name == fc.Name })
 		others := after.AllOwed(func(string) bool { return false })
 		if len(read) != len(step.owed) || len(mine) != len(step.owed) || len(others) != 0 || len(after.OwedBy(fc.Name)) != len(step.owed) {
-			t.Errorf("%s\nanother replica: want %v, got %v of the copy, %v of its clusters, %v of those of others", step.reason, step.owed, read, mine, others)
+			t.Errorf("%s\nanother replica: want %v, got %v for the copy, %v for its own clusters, %v for other clusters", step.reason, step.owed, read, mine, others)
 		}
 		after.remove(fc.Name)
 		if len(after.owed) > 0 {
-			t.Errorf("%s\nthe cluster has left: want nothing, got %v", step.reason, after.owed)
+			t.Errorf("%s\nthe cluster has left: want no pending deletions, got %v", step.reason, after.owed)
 		}
 	}
 }
 
-// TestUsedApprovalsAreTakenBack: an approval holds once, for the deletions that waited when it was given.
+// TestUsedApprovalsAreTakenBack: an approval is valid once, for the deletions that waited when it was given.
 func TestUsedApprovalsAreTakenBack(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
@@ -444,9 +445,9 @@ func TestUsedApprovalsAreTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct{ reason, used, want string }{
-		{"It was not used yet.", "", "0af3"},
-		{"Another one was used before.", "0af2", "0af3"},
-		{"It was used.", "0af3", ""},
+		{"The approval was not used yet.", "", "0af3"},
+		{"An earlier approval was used.", "0af2", "0af3"},
+		{"The approval was used.", "0af3", ""},
 	} {
 		used = step.used
 		if got := f.look().Annotations[refractv1alpha1.ApproveAnnotation]; got != step.want {
@@ -460,7 +461,7 @@ func TestStatusIsWrittenWhenSomethingChanged(t *testing.T) {
 	f := newFleet(t, s.URL)
 	first := f.look()
 	if again := f.look(); again.ResourceVersion != first.ResourceVersion {
-		t.Errorf("want no write for a cluster that is as it was: got version %s after %s", again.ResourceVersion, first.ResourceVersion)
+		t.Errorf("want no write for an unchanged cluster: got version %s after %s", again.ResourceVersion, first.ResourceVersion)
 	}
 }
 
@@ -480,12 +481,12 @@ func TestTwoNamesForOneCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := messageOf(other, corev1alpha1.ClusterReady); !strings.HasPrefix(got, "False DuplicateCluster: this cluster is served as m") {
-		t.Errorf("want it refused, got %q", got)
+		t.Errorf("want the second name rejected, got %q", got)
 	}
 }
 
-// TestTokenStaysWhereItWasJoined: an author of the FederatedCluster without the right to read Secrets does not obtain
-// the credentials.
+// TestTokenStaysWhereItWasJoined: the author of a FederatedCluster who may not read Secrets does not obtain the
+// credentials.
 func TestTokenStaysWhereItWasJoined(t *testing.T) {
 	s, attacker := newStub(t), newStub(t)
 	f := newFleet(t, s.URL)
@@ -500,13 +501,13 @@ func TestTokenStaysWhereItWasJoined(t *testing.T) {
 	}
 	attacker.set(func() {
 		if len(attacker.peers) > 0 {
-			t.Errorf("want nothing sent, got %v", attacker.paths)
+			t.Errorf("want no request, got %v", attacker.paths)
 		}
 	})
 }
 
-// TestRedirectIsNotFollowed: the credentials are added to each request, so a server that can answer for a member could
-// redirect them.
+// TestRedirectIsNotFollowed: each request has the credentials, so a server that answers for a member could redirect
+// them to another server.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	attacker := newStub(t)
 	front := httptest.NewTLSServer(http.RedirectHandler(attacker.URL+"/readyz?n=1", http.StatusTemporaryRedirect))
@@ -522,7 +523,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 	attacker.set(func() {
 		if len(attacker.peers) > 0 {
-			t.Errorf("want nothing sent, got %v", attacker.paths)
+			t.Errorf("want no request, got %v", attacker.paths)
 		}
 	})
 }

@@ -23,7 +23,7 @@ type record struct {
 	ended      Ended
 	generation int64
 	version    uint64
-	round      uint32 // Of the last list that has shown the copy.
+	round      uint32 // The number of the last list that has shown the copy.
 	judged     uint32 // Version of the Health that readiness takes into account.
 	readiness  uint8  // Index of readinesses.
 	keep       bool
@@ -33,13 +33,13 @@ type record struct {
 	doubted    bool
 }
 
-// Bytes of a record without its strings, with its place in the map, and bytes of the map of a namespace.
+// Bytes of a record with its map entry and without its strings, and bytes of the map of a namespace.
 const (
 	recordBytes    = 200
 	namespaceBytes = 300
 )
 
-// bytes returns how many bytes the record takes, as if no other record had the same strings.
+// bytes returns the size of the record, as if no other record shared its strings.
 func (r *record) bytes() int {
 	return recordBytes + r.uid.other.bytes() + r.source.bytes() +
 		r.madeFor.bytes() + r.hash.bytes() + r.orphan.bytes() + r.message.bytes() + r.fault.bytes() + r.scaledBy.bytes()
@@ -111,12 +111,12 @@ func (r *record) copy(key Key) Copy {
 // origin is the annotation that names the source of a copy. The annotation ends with the name of the copy itself, so
 // only its beginning is stored.
 type origin struct {
-	hub    text // Or the whole annotation, if it has another form.
+	hub    text // The hub, or the whole annotation if it has another form.
 	object uid
 	short  bool
 }
 
-// bytes returns how many bytes the origin takes in addition to the struct. The hub is usually shared by all copies.
+// bytes returns the size of the origin beyond the struct. All copies usually share the text of the hub.
 func (s origin) bytes() int {
 	if !s.short {
 		return s.hub.bytes()
@@ -176,7 +176,7 @@ func (u uid) String() types.UID {
 	return types.UID(b[:])
 }
 
-// difference tells which parts of a copy have changed.
+// difference names the parts of a copy that have changed.
 type difference struct {
 	content   bool // The copy appeared, disappeared, was replaced, or has other content.
 	readiness bool

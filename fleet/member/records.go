@@ -7,8 +7,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// records are the copies of one type, with the managers that changed them. Their room is reserved in the account of the
-// member, and given back when they are forgotten. They have no lock of their own.
+// records are the copies of one type, with the managers that changed them. Their room in the account of the member is
+// reserved, and released when they are forgotten. Records have no lock; the store that owns them has one.
 type records struct {
 	resource schema.GroupResource
 	limits   limits
@@ -45,13 +45,13 @@ func (r *records) key(name types.NamespacedName) Key {
 	return Key{GroupResource: r.resource, NamespacedName: name}
 }
 
-// put stores the item of a list round in the place of the previous record, if there is one, and returns the difference.
-// It returns an error if there is no room.
+// put stores an item, in place of the previous record if there is one, and returns the difference. Round is the number
+// of the list. It returns an error if there is no room.
 func (r *records) put(name types.NamespacedName, item *Copy, before *record, round uint32) (difference, error) {
 	after := recordOf(r.key(name), item)
 	after.round = round
 	if after.ended == 0 && before != nil && before.uid == after.uid {
-		after.ended = before.ended // A Job that has ended stays so, and metadata does not contain it.
+		after.ended = before.ended // A Job that has ended stays ended, and metadata does not contain its end.
 	}
 	if item.Readiness == "" {
 		if before != nil && before.uid == after.uid && before.generation == after.generation {
@@ -115,12 +115,12 @@ func (r *records) remove(name types.NamespacedName) {
 		bytes += namespaceBytes + len(name.Namespace)
 	}
 	r.clearConflictingManager(name)
-	_ = r.keep(-1, -bytes) // Giving room back does not fail.
+	_ = r.keep(-1, -bytes) // Releasing room does not fail.
 }
 
 // clear forgets all copies.
 func (r *records) clear() {
-	_ = r.keep(-r.count, -r.bytes) // Giving room back does not fail.
+	_ = r.keep(-r.count, -r.bytes) // Releasing room does not fail.
 	clear(r.items)
 	clear(r.conflictingManagers)
 }
@@ -139,13 +139,13 @@ func (r *records) setConflictingManager(name types.NamespacedName, who string) {
 func (r *records) clearConflictingManager(name types.NamespacedName) {
 	if who, is := r.conflictingManagers[name]; is {
 		delete(r.conflictingManagers, name)
-		_ = r.keep(0, -bytesOfManager(who)) // Giving room back does not fail.
+		_ = r.keep(0, -bytesOfManager(who)) // Releasing room does not fail.
 	}
 }
 
 func bytesOfManager(who string) int { return 100 + len(who) }
 
-// keep reserves room in the account of the member, or gives it back. It returns an error if there is no room.
+// keep reserves or releases room in the account of the member. It returns an error if there is no room.
 func (r *records) keep(copies, bytes int) error {
 	if what, most := r.limits.account.keep(copies, bytes); what != "" {
 		return r.limits.excess.over(what, most)

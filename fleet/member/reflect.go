@@ -12,7 +12,7 @@ import (
 
 // reflected is a store that a reflector fills. It reports the differences.
 type reflected struct {
-	life   context.Context //nolint:containedctx // Of the reflector, which does not pass one to its store.
+	life   context.Context //nolint:containedctx // The context of the reflector, which passes none to its store.
 	store  *store
 	notify func(Key, difference)
 	listed listed
@@ -37,7 +37,7 @@ func (r *reflected) Add(obj any) error {
 // Update is called by the reflector.
 func (r *reflected) Update(obj any) error { return r.Add(obj) }
 
-// Delete is called by the reflector, also for a copy that lost its label.
+// Delete is called by the reflector, also for a copy that has lost its label.
 func (r *reflected) Delete(obj any) error {
 	if e := r.event(obj); e != nil && r.store.onDeleted(e) {
 		r.tell(e, difference{content: true})
@@ -71,8 +71,8 @@ func (r *reflected) Replace(list []any, version string) error {
 // Resync is called by the reflector; there is nothing to do.
 func (r *reflected) Resync() error { return nil }
 
-// Transformer stores the items of a watch that begins with a list, while the list is under way. They are kept nowhere
-// else.
+// Transformer stores the listed items of a watch that begins with a list, so that the reflector need not keep them
+// until the end of the list.
 func (r *reflected) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		r.store.onStreamed(r.life, r.event(obj))
@@ -91,7 +91,7 @@ func (r *reflected) awaitWatch(ctx context.Context, next *resumption, lists bool
 	return r.awaitList()
 }
 
-// awaitList waits until a list may be requested. If the list fails, the caller must give the turn back; otherwise
+// awaitList waits until a list may be requested. If the list fails, the caller must release the turn; otherwise
 // [reflected.Replace] does.
 func (r *reflected) awaitList() error {
 	if err := r.turn.take(r.life); err != nil {
@@ -100,7 +100,7 @@ func (r *reflected) awaitList() error {
 	return r.store.beginList(r.life)
 }
 
-// list lists the copies and stores them. The list that it returns for the reflector has no items.
+// list lists the copies and stores them. The returned list, which is for the reflector, has no items.
 func (r *reflected) list(ctx context.Context, next page) (_ *metav1.PartialObjectMetadataList, err error) {
 	defer r.turn.giveOn(&err)
 	if err := r.awaitList(); err != nil {

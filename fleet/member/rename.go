@@ -22,11 +22,11 @@ import (
 var (
 	// ErrUnidentified is returned for a member whose cluster the hub has not identified yet.
 	ErrUnidentified = errors.New("the hub has not identified it yet")
-	// ErrAnotherCluster is returned for a name that is to replace the name of another cluster.
+	// ErrAnotherCluster is returned for a name that would replace the name of another cluster.
 	ErrAnotherCluster = errors.New("is another cluster")
 )
 
-// SecondNameError says that a cluster already has a name.
+// SecondNameError means that a cluster already has a name.
 type SecondNameError struct {
 	Name   string // The second name.
 	Served string // The name that is served.
@@ -59,8 +59,8 @@ func onlyName(ctx context.Context, hub client.Reader, name string, uid types.UID
 	return &SecondNameError{Name: name, Served: chain[len(chain)-1].Name}
 }
 
-// OtherName returns the name that is served for the cluster of a FederatedCluster, if that is another one. Otherwise it
-// returns a second name of the cluster that keeps the first from leaving, if there is such a name.
+// OtherName returns the served name of the cluster of a FederatedCluster, if that is another name. Otherwise it returns
+// a second name of the cluster that prevents this one from leaving, if there is one.
 func OtherName(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (servedAs, second string, err error) {
 	all, err := clusters(ctx, hub)
 	if err != nil {
@@ -86,19 +86,19 @@ func Identify(ctx context.Context, fc *corev1alpha1.FederatedCluster, cfg *rest.
 	return nil
 }
 
-// Replaced returns the FederatedCluster that has replaced a name, or is to replace it; nil if none exists.
+// Replaced returns the FederatedCluster that has replaced a name, or will replace it; nil if none exists.
 func Replaced(ctx context.Context, hub client.Reader, name, old string) (*corev1alpha1.FederatedCluster, error) {
 	fc, err := Find(ctx, hub, name)
 	if errors.Is(err, ErrNotJoined) || err == nil && replaces(fc) != old {
-		return nil, nil //nolint:nilnil // There is none, which is no error.
+		return nil, nil //nolint:nilnil // A missing FederatedCluster is no error.
 	}
 	return fc, err
 }
 
-// Replace gives a member another name. It creates a FederatedCluster that replaces the old one, with the credentials of
-// the old one, and with its labels and taints in addition to the given ones. If the FederatedCluster exists, Replace
-// completes it, so that an interrupted call can be repeated. The controllers do the rest. When the new FederatedCluster
-// is ready, the caller must delete the old one.
+// Replace gives a member another name. It creates a FederatedCluster that replaces the old one. The new one has the
+// credentials, the labels and the taints of the old one, in addition to the given labels and taints. If the
+// FederatedCluster exists, Replace completes it, so that an interrupted call can be repeated. The controllers do the
+// rest. When the new FederatedCluster is ready, the caller must delete the old one.
 func Replace(
 	ctx context.Context, hub client.Client, namespace, name string, old *corev1alpha1.FederatedCluster,
 	labels map[string]string, taints []corev1.Taint,
@@ -160,7 +160,7 @@ func Replace(
 }
 
 // copySecret copies the Secret of a member for another name, and returns the name of the copy. If `refract join` has
-// not created the Secret, it returns the name of the Secret itself, as another program maintains that Secret.
+// not created the Secret, it returns the name of the original, because another program maintains that Secret.
 func copySecret(ctx context.Context, hub client.Client, namespace, name string, old *corev1alpha1.FederatedCluster) (string, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: namespace, Name: old.Spec.SecretRef.Name}
@@ -189,7 +189,7 @@ func copySecret(ctx context.Context, hub client.Client, namespace, name string, 
 	if err := hub.Get(ctx, client.ObjectKeyFromObject(made), there); err != nil {
 		return "", fmt.Errorf("reading secret %s/%s: %w", key.Namespace, name, err)
 	}
-	// The same command may have left it, if it was interrupted.
+	// An interrupted run of the same command may have left the Secret.
 	if there.Labels[refractv1alpha1.JoinedLabel] != "true" || there.Annotations[refractv1alpha1.JoinedAnnotation] != "" ||
 		there.Annotations[refractv1alpha1.EndpointAnnotation] != made.Annotations[refractv1alpha1.EndpointAnnotation] {
 		return "", fmt.Errorf("secret %s/%s %w", key.Namespace, name, ErrLeftSecret)
@@ -197,8 +197,8 @@ func copySecret(ctx context.Context, hub client.Client, namespace, name string, 
 	return name, nil
 }
 
-// adopt records in the Secret of a FederatedCluster that it was created for this FederatedCluster, if `refract join`
-// has created it and it records no other one.
+// adopt records the FederatedCluster in its Secret, if `refract join` has created the Secret and the Secret records no
+// other FederatedCluster.
 func adopt(ctx context.Context, hub client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: namespace, Name: fc.Spec.SecretRef.Name}
@@ -211,7 +211,7 @@ func adopt(ctx context.Context, hub client.Client, namespace string, fc *corev1a
 	return own(ctx, hub, secret, fc)
 }
 
-// own records in a Secret the FederatedCluster that it was created for.
+// own records in a Secret the FederatedCluster for which it was created.
 func own(ctx context.Context, hub client.Client, secret *corev1.Secret, fc *corev1alpha1.FederatedCluster) error {
 	before := secret.DeepCopy()
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, refractv1alpha1.JoinedAnnotation, string(fc.UID))
@@ -229,7 +229,7 @@ func createdFor(secret *corev1.Secret, fc *corev1alpha1.FederatedCluster) bool {
 }
 
 // OwnSecret returns the Secret with the credentials of a member, if it may be deleted with the member. Otherwise stays
-// says why the Secret stays. Both are empty if the Secret does not exist.
+// is the reason why the Secret stays. Both are empty if the Secret does not exist.
 func OwnSecret(ctx context.Context, hub client.Reader, namespace string, fc *corev1alpha1.FederatedCluster) (own *corev1.Secret, stays string, err error) {
 	if fc.Spec.SecretRef.Name == "" {
 		return nil, "", nil
@@ -257,8 +257,8 @@ func OwnSecret(ctx context.Context, hub client.Reader, namespace string, fc *cor
 	return secret, "", nil
 }
 
-// Forget deletes the credentials of a member that has left, if they may be deleted with it, and takes the right to read
-// them from the account on the hub; see [OwnSecret].
+// Forget deletes the credentials of a member that has left, if they may be deleted with it; see [OwnSecret]. It also
+// revokes the right of the account on the hub to read them.
 func Forget(ctx context.Context, hub client.Client, namespace string, fc *corev1alpha1.FederatedCluster) (stays string, err error) {
 	secret, stays, err := OwnSecret(ctx, hub, namespace, fc)
 	if err != nil {

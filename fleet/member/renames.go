@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// names has the names that were replaced. The zero value is empty. Readers need no lock.
+// names has the replaced names. The zero value is empty. Readers need no lock.
 type names struct {
 	// renaming is held from the reading of the FederatedClusters until their names are recorded, so that an older list
-	// is never recorded after a newer one. It is not held during requests: a cluster that is slow to answer must not
-	// delay others.
+	// is never recorded after a newer one. It is not held during requests, because a slow cluster must not delay
+	// others.
 	renaming sync.Mutex
 
 	mu     sync.Mutex                        // Of the writers.
@@ -20,8 +20,8 @@ type names struct {
 	ending []*handover                       // Oldest first.
 }
 
-// handover is a name that was replaced while work under it was still going on. Nothing is written under the new name
-// until that work has ended.
+// handover is a name that was replaced while work under it was in progress. No writes are made under the new name until
+// that work has ended.
 type handover struct {
 	from, to string
 	done     chan struct{}
@@ -64,7 +64,7 @@ func (n *names) succeed(from, to string) *handover {
 	return e
 }
 
-// endings returns the handovers that concern a name and are older than before, or all of these if before is nil.
+// endings returns the handovers of a name that are older than before, or all handovers of the name if before is nil.
 func (n *names) endings(name string, before *handover) (older []*handover) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +79,7 @@ func (n *names) endings(name string, before *handover) (older []*handover) {
 	return older
 }
 
-// wait returns when all handovers that a name waits for have ended.
+// wait returns when all handovers of a name have ended.
 func (n *names) wait(ctx context.Context, name string) error {
 	for _, e := range n.endings(name, nil) {
 		select {
@@ -106,7 +106,7 @@ func (n *names) appear(name string) {
 	}
 }
 
-// Successor returns the name that is served in place of a replaced name; "" for all other names.
+// Successor returns the name that is served instead of a replaced name; "" for all other names.
 func (s *Set) Successor(name string) string {
 	successors := s.names.load()
 	to := successors[name]
@@ -120,7 +120,7 @@ func (s *Set) Successor(name string) string {
 	return to
 }
 
-// Hidden reports whether the hub has a cluster of this name on which nothing is placed, because it is not known to be
+// Hidden reports whether the hub has a cluster of this name without placements, because the cluster is not known to be
 // served under this name.
 func (s *Set) Hidden(name string) bool {
 	s.mu.Lock()
@@ -129,8 +129,8 @@ func (s *Set) Hidden(name string) bool {
 	return j != nil && j.hidden
 }
 
-// rename records that a cluster is served under another name from now on. It returns the handover for [Set.end]; nil if
-// the rename is known already. The lock names.renaming must be held.
+// rename records that a cluster is now served under another name. It returns the handover for [Set.end]; nil if the
+// rename is known already. The lock names.renaming must be held.
 func (s *Set) rename(from, to string) *handover {
 	e := s.names.succeed(from, to)
 	if e == nil {
@@ -145,8 +145,8 @@ func (s *Set) rename(from, to string) *handover {
 	return e
 }
 
-// reinstate serves a replaced name again, and reports whether the name was replaced. The name that had replaced it is
-// gone, or is now a name of another cluster. The lock names.renaming must be held.
+// reinstate serves a replaced name again, because its successor is gone or now belongs to another cluster. It reports
+// whether the name was replaced. The lock names.renaming must be held.
 func (s *Set) reinstate(name string) bool {
 	if s.names.successor(name) == "" {
 		return false

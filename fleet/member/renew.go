@@ -17,9 +17,9 @@ import (
 // ErrNotRenewable is wrapped by errors about a member whose credentials are not a token that `refract join` can replace.
 var ErrNotRenewable = errors.New("the credentials are not a token of Refract's account")
 
-// TokenSecret returns the Secret of a member if it has a token of the account for the endpoint of the member, valid or
-// not. Otherwise the error says where the credentials come from. As the Secret names the endpoint, the author of a
-// FederatedCluster cannot obtain a token for another cluster.
+// TokenSecret returns the Secret of a member if it has a token of the account for the endpoint of the member. The token
+// may be expired. Otherwise the error names the source of the credentials. The author of a FederatedCluster cannot
+// obtain a token for another cluster, because the Secret names the endpoint.
 func TokenSecret(
 	ctx context.Context, hub client.Reader, namespace string, fc *corev1alpha1.FederatedCluster, account types.NamespacedName,
 ) (*corev1.Secret, error) {

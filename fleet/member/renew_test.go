@@ -40,7 +40,7 @@ func TestRenew(t *testing.T) {
 		reason string
 		change func(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret)
 		server string
-		want   string // Of the error; empty if the Secret has the new token afterwards.
+		want   string // Part of the error; empty if the Secret has the new token afterwards.
 	}{
 		"Renewed": {reason: "The token has expired, and the context leads to the cluster.", server: it},
 		"Unrecorded": {
@@ -59,7 +59,7 @@ func TestRenew(t *testing.T) {
 			},
 		},
 		"Foreign": {
-			reason: "Its credentials are not a token of the account.", server: it, want: "the credentials are not a token of Refract's account",
+			reason: "The credentials of the member are not a token of the account.", server: it, want: "the credentials are not a token of Refract's account",
 			change: func(_ *corev1alpha1.FederatedCluster, secret *corev1.Secret) {
 				secret.Data[corev1alpha1.SecretServiceAccountToken] = []byte(token("system:serviceaccount:sys:mine", start, life))
 			},
@@ -107,7 +107,7 @@ func TestRenew(t *testing.T) {
 				t.Errorf("%s\nwant token %s, got %s", tc.reason, want, got)
 			}
 			if after.Annotations[refractv1alpha1.EndpointAnnotation] != it {
-				t.Errorf("%s\nwant the address to stay, got %v", tc.reason, after.Annotations)
+				t.Errorf("%s\nwant the address unchanged, got %v", tc.reason, after.Annotations)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // objectsClient makes requests for objects of any type. O is the Go type of an object in an answer, and L that of a
-// list. All requests about objects use it, so that no error has values of sealed objects.
+// list. All requests about objects use it, so that no error contains values of sealed objects.
 type objectsClient[O metav1.Object, L runtime.Object] struct {
 	rest rest.Interface
 	// accept and acceptList are the media types of answers.
@@ -53,9 +53,9 @@ func restClient(cfg *rest.Config, web *http.Client, decode runtime.Decoder) (*re
 	return rest.UnversionedRESTClientForConfigAndClient(cfg, web)
 }
 
-// at makes a request for the objects of a type, in one namespace, or in all if the namespace is "". The member chooses
-// the names of its types, so they are not trusted: at returns an error if a name would change the path. client-go does
-// this for all other names.
+// at prepares a request for the objects of a type, in one namespace, or in all if the namespace is "". The member
+// chooses the names of its types, so at returns an error if such a name would change the path of the request. client-go
+// checks all other names.
 func at(r *rest.Request, gvr schema.GroupVersionResource, namespace string) (*rest.Request, error) {
 	if !isSegment(gvr.Group) || !isSegment(gvr.Version) || gvr.Version == "" {
 		return nil, fmt.Errorf("want an API group and a version that are valid in a path, got %q", gvr.GroupVersion())

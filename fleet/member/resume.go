@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// watchSpacing is the minimum time between the starts of two watches of a type that continue an earlier one,
-	// however often they are interrupted, and of two that begin with a list, whatever the answers: a reflector repeats
-	// a request for an expired version without a pause.
+	// watchSpacing is the minimum time between the starts of two watches of a type. It applies separately to watches
+	// that continue an earlier one and to watches that begin with a list. Without it, a reflector repeats a request for
+	// an expired version without a pause.
 	watchSpacing = time.Second
-	// longAway is the time after which a member that could not be watched is listed completely. Before that, the member
-	// can hardly have been restored to another state of the same cluster, as from a backup.
+	// longAway is the length of an outage after which a member is listed completely. A restore from a backup hardly
+	// takes less time.
 	longAway = 5 * time.Minute
 )
 
-// resumption lets the watch of a type continue where it was interrupted. After any error except a refused connection, a
-// reflector lists everything. If a thousand members were unreachable for a moment, as by an overload, the process that
-// was too slow for them would request all of their copies at once. One reflector uses it, and calls one function at a
-// time.
+// resumption lets the watch of a type continue where it was interrupted. Without it, a reflector lists everything after
+// any error except a refused connection. If a short overload of this process interrupted a thousand watches, the
+// process would then request all copies of these members at once. One reflector uses a resumption, and calls one
+// function at a time.
 type resumption struct {
-	began  time.Time // When the last watch began.
-	listed time.Time // When a watch that begins with a list was last requested.
-	lost   time.Time // Since when no watch could begin; zero if the last one did.
+	began  time.Time // The start of the last watch.
+	listed time.Time // The last request for a watch that begins with a list.
+	lost   time.Time // The time since which no watch could begin; zero if the last one did.
 }
 
 // pace waits until another watch may be requested. Lists is whether the watch begins with a list.
@@ -54,8 +54,8 @@ func (r *resumption) pace(ctx context.Context, lists bool) error {
 	}
 }
 
-// begun takes the result of a request for a watch, and returns the result for the reflector. Words is the error that
-// the reflector gets in place of err.
+// begun converts the result of a request for a watch into the result for the reflector. Words is the error that the
+// reflector gets instead of err.
 func (r *resumption) begun(events watch.Interface, err, words error) (watch.Interface, error) {
 	switch {
 	case err == nil && !r.lost.IsZero() && time.Since(r.lost) > longAway:
@@ -75,16 +75,16 @@ func (r *resumption) begun(events watch.Interface, err, words error) (watch.Inte
 
 var errLongAway = errors.New("the watch was interrupted for a long time: listing again")
 
-// unreachable reports whether a request had no answer, or not a complete one.
+// unreachable reports whether a request had no answer or an incomplete one.
 func unreachable(err error) bool {
 	return errors.As(err, new(*url.Error)) && !errors.As(err, new(*redirected)) && !errors.As(err, new(*LimitError))
 }
 
-// unreached is the error of a watch that did not begin because there was no answer. A reflector takes it for a refused
+// unreached is the error of a watch that did not begin because there was no answer. A reflector treats it as a refused
 // connection.
 type unreached struct{ error }
 
-// Unwrap makes the error one of a refused connection, in addition to its cause.
+// Unwrap returns the error of a refused connection, in addition to the cause.
 func (e unreached) Unwrap() []error { return []error{syscall.ECONNREFUSED, e.error} }
 
 type resumableKey struct{}

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// rightsKept bounds how many missing rights are remembered.
+	// rightsKept is the maximum number of missing rights that are remembered.
 	rightsKept = 64
-	// rightsNamed bounds how many are named in a condition.
+	// rightsNamed is the maximum number of missing rights in a condition.
 	rightsNamed = 10
-	// rightsAsked bounds how many are checked at a time.
+	// rightsAsked is the maximum number of rights that are checked at a time.
 	rightsAsked = 8
-	// rightsWanted is how long a right is missed after it was last refused. A request that is still necessary is
-	// repeated at least once a minute.
+	// rightsWanted is the time for which a right counts as missing after its last refusal. A request that is still
+	// necessary is repeated at least once a minute.
 	rightsWanted = 5 * time.Minute
 )
 
@@ -35,15 +35,15 @@ type rights struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	missing map[action]time.Time // When they were last refused.
+	missing map[action]time.Time // The time of the last refusal.
 }
 
-// denial matches the words of an API server for a missing right. Admission refuses requests with the same status code,
-// for other reasons.
+// denial matches the message of an API server about a missing right. Admission rejects requests with the same status
+// code for other reasons.
 var denial = regexp.MustCompile(`is forbidden: User ".*" cannot ([a-z]{1,32}) resource "`)
 
 // lacking returns the missing right, if the error names one. The verb may differ from that of the request: an apply of
-// an object that does not exist needs the right to create, too.
+// a missing object needs the right to create, too.
 func lacking(a action, err error) (action, bool) {
 	if !apierrors.IsForbidden(err) {
 		return a, false
@@ -56,14 +56,14 @@ func lacking(a action, err error) (action, bool) {
 	return a, true
 }
 
-// MissingRight returns the verb of the right that the credentials lack, if the error names one. Admission refuses
-// requests with the same status code.
+// MissingRight returns the verb of the right that the credentials lack, if the error is about a missing right.
+// Admission rejects requests with the same status code.
 func MissingRight(err error) (verb string, missing bool) {
 	a, missing := lacking(action{}, err)
 	return a.verb, missing
 }
 
-// note takes the result of a necessary request. The answer "not found" shows that the right exists.
+// note records the result of a necessary request. The answer "not found" shows that the right exists.
 func (r *rights) note(a action, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

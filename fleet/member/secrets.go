@@ -20,15 +20,17 @@ import (
 )
 
 const (
-	// unaskedInterval is how often Refract looks for Secrets that are not read any more.
+	// unaskedInterval is the interval between two checks for Secrets that are not read any more.
 	unaskedInterval = time.Minute
-	// unaskedAfter is how long a Secret must not have been read for that. Clusters are reconciled much more often.
+	// unaskedAfter is the time without a read after which a Secret is no longer watched. Clusters are reconciled much
+	// more often.
 	unaskedAfter = 5 * time.Minute
-	// mostSecretChanges is how many changes of Secrets may wait for a reconciliation.
+	// mostSecretChanges is the maximum number of changes of Secrets that wait for a reconciliation.
 	mostSecretChanges = 4096
 )
 
-// pausesRefused are the pauses while RBAC forbids reading a Secret: a new right takes effect within half a minute.
+// pausesRefused are the pauses while RBAC forbids reading a Secret. They are bounded, so that a new right takes effect
+// within half a minute.
 var pausesRefused = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 50, Cap: 30 * time.Second}
 
 // SecretReader reads the Secrets of the system namespace by their names.
@@ -40,17 +42,16 @@ type SecretReader interface {
 	Changes() <-chan event.GenericEvent
 }
 
-// Secrets reads the Secrets of one namespace by their names. It lists and watches each Secret by its name alone, and
-// the API server checks the right to this name in RBAC. So the right to some names is sufficient, and a right to read
-// all Secrets of the namespace is not necessary. A Secret is watched while it is read from time to time. Secrets is
-// safe for concurrent use.
+// Secrets reads the Secrets of one namespace by their names. It lists and watches each Secret with its name as the
+// field selector, so RBAC checks the right to this name. A right to read all Secrets of the namespace is not necessary.
+// A Secret is watched as long as it is read from time to time. Secrets is safe for concurrent use.
 type Secrets struct {
 	from      cache.Getter
 	namespace string
 	changes   chan event.GenericEvent
 	now       func() time.Time
 
-	ctx     context.Context //nolint:containedctx // The life of its watches.
+	ctx     context.Context //nolint:containedctx // The lifetime of its watches.
 	stop    context.CancelFunc
 	watches sync.WaitGroup
 
@@ -76,7 +77,7 @@ var (
 // Changes delivers the names of Secrets that were read and have changed since.
 func (s *Secrets) Changes() <-chan event.GenericEvent { return s.changes }
 
-// NeedLeaderElection returns false: a replica that stands by knows the changes of Secrets, to be ready to lead.
+// NeedLeaderElection returns false: a replica that stands by watches the Secrets, too, to be ready to lead.
 func (s *Secrets) NeedLeaderElection() bool { return false }
 
 // Start returns when ctx and all watches have ended.
@@ -116,7 +117,7 @@ func (s *Secrets) Read(ctx context.Context, name string) (*corev1.Secret, error)
 	if name == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 	}
-	f := s.follow(name) //nolint:contextcheck // The watch lives longer than who asks.
+	f := s.follow(name) //nolint:contextcheck // The watch lives longer than the request of the caller.
 	select {
 	case <-f.answered:
 	case <-ctx.Done():
@@ -156,12 +157,12 @@ func (s *Secrets) follow(name string) *followed {
 	return f
 }
 
-// tell has the clusters reconciled that use a Secret.
+// tell triggers a reconciliation of the clusters that use a Secret.
 func (s *Secrets) tell(name string) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
 	select {
 	case s.changes <- event.GenericEvent{Object: secret}:
-	default: // So many wait that the regular reconciliation of the clusters comes sooner.
+	default: // The channel is full: the regular reconciliation of the clusters comes sooner.
 	}
 }
 
@@ -185,18 +186,18 @@ func (s *Secrets) reflector(name string, into *followed) *cache.Reflector {
 type followed struct {
 	changed  func()
 	stop     context.CancelFunc
-	asked    time.Time     // When it was last read; guarded by the lock of Secrets.
+	asked    time.Time     // The time of the last read; guarded by the lock of Secrets.
 	answered chan struct{} // Closed when the API server has answered once.
 
 	mu     sync.Mutex
 	synced bool
-	err    error // Of the last list, before one has succeeded.
+	err    error // The error of the last list, before the first success.
 	secret *corev1.Secret
 }
 
 var _ cache.ReflectorStore = (*followed)(nil)
 
-// failed takes the error of a list. A Secret that was read once stays known until it is read again.
+// failed records the error of a list. A Secret that was read once stays known until the next successful list.
 func (f *followed) failed(err error) {
 	if err == nil {
 		return
@@ -212,7 +213,7 @@ func (f *followed) failed(err error) {
 	f.err = err
 }
 
-// set takes the Secret from an answer of the API server; nil if it does not exist.
+// set stores the Secret from an answer of the API server; nil if it does not exist.
 func (f *followed) set(secret *corev1.Secret) {
 	f.mu.Lock()
 	if !f.synced && f.err == nil {

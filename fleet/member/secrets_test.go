@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// secretServer is an API server with Secrets of the namespace sys, and an account with the right to some of them. RBAC
-// checks the name that the API server takes from the field selector.
+// secretServer is an API server with Secrets of the namespace sys, and an account that may read some of them. Like a
+// real API server, it takes the name for RBAC from the field selector.
 type secretServer struct {
 	*httptest.Server
 
@@ -156,7 +156,7 @@ func TestSecretsAreReadByName(t *testing.T) {
 	told := func(name string) {
 		t.Helper()
 		if got := (<-secrets.Changes()).Object.GetName(); got != name {
-			t.Errorf("want to be told of %s, got %s", name, got)
+			t.Errorf("want a change of %s, got %s", name, got)
 		}
 	}
 	server.permit("a")
@@ -189,7 +189,7 @@ func TestSecretsAreReadByName(t *testing.T) {
 	secrets.forget()
 	secrets.mu.Lock()
 	if len(secrets.names) != 1 || secrets.names["b"] == nil {
-		t.Errorf("want b alone to be watched, got %v", secrets.names)
+		t.Errorf("want a watch of b alone, got %v", secrets.names)
 	}
 	secrets.mu.Unlock()
 	server.mu.Lock()
@@ -201,8 +201,8 @@ func TestSecretsAreReadByName(t *testing.T) {
 	}
 }
 
-// TestSecretForbidden: the status of a FederatedCluster that was not written by refract join has the command that lets
-// Refract read its Secret.
+// TestSecretForbidden: if refract join has not created a FederatedCluster, its status has the command that lets Refract
+// read its Secret.
 func TestSecretForbidden(t *testing.T) {
 	f := newFleet(t, "https://127.0.0.1:1")
 	f.Secrets = refusing{direct{f.Client}}
@@ -214,7 +214,7 @@ func TestSecretForbidden(t *testing.T) {
 	}
 }
 
-// refusing refuses to read any Secret.
+// refusing fails each read of a Secret with Forbidden.
 type refusing struct{ direct }
 
 func (refusing) Read(_ context.Context, name string) (*corev1.Secret, error) {

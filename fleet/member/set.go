@@ -25,33 +25,34 @@ import (
 	"refract.dev/internal/fair"
 )
 
-// Set has the members that are joined now. It is safe for concurrent use. Its functions must be set before the first
-// use. All except OnCopy and OnChange may be nil, and all except Served and OnRename must not block.
+// Set has the current members. It is safe for concurrent use. Its functions must be set before the first use. OnCopy
+// and OnChange are required. Only Served and OnRename may block.
 type Set struct {
-	// OnCopy is called when a copy on a member appeared, changed or went away.
+	// OnCopy is called when a copy on a member has appeared, changed or disappeared.
 	OnCopy func(m *Member, key Key)
 	// OnReadiness is called when the readiness of a copy, or its message, changed.
 	OnReadiness func(m *Member, key Key)
-	// OnListed is called when copies of a type, or of [AllTypes], that were [Unlisted] may be known now. If known is
-	// false, there may be an error that says why they are not.
+	// OnListed is called when a list of the copies of a type, or of [AllTypes], ends. Known is false if the copies stay
+	// [Unlisted]; then [Copies.ListError] may have the reason.
 	OnListed func(m *Member, of schema.GroupResource, known bool)
-	// Health returns a criterion of a copy in addition to its status; nil for no criterion. A nil Health means that no
-	// copy has one. When the criterion of a known copy changes, [Copies.Judge] must be called.
+	// Health returns a criterion for the readiness of a copy in addition to its status; nil for no criterion. A nil
+	// Health means that no copy has a criterion. When the criterion of a known copy changes, [Copies.Judge] must be
+	// called.
 	Health func(m *Member, key Key) *Health
-	// OnChange is called when a cluster came or went, was reached or lost, when its labels or taints changed, when it
-	// is to leave, and when deletions on it were approved.
+	// OnChange is called when a cluster joins, begins to leave or has left, becomes ready or not ready, when its labels
+	// or taints change, and when deletions on it are approved.
 	OnChange func(name string)
-	// Ours reports whether a copy must be gone before its cluster may leave. Nil means that all copies must.
+	// Ours reports whether a copy must be deleted before its cluster may leave. Nil means all copies.
 	Ours func(key Key, c Copy) bool
 	// Emptied reports whether no work is left on a leaving cluster. It is called when the member has no copies.
 	Emptied func(name string) bool
-	// OnRename is called when a cluster is served under another name than before. From then on, the data about the
-	// first name belongs to the other one. All work under the first name has ended. OnRename may block.
+	// OnRename is called when a cluster is served under another name than before, after all work under the former name
+	// has ended. From then on, the data of the former name belongs to the new one. OnRename may block.
 	OnRename func(from, to string)
-	// Moved reports whether no Propagation has a row of a replaced name any more.
+	// Moved reports whether no Propagation has a row with a replaced name any more.
 	Moved func(name string) bool
 	// Served waits until the types of the hub are known. It returns a function that reports whether the hub has a type,
-	// and which version of it the hub prefers. Nil means that the hub has all types that any member has.
+	// and the version that the hub prefers. Nil means that the hub has all types of all members.
 	Served func(ctx context.Context) (hub func(schema.GroupResource) (version string, has bool), err error)
 	// Log is the logger for answers that Refract cannot handle.
 	Log logr.Logger
@@ -65,7 +66,7 @@ type Set struct {
 	owed     map[Key]map[string]corev1alpha1.PendingDeletion // By cluster.
 	again    chan event.GenericEvent                         // Clusters that must be reconciled without delay.
 	sweeps   sweeper
-	turns    *fair.Places // Of lists; nil before the first member.
+	turns    *fair.Places // The turns of lists; nil before the first member.
 	names    names
 }
 
@@ -76,13 +77,13 @@ type joined struct {
 	config   *rest.Config
 	view     placement.Cluster
 	leaving  bool
-	hidden   bool // Whether nothing is placed on it: another name of its cluster is served, or its cluster is not identified yet.
+	hidden   bool // Whether the cluster gets no placements: another name is served, or the cluster is not identified yet.
 	approved string
 	held     *corev1alpha1.DeletionsHeld       // From the status.
 	older    map[schema.GroupResource][]string // See [Set.Older].
 	owed     []corev1alpha1.PendingDeletion    // See [Set.Owed].
 	releases bool
-	waiting  time.Time // Since when it waits for other names; the zero time if it does not.
+	waiting  time.Time // The time since which it waits for other names; zero if it does not wait.
 	waitsAs  types.UID // The UID of its cluster at that time.
 }
 
@@ -98,8 +99,8 @@ func editionOf(fc metav1.Object) edition {
 	return edition{fc.GetUID(), fc.GetGeneration(), fc.GetDeletionTimestamp() != nil, fc.GetAnnotations()[refractv1alpha1.ReplacesAnnotation]}
 }
 
-// Same reports whether the hub has exactly the FederatedClusters that were last reconciled, in the same edition and
-// with the same labels. Hub has all FederatedClusters of the hub.
+// Same reports whether the FederatedClusters of the hub are exactly those that were last reconciled, with the same
+// editions and labels. Hub has all FederatedClusters of the hub.
 func (s *Set) Same(hub []metav1.PartialObjectMetadata) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +132,7 @@ func (s *Set) introduce(fc *corev1alpha1.FederatedCluster) {
 	s.look(fc, outlook{hidden: unserved(fc)}, true)
 }
 
-// examined reports whether the cluster was reconciled, or is not known any more.
+// examined reports whether the cluster was reconciled, or is no longer known.
 func (s *Set) examined(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *Set) Names() []string {
 	return slices.Sorted(maps.Keys(s.members))
 }
 
-// renew connects to the member again, as the known data about it is not valid any more.
+// renew connects to the member again, because the known data about it is no longer valid.
 func (s *Set) renew(m *Member) {
 	s.mu.Lock()
 	if j := s.members[m.Name]; j != nil && j.member == m {
@@ -176,16 +177,16 @@ func (s *Set) renew(m *Member) {
 	s.Recheck(m.Name)
 }
 
-// doubt has a member identified without delay, as another name at its address turned out to be of the cluster rival. It
-// does this once for each rival.
+// doubt triggers an immediate identification of a member, because another name at its address was identified as the
+// cluster rival. It does this once for each rival.
 func (s *Set) doubt(name string, rival types.UID) {
 	if m := s.Get(name); m != nil && m.identity.doubt(rival) {
 		s.Recheck(name)
 	}
 }
 
-// Clusters returns the clusters for the placement, sorted by name, without those that leave, are hidden or were
-// replaced. The slice is shared and must not be modified.
+// Clusters returns the clusters for placement, sorted by name, without leaving, hidden and replaced ones. The slice is
+// shared and must not be modified.
 func (s *Set) Clusters() []placement.Cluster {
 	if p := s.clusters.Load(); p != nil {
 		return *p
@@ -193,9 +194,9 @@ func (s *Set) Clusters() []placement.Cluster {
 	return nil
 }
 
-// Older returns, by cluster, the versions of a type on clusters that do not serve it in the version that the hub
-// prefers. The data comes from the status of the clusters, so that all replicas have it, also after a restart. The
-// result is shared and must not be modified.
+// Older returns the served versions of a type, by cluster, for the clusters that do not serve it in the version that
+// the hub prefers. The data comes from the status of the clusters, so that all replicas have it, even after a restart.
+// The result is shared and must not be modified.
 func (s *Set) Older(resource schema.GroupResource) map[string][]string {
 	if p := s.older.Load(); p != nil {
 		return (*p)[resource]
@@ -203,8 +204,8 @@ func (s *Set) Older(resource schema.GroupResource) map[string][]string {
 	return nil
 }
 
-// Leaving reports whether the cluster is leaving: nothing may be placed on it, and it is kept until its copies are
-// gone.
+// Leaving reports whether the cluster is leaving: it gets no placements, and its FederatedCluster is kept until its
+// copies are gone.
 func (s *Set) Leaving(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,13 +242,13 @@ func (s *Set) ReleasesKept(name string) bool {
 	return j != nil && j.releases
 }
 
-// Recheck has a cluster reconciled without delay.
+// Recheck triggers a reconciliation of a cluster without delay.
 func (s *Set) Recheck(name string) {
 	fc := &corev1alpha1.FederatedCluster{}
 	fc.Name = name
 	select {
 	case s.rechecks() <- event.GenericEvent{Object: fc}:
-	default: // So many wait that its regular reconciliation comes sooner.
+	default: // The channel is full: the regular reconciliation comes sooner.
 	}
 }
 
@@ -260,9 +261,9 @@ func (s *Set) rechecks() chan event.GenericEvent {
 	return s.again
 }
 
-// Disown ends all work on a cluster, which stays known, and returns when its last request has ended. [Reconciler.Owns]
-// must return false before the call; the member does not come back while it does. The caller must not hold a lock that
-// OnCopy, OnListed or OnReadiness wait for.
+// Disown ends all work on a cluster, and returns when its last request has ended. The cluster stays known.
+// [Reconciler.Leads] must return false before the call; the member is not connected again until it returns true. The
+// caller must not hold a lock that OnCopy, OnListed or OnReadiness wait for.
 func (s *Set) Disown(name string) {
 	s.mu.Lock()
 	j := s.members[name]
@@ -333,7 +334,7 @@ func (s *Set) connect(name string, cfg *rest.Config, leads func() bool) (*Member
 type outlook struct {
 	ready  bool
 	hidden bool // See [joined].
-	stays  bool // Whether it does not leave yet, although its FederatedCluster is deleted.
+	stays  bool // Whether it does not leave yet, although its FederatedCluster is being deleted.
 }
 
 // observe records the current state of the cluster.
@@ -404,8 +405,8 @@ func (j *joined) looksLike(o *joined) bool {
 // remove forgets a cluster that left.
 func (s *Set) remove(name string) { s.replace(name, nil, nil) }
 
-// replace puts j in the place of the entry of this name, or removes the entry if j is nil. It reports whether it did:
-// a process that does not lead adds no member.
+// replace stores j as the entry of this name, or removes the entry if j is nil. It returns false if it did nothing,
+// because a process that does not lead adds no member.
 func (s *Set) replace(name string, j *joined, leads func() bool) bool {
 	s.mu.Lock()
 	if j != nil && !leads() {
@@ -444,10 +445,10 @@ func (s *Set) replace(name string, j *joined, leads func() bool) bool {
 	return true
 }
 
-// remaining returns how many copies a member has that must be gone before it may leave, and whether all of them are
-// known. Going are those that the member is deleting already.
+// remaining returns the number of copies that must be deleted before the member may leave, and whether all of them are
+// known. Going are the copies that the member is deleting already.
 func (s *Set) remaining(m *Member) (left int, going []Key, known bool) {
-	before := m.Copies.complete() // A type whose watch begins meanwhile has copies that were not counted.
+	before := m.Copies.complete() // Read first: a type whose watch begins meanwhile may have copies that are not counted below.
 	m.Copies.Each(func(key Key, c Copy) bool {
 		if s.Ours == nil || s.Ours(key, c) {
 			left++
@@ -483,13 +484,13 @@ func (s *Set) publish() {
 func (s *Set) Close() {
 	var closing sync.WaitGroup
 	for _, m := range s.All() {
-		closing.Go(m.close) // At the same time, as each waits for its requests.
+		closing.Go(m.close) // In parallel, because each waits for its requests.
 	}
 	closing.Wait()
 	s.sweeps.close()
 }
 
-// sameConfig compares the settings that [Config] makes. The token may differ, as an account gets new tokens.
+// sameConfig compares the settings that [Config] sets. The tokens may differ, because an account gets new ones.
 func sameConfig(a, b *rest.Config) bool {
 	return a.Host == b.Host && (a.BearerToken == "") == (b.BearerToken == "") && a.Username == b.Username && a.Password == b.Password &&
 		a.Insecure == b.Insecure && a.ServerName == b.ServerName && a.DisableCompression == b.DisableCompression &&

@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// MostSent is how many bytes a copy may have: the default limit of etcd for one request. API servers read larger
+// MostSent is the maximum size of a copy in bytes: the default limit of etcd for one request. API servers read larger
 // requests, and then answer with status 500.
 const MostSent = 1536 << 10
 
-// SizeError says that an object is too large for a member. It was not sent.
+// SizeError means that an object is too large for a member, and was not sent.
 type SizeError struct{ Bytes int }
 
 // Error returns a message with the remedy.
@@ -23,9 +23,9 @@ func (e *SizeError) Error() string {
 		e.Bytes, MostSent)
 }
 
-// CheckSize returns an error if the body of a request, which may be in pieces, is larger than an object that etcd
-// stores. The size is that of the JSON that is sent, with each escape sequence counted as one byte: Kubernetes stores
-// its own types without escape sequences. So a ConfigMap or Secret with the maximum of data passes.
+// CheckSize returns an error if the body of a request, which may be in pieces, exceeds the limit of etcd. The size is
+// that of the JSON with each escape sequence counted as one byte, because Kubernetes stores its own types without
+// escape sequences. So a ConfigMap or Secret of the maximum size passes.
 func CheckSize(body ...[]byte) error {
 	size := 0
 	for _, piece := range body {
@@ -43,7 +43,7 @@ func CheckSize(body ...[]byte) error {
 	return &SizeError{size}
 }
 
-// escaping returns how many bytes the escape sequences add to JSON.
+// escaping returns the number of bytes that escape sequences add to JSON.
 func escaping(body []byte) (n int) {
 	for i := bytes.IndexByte(body, '\\'); i >= 0 && i+1 < len(body); {
 		escape := 2
@@ -61,8 +61,8 @@ func escaping(body []byte) (n int) {
 	return n
 }
 
-// CheckFields is [CheckSize] for an object that is not encoded yet. It finds most objects that are too large, in little
-// time, and rejects no other.
+// CheckFields is [CheckSize] for an object that is not encoded yet. It is fast and finds most objects that are too
+// large. It rejects no object that CheckSize accepts.
 func CheckFields(object map[string]any) error {
 	if size := leastSize(object, 0); size > MostSent {
 		return &SizeError{size}
@@ -74,7 +74,7 @@ func CheckFields(object map[string]any) error {
 func leastSize(value any, size int) int {
 	switch v := value.(type) {
 	case string:
-		// Of the escaped characters, only these two have more bytes than the one that an escape sequence counts as.
+		// An escape sequence counts as one byte. Among the escaped characters, only these two have more bytes.
 		return size + len(v) + 2 - 2*(strings.Count(v, "\u2028")+strings.Count(v, "\u2029"))
 	case map[string]any:
 		for key, of := range v {
@@ -94,7 +94,7 @@ func leastSize(value any, size int) int {
 	return size + 1
 }
 
-// tooLarge are the words of API servers and etcd for a request that is too large.
+// tooLarge are the messages of API servers and etcd about a request that is too large.
 var tooLarge = []string{
 	"request is too large", "Request entity too large", "trying to send message larger than max", "received message larger than max", "request body too large",
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // store has the copies of one type, from lists, watches and answers to writes. It keeps the newest version of each
-// copy, in whatever order the versions arrive. It is safe for concurrent use.
+// copy, regardless of the order of arrival. It is safe for concurrent use.
 type store struct {
 	gvr    schema.GroupVersionResource
 	decode decoder
@@ -24,8 +24,8 @@ type store struct {
 	records records
 	listing listRound
 	seenAt  uint64 // The newest version that a list or watch has shown.
-	err     error  // Of the last list or watch.
-	missed  bool   // Whether it is known already that the member does not serve the type.
+	err     error  // The error of the last list or watch.
+	missed  bool   // Whether the last answer was that the member does not serve the type.
 	halted  halted
 	// vanished are the Jobs that do not exist any more.
 	vanished vanished
@@ -50,18 +50,18 @@ func (l latch) close() {
 }
 
 // listRound is the list under way, or the next one; a watch may begin with a list, too. Copies are stored as they
-// arrive. Their differences are reported when the list has ended, as no reader gets an answer before.
+// arrive. Their differences are reported at the end of the list, because readers get no answers before.
 type listRound struct {
 	round    uint32 // Its number. Each copy in the list is marked with it.
 	begun    bool   // Whether its first page has arrived.
 	streamed bool   // Whether the watch under way has shown an item of its list.
-	// older has the known versions of the copies that the list has shown in an older version. This happens if a write
-	// is answered while the list is made.
+	// older has the known versions of the copies for which the list has an older version. This happens if a write is
+	// answered during the list.
 	older   map[types.NamespacedName]uint64
 	pending map[types.NamespacedName]difference
 }
 
-// shows takes the version of a copy in the list, and the known version.
+// shows notes the version of a copy in the list, and the known version.
 func (l *listRound) shows(name types.NamespacedName, version, known uint64) {
 	if version >= known {
 		delete(l.older, name)
@@ -73,10 +73,10 @@ func (l *listRound) shows(name types.NamespacedName, version, known uint64) {
 	l.older[name] = known
 }
 
-// isOfAnother reports whether the list, which was made at a version, belongs to another history than the known copies:
-// it has an older version of a copy that must have had the newer version by then. This is the case after an etcd was
-// restored from a snapshot with its revision raised above all versions that clients may know (etcdctl snapshot restore
-// --bump-revision).
+// isOfAnother reports whether the list belongs to another history than the known copies. Version is the version of the
+// list. The history differs if the list shows a copy in an older version than the known one, although the known version
+// is not newer than the list. This is the case after a restore of etcd from a snapshot with a revision raised above all
+// versions that clients may know (etcdctl snapshot restore --bump-revision).
 func (l *listRound) isOfAnother(version uint64) bool {
 	for _, known := range l.older {
 		if known <= version {
@@ -86,10 +86,10 @@ func (l *listRound) isOfAnother(version uint64) bool {
 	return false
 }
 
-// before returns the number of a round that has ended. A list under way has not shown copies that are marked with it.
+// before returns the number of the previous round. A copy marked with it was not shown by the list under way.
 func (l *listRound) before() uint32 { return l.round - 1 }
 
-// next begins a round: no item of its list has been shown.
+// next begins a round.
 func (l *listRound) next() {
 	l.round++
 	l.begun, l.streamed, l.older = false, false, nil
@@ -107,9 +107,9 @@ func (l *listRound) add(name types.NamespacedName, d difference) {
 	l.pending[name] = difference{d.content || before.content, d.readiness || before.readiness}
 }
 
-// halted says whether and why no copies are kept at the moment.
+// halted is the state of a store that keeps no copies at the moment, with the reason.
 type halted struct {
-	over    error              // There is more than may be kept. The store tries again after a rest.
+	over    error              // The copies exceed a bound. The store tries again after a rest.
 	rest    time.Time          // The end of the rest.
 	unwatch context.CancelFunc // Ends the watch under way; nil before the first watch.
 	goesOn  *atomic.Bool       // Whether another watch continues this one after an interruption.
@@ -132,7 +132,7 @@ func newStore(gvr schema.GroupVersionResource, bounds limits, d decoder) *store 
 	return &store{gvr: gvr, decode: d, synced: make(latch), records: newRecords(gvr.GroupResource(), bounds)}
 }
 
-// look returns a copy, and how much is known of it.
+// look returns a copy, and whether it is known to exist.
 func (s *store) look(name types.NamespacedName) (Copy, Lookup) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -162,7 +162,7 @@ func (s *store) each(f func(Key, Copy) bool) bool {
 	all := make([]pair, 0, s.records.count)
 	s.records.each(func(name types.NamespacedName, r *record) { all = append(all, pair{s.records.key(name), *r}) })
 	s.mu.RUnlock()
-	for _, p := range all { // Without the lock, as f may read copies.
+	for _, p := range all { // Without the lock, because f may read copies.
 		if !f(p.key, p.copy.copy(p.key)) {
 			return false
 		}
@@ -201,9 +201,9 @@ func (s *store) listError() error {
 	return s.err
 }
 
-// update stores a copy from a list or watch unless a newer version is known: the answer to Refract's own write comes
-// before the event of the watch, and an older event may come after the answer. Round is the round of the list, or the
-// previous round for a copy from any other source. It returns an error if there is no room. The lock must be held.
+// update stores a copy from a list or watch unless a newer version is known: an older event may arrive after the answer
+// to a write of Refract. Round is the round of the list, or the previous round for a copy from any other source. It
+// returns an error if there is no room. The lock must be held.
 func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	before := s.records.get(e.name)
 	if before == nil {
@@ -221,16 +221,16 @@ func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	case before.version > e.version:
 		return difference{}, nil
 	case before.version == e.version && (e.Readiness == "" || e.Judged == 0 && before.judged != 0):
-		return difference{}, nil // The record already has this, and more.
+		return difference{}, nil // The record already has all data of this version.
 	case before.version == e.version:
-		// The answer to a write does not have the status.
+		// The answer to a write does not have the status, but the event of the same version does.
 		changed, err := s.records.setReadiness(before, &e.Copy)
 		return difference{readiness: changed}, err
 	case before.uid != uidOf(e.UID):
 		return s.records.put(e.name, &e.Copy, before, round)
 	}
 	if before.owned == e.Owned && e.Owned.unsigned(e.managers, before.generation != e.generation) {
-		e.Hash = "" // The content may differ from the last apply; another write settles this.
+		e.Hash = "" // The content may differ from the last apply. An empty hash causes another write.
 	}
 	e.Doubted = before.doubted || s.decode.regained(before.owned, e, s.gvr.GroupResource())
 	d, err := s.records.put(e.name, &e.Copy, before, round)
@@ -245,8 +245,8 @@ func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	return d, nil
 }
 
-// remember stores an object that was read, or that answers a write, unless a newer version is known. If there is no
-// room, the store gives up all copies.
+// remember stores an object from a read or from the answer to a write, unless a newer version is known. If there is no
+// room, the store drops all copies.
 func (s *store) remember(name types.NamespacedName, item Copy, written bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,14 +276,14 @@ func (s *store) forget(name types.NamespacedName) {
 	}
 }
 
-// vanish forgets a copy that does not exist any more and whose deletion was not seen. The lock must be held.
+// vanish forgets a copy that no longer exists and whose deletion event was not seen. The lock must be held.
 func (s *store) vanish(name types.NamespacedName, before *record) {
 	s.vanished.note(s.gvr.GroupResource(), name, before.vanishedJob())
 	s.records.remove(name)
 }
 
-// onDeleted forgets a copy whose deletion a watch has shown, and reports whether the deletion is new: a late event may
-// be about the previous object of this name.
+// onDeleted forgets a copy after a deletion event. It returns false for a late event about a previous object of this
+// name.
 func (s *store) onDeleted(e *copyEvent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +305,7 @@ func (s *store) onDeleted(e *copyEvent) bool {
 	return true
 }
 
-// giveUp forgets all copies, as there are more than may be kept, and begins a rest. The lock must be held.
+// giveUp forgets all copies, because they exceed a bound, and begins a rest. The lock must be held.
 func (s *store) giveUp(why error) {
 	s.err = why
 	s.halted.over, s.halted.rest = why, time.Now().Add(overRest)
@@ -340,7 +340,7 @@ func (s *store) onEvent(e *copyEvent) difference {
 	return d
 }
 
-// onRead stores the readiness of a known copy that was read, and returns the difference. The error is errOld if a newer
+// onRead stores the readiness of a known copy from a read, and returns the difference. The error is errOld if a newer
 // version is known.
 func (s *store) onRead(e *copyEvent) (difference, error) {
 	s.mu.Lock()
@@ -348,7 +348,7 @@ func (s *store) onRead(e *copyEvent) (difference, error) {
 	before := s.records.get(e.name)
 	switch {
 	case s.halted.err() != nil, before == nil, before.uid != uidOf(e.UID):
-		return difference{}, nil // A watch shows it.
+		return difference{}, nil // The watch will show an unknown copy.
 	case before.version > e.version:
 		return difference{}, errOld
 	}
@@ -371,8 +371,8 @@ func (s *store) beginList(life context.Context) error {
 	return nil
 }
 
-// beginWatch takes the function that ends a watch that begins, and the flag to set at the end of its list: from then on
-// another watch can continue it. It returns an error if the watch must wait.
+// beginWatch is called when a watch begins. It returns an error if the watch must wait. End is the function that ends
+// the watch. GoesOn is set at the end of its list: from then on, another watch can continue it.
 func (s *store) beginWatch(end context.CancelFunc, goesOn *atomic.Bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -386,8 +386,8 @@ func (s *store) beginWatch(end context.CancelFunc, goesOn *atomic.Bool) error {
 	return nil
 }
 
-// onPage stores a page of a list that was made at a version. Life is the context of the watch: pages for a watch that
-// has ended are rejected, as the list of another one may be under way.
+// onPage stores a page of a list. ListedAt is the version of the list. Life is the context of the watch: pages for a
+// watch that has ended are rejected, because the list of another watch may be under way.
 func (s *store) onPage(life context.Context, page []*copyEvent, listedAt uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,8 +414,8 @@ func (s *store) onListed(shown []*copyEvent) error {
 	return nil
 }
 
-// onStreamed stores an item of a watch that begins with a list. The item is nil if its name is one that no object can
-// have. If there is no room, the watch ends. Life is as in [store.onPage].
+// onStreamed stores an item of a watch that begins with a list. The item is nil if its name is invalid. If there is no
+// room, the watch ends. Life is as in [store.onPage].
 func (s *store) onStreamed(life context.Context, e *copyEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,8 +434,8 @@ func (s *store) onStreamed(life context.Context, e *copyEvent) {
 
 var errSetBack = errors.New("the API server was restored to an old state: listing again")
 
-// endList stores the last items of a list that was made at a version, and returns the differences of the whole list.
-// Copies that were written after that version are not in the list, and stay. Life is as in [store.onPage].
+// endList stores the last items of a list, and returns the differences of the whole list. ListedAt is the version of
+// the list. Copies that were written after that version are not in the list, and stay. Life is as in [store.onPage].
 func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64) (map[types.NamespacedName]difference, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -443,7 +443,7 @@ func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64
 		return nil, err
 	}
 	if s.listedAt(listedAt) && s.listing.streamed {
-		return nil, errSetBack // Its items seemed to be old and were skipped.
+		return nil, errSetBack // The items seemed to be old and were skipped.
 	}
 	if err := s.onListed(last); err != nil {
 		return nil, err
@@ -469,8 +469,8 @@ func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64
 	return told, nil
 }
 
-// listedAt takes the version of a list, and reports whether it is older than before. Then the newer versions do not
-// exist any more. The lock must be held.
+// listedAt notes the version of a list, and reports whether it is older than before. Then the newer versions no longer
+// exist. The lock must be held.
 func (s *store) listedAt(version uint64) (setBack bool) {
 	setBack = version < s.seenAt
 	s.seenAt = version
@@ -480,12 +480,13 @@ func (s *store) listedAt(version uint64) (setBack bool) {
 	return setBack
 }
 
-// forgetVersions makes the next version of each copy count as the newest. The lock must be held.
+// forgetVersions makes the store accept the next version of each copy, even an older one. The lock must be held.
 func (s *store) forgetVersions() {
 	s.records.each(func(_ types.NamespacedName, r *record) { r.version = 0 })
 }
 
-// onError takes the result of a list or watch. A type that the member does not serve has no copies, so they are known.
+// onError records the result of a list or watch. A type that the member does not serve has no copies, so its copies
+// count as known.
 func (s *store) onError(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -508,7 +509,7 @@ func (s *store) onServed() {
 	}
 }
 
-// onUnserved is called when the member does not serve the type, and reports whether that is new.
+// onUnserved is called when the member does not serve the type. It reports whether this is the first such answer.
 func (s *store) onUnserved() (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

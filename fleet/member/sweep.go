@@ -16,16 +16,16 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// The search for copies of types that nothing else has requested takes a request for each type that a member serves,
-// and is not urgent. These bounds limit its effect on other work for a large fleet: the members that are searched at
-// the same time, one type after the other, and the requests per second, of all members together.
+// A sweep searches a member for copies of types that are not watched yet. It needs a request for each type that the
+// member serves, and is not urgent. These bounds limit its effect on other work in a large fleet: the number of members
+// that are searched at the same time, one type after the other, and the requests per second for all members together.
 const (
 	concurrentSweeps = 16
 	sweepsPerSecond  = 500
 	sweepBurst       = 250
 )
 
-// sweeper searches members for copies; it has each member once. The zero sweeper is ready to use.
+// sweeper searches members for copies. Each member is in the queue at most once. The zero sweeper is ready to use.
 type sweeper struct {
 	mu      sync.Mutex
 	closed  bool
@@ -36,7 +36,8 @@ type sweeper struct {
 	limit   flowcontrol.RateLimiter
 }
 
-// add has a member searched, before all that wait if a caller waits for the result.
+// add enqueues the search of a member. If urgent is set, because a caller waits for the result, the search is the next
+// one.
 func (s *sweeper) add(m *sweep, urgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *sweeper) add(m *sweep, urgent bool) {
 	}
 }
 
-// run searches members until none waits.
+// run searches members until the queue is empty.
 func (s *sweeper) run() {
 	for {
 		s.mu.Lock()
@@ -93,10 +94,10 @@ func (s *sweeper) close() {
 	s.running.Wait()
 }
 
-// sweep watches every type that has copies on a member, so that copies are found whose source was deleted unseen. This
-// includes types that the hub does not have, at most mostStrays. A type that may not be listed is watched only when a
-// copy is wanted or missed. A type whose list fails for another reason is watched until the list succeeds. Known types
-// are not requested again.
+// sweep begins to watch every type that has copies on a member. So it also finds copies whose source was deleted while
+// Refract did not watch. This includes at most mostStrays types that the hub does not have. A type that may not be
+// listed is watched only when a copy is needed or missing. A type whose list fails for another reason is watched, too,
+// which repeats the list. Known types are not requested again.
 type sweep struct {
 	api    *connection
 	copies *Copies
@@ -134,7 +135,7 @@ func (s *sweep) types(ctx context.Context, asked int, turn func(context.Context)
 	if s.copies.versions.set(found, hub, doubtful) {
 		s.copies.watches.observer.versions()
 	}
-	for _, strays := range []bool{false, true} { // Last, so that all other types are known even if there are too many of these.
+	for _, strays := range []bool{false, true} { // Types that the hub does not have come last, because there may be too many of them.
 		for _, t := range found {
 			kind := schema.GroupKind{Group: t.Group, Kind: t.Kind}
 			if _, has := hub(t.GroupResource()); has == strays || !Propagates(kind, t.Verbs) {
@@ -155,7 +156,7 @@ func (s *sweep) types(ctx context.Context, asked int, turn func(context.Context)
 	return nil
 }
 
-// hubHas waits until the types of the hub are known, and returns the function that tells them.
+// hubHas waits until the types of the hub are known, and returns the function that reports them.
 func (s *sweep) hubHas(ctx context.Context) (func(schema.GroupResource) (version string, has bool), error) {
 	if s.served == nil {
 		return func(schema.GroupResource) (string, bool) { return "", true }, nil
@@ -163,8 +164,8 @@ func (s *sweep) hubHas(ctx context.Context) (func(schema.GroupResource) (version
 	return s.served(ctx)
 }
 
-// oneType watches a type if it has copies. The error is a [LimitError] if the type is a stray, and too many of those
-// are watched.
+// oneType watches a type if it has copies. A stray is a type that the hub does not have. The error is a [LimitError] if
+// too many strays are watched.
 func (s *sweep) oneType(ctx context.Context, gvr schema.GroupVersionResource, asked int, stray bool) error {
 	var found *metav1.PartialObjectMetadataList
 	err := s.api.request(ctx, func(ctx context.Context) (err error) {

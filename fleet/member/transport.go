@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Times after which Refract gives up on a member that does not answer, so that waiting work does not wait longer.
+// Time limits for members that do not answer, so that waiting work ends.
 const (
 	dialTimeout   = 5 * time.Second
 	headerTimeout = requestTimeout + 5*time.Second // The only bound of watches; all other requests end earlier.
@@ -20,12 +20,12 @@ const (
 )
 
 // httpClient returns an HTTP client for one member alone. client-go shares connections by their TLS settings, so a
-// member that hangs could block another member behind the same address. The client reads answers only up to the bounds.
+// hanging member could block another member behind the same address. The client reads answers only up to the bounds.
 func httpClient(cfg *rest.Config, bounds limits) (client *http.Client, closeIdle func(), err error) {
 	return httpClientWith(cfg, nil, bounds)
 }
 
-// httpClientWith is httpClient with a token that can be replaced, in place of the token in the configuration.
+// httpClientWith is httpClient with a replaceable token instead of the token in the configuration.
 func httpClientWith(cfg *rest.Config, t *currentToken, bounds limits) (client *http.Client, closeIdle func(), err error) {
 	if cfg.Transport != nil {
 		return wrapped(cfg, cfg.Transport, t, bounds, func() {})
@@ -72,8 +72,8 @@ func wrapped(cfg *rest.Config, transport http.RoundTripper, t *currentToken, bou
 	return &http.Client{Transport: next, CheckRedirect: stay}, closeIdle, nil
 }
 
-// redirected is the error of a request that was answered with a redirect. Refract follows no redirect, as the
-// credentials are added to each request, wherever it goes.
+// redirected is the error of a request that was answered with a redirect. Refract follows no redirects, because each
+// request has the credentials, whatever its destination.
 type redirected struct{ to string }
 
 // Error implements error. It omits path and query, which may differ each time.
@@ -85,12 +85,12 @@ func stay(r *http.Request, _ []*http.Request) error {
 	return &redirected{to: r.URL.Scheme + "://" + r.URL.Host}
 }
 
-// connectionsKept is for API servers behind a proxy that speaks only HTTP/1.1: a connection for each writer of a
-// member, and some for reads.
+// connectionsKept is the number of idle connections that are kept. It matters for API servers behind a proxy with
+// HTTP/1.1 only, and is enough for each writer of a member and some reads.
 const connectionsKept = 72
 
-// impatient removes Retry-After from answers. client-go would retry ten times within one request, and hide that the
-// member is overloaded. Refract retries a failed write by its own schedule.
+// impatient removes Retry-After from answers. With it, client-go would retry ten times within one request, and hide the
+// overload of the member. Refract retries a failed write by its own schedule.
 type impatient struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -102,8 +102,8 @@ func (t impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// currentToken is a token that can be replaced while a member is connected. Tokens that last an hour are renewed every
-// forty minutes, and the member must not be listed again for that.
+// currentToken is a token that can be replaced while a member is connected. A token with a lifetime of an hour is
+// renewed every forty minutes, and this must not cause new lists of the member.
 type currentToken struct{ text atomic.Pointer[string] }
 
 func newCurrentToken(text string) *currentToken {

@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// listsAtOnce is how many lists of copies of all members are under way at the same time. A process that begins to
-	// list a thousand members at once reads all of them so slowly that connections are lost in the middle of the lists,
-	// which must then be repeated: such a fleet does not recover. Half of the turns are for members without a list
-	// under way.
+	// listsAtOnce is the maximum number of lists of copies under way at the same time, for all members. If a process
+	// listed a thousand members at once, it would read all of them so slowly that connections are lost in the middle of
+	// the lists. The lists would be repeated, and the fleet would not recover. Half of the turns are for members
+	// without a list under way.
 	listsAtOnce = 64
-	// longestTurn is how long a list keeps others from beginning. A false API server can make a list last as long as it
-	// likes.
+	// longestTurn is the maximum duration of a turn. A malicious API server could make a list last arbitrarily long.
 	longestTurn = 30 * time.Second
 )
 
-// newTurns returns the turns of lists: lists of members with the fewest go first.
+// newTurns returns the turns of lists: members with the fewest lists under way come first.
 func newTurns() *fair.Places {
 	return fair.New(fair.Options{Places: listsAtOnce, Apart: listsAtOnce / 2, Each: mostTypes, All: math.MaxInt})
 }
 
-// turn is the turn of the lists of one type of a member, which run one after the other. One goroutine uses it.
+// turn is the permission to list one type of a member. Lists of the type run one after the other. One goroutine uses
+// it.
 type turn struct {
 	turns  *fair.Places // Nil if no list has to wait.
 	member string
 	end    context.CancelFunc // Nil before the first turn.
 }
 
-// take waits until a list may begin. The turn lasts until it is given back, life ends, or longestTurn has passed.
+// take waits until a list may begin. The turn lasts until it is released, life ends, or longestTurn has passed.
 func (t *turn) take(life context.Context) error {
 	t.give()
 	if t.turns == nil {
@@ -47,14 +47,14 @@ func (t *turn) take(life context.Context) error {
 	return nil
 }
 
-// giveOn gives the turn back if there is an error.
+// giveOn releases the turn if there is an error.
 func (t *turn) giveOn(err *error) {
 	if *err != nil {
 		t.give()
 	}
 }
 
-// give gives the turn back, if the list has one.
+// give releases the turn, if the list has one.
 func (t *turn) give() {
 	if t.end != nil {
 		t.end()

@@ -13,10 +13,10 @@ import (
 	"refract.dev/internal/fair"
 )
 
-// The function only returns places for turns, of which one may be held at a time.
+// only has a single place, so that one turn may be held at a time.
 func only() *fair.Places { return fair.New(fair.Options{Places: 1, Each: 2, All: 2}) }
 
-// TestTurn: a turn ends when it is given back, when its member leaves, and when it has lasted too long.
+// TestTurn: a turn ends when it is released, when its member leaves, and after a time limit.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, began := only(), time.Now()
@@ -24,29 +24,28 @@ func TestTurn(t *testing.T) {
 			t.Helper()
 			taken := &turn{turns: turns, member: member}
 			if err := taken.take(life); err != nil || time.Since(began) != want {
-				t.Errorf("take() of %s: want it after %s, got %s, %v", member, want, time.Since(began), err)
+				t.Errorf("take() of %s: want the turn after %s, got %s, %v", member, want, time.Since(began), err)
 			}
 			return taken
 		}
 		first := take("a", t.Context(), 0)
 		take("b", t.Context(), longestTurn)
-		first.give() // It was over, and is not given back a second time.
+		first.give() // The turn has ended before, and is not released twice.
 		life, end := context.WithCancel(t.Context())
 		third := take("c", life, 2*longestTurn)
 		end()
 		take("d", t.Context(), 2*longestTurn).give()
 		if err := third.take(life); !errors.Is(err, context.Canceled) {
-			t.Errorf("take() of a member that has left: want %v, got %v", context.Canceled, err)
+			t.Errorf("take() for a member that has left: want %v, got %v", context.Canceled, err)
 		}
 		fifth := take("e", t.Context(), 2*longestTurn)
 		if err := fifth.take(t.Context()); err != nil || time.Since(began) != 2*longestTurn {
-			t.Errorf("take() of who has its turn: want another at once, got it after %s, %v", time.Since(began), err)
+			t.Errorf("take() during a turn of the same caller: want a turn at once, got it after %s, %v", time.Since(began), err)
 		}
 	})
 }
 
-// TestTurnsOfOneMember: one member may make any number of lists last, and the lists of others begin at once
-// nevertheless.
+// TestTurnsOfOneMember: even if one member delays any number of lists, the lists of other members begin at once.
 func TestTurnsOfOneMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, began := newTurns(), time.Now()
@@ -66,7 +65,7 @@ func TestTurnsOfOneMember(t *testing.T) {
 		for i := range listsAtOnce / 2 {
 			other := &turn{turns: turns, member: fmt.Sprint("m-", i)}
 			if err := other.take(t.Context()); err != nil || time.Since(began) > 0 {
-				t.Fatalf("take() of another member: want it at once, got it after %s, %v", time.Since(began), err)
+				t.Fatalf("take() of another member: want the turn at once, got it after %s, %v", time.Since(began), err)
 			}
 		}
 	})
@@ -97,7 +96,7 @@ func TestListsTakeTurns(t *testing.T) {
 	eventually(t, "the second list waits for the first", func() bool {
 		ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
 		defer end()
-		_, err := turns.Take(ctx, "another", 2) // There is no room to wait besides the waiting list.
+		_, err := turns.Take(ctx, "another", 2) // The waiting list takes the only place in the queue.
 		return errors.Is(err, fair.ErrFull)
 	})
 	close(answered)

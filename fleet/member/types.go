@@ -10,8 +10,8 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// Propagates reports whether objects of a kind can propagate from the hub to members: the kind may be placed, and the
-// verbs let Refract find and write its objects.
+// Propagates reports whether objects of a kind can propagate from the hub to members: the kind may be placed, and its
+// verbs are sufficient to list and write objects.
 func Propagates(kind schema.GroupKind, verbs []string) bool {
 	if !placement.Travels(kind) {
 		return false
@@ -32,7 +32,7 @@ type ServedType struct {
 	Kind       string
 	Namespaced bool
 	Verbs      []string
-	// Versions are all served versions of the type, by the preference of the server.
+	// Versions are all served versions of the type, in the order that the server prefers.
 	Versions []string
 }
 

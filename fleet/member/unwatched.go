@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Times after which types are checked again: API groups that could not be discovered, or that have a type which was not
-// served any more; types that the credentials may not list; and types that the member does not serve in the version
-// that the hub prefers.
+// Times after which types are checked again. The first applies to API groups that could not be discovered, or that have
+// a type which is no longer served. The second applies to types that the credentials may not list, the third to types
+// that the member does not serve in the version that the hub prefers.
 const (
 	doubtfulAfter = 30 * time.Second
 	refusedAfter  = 10 * time.Minute
 	olderAfter    = 2 * time.Minute
 )
 
-// unwatched knows whether types without a watch may have copies. It is safe for concurrent use.
+// unwatched records whether types without a watch may have copies. It is safe for concurrent use.
 type unwatched struct {
 	// await is called when a caller waits for the result of the next sweep, once for each sweep.
 	await func()
@@ -29,10 +29,10 @@ type unwatched struct {
 	refused map[schema.GroupResource]refusal
 	// without are types without copies. If a copy appears, this process has written it, and watches its type.
 	without map[schema.GroupResource]bool
-	// strays is how many watched types were found that the hub does not have.
+	// strays is the number of watched types that the hub does not have.
 	strays int
-	// asked counts the requests to search all types. Swept is the last of these requests that a search has completed,
-	// sweptAt when that was, and err why the last search failed.
+	// asked counts the requests to search all types. Swept is the number of the last completed request, sweptAt is the
+	// time of its completion, and err is the error of the last search.
 	asked, swept int
 	sweptAt      time.Time
 	err          error
@@ -48,8 +48,8 @@ type refusal struct {
 // doubt is the knowledge about a type without a watch.
 type doubt struct {
 	mayHave bool  // Whether the type may have copies.
-	unswept bool  // Whether one of the reasons is that a search is still to come.
-	err     error // Why more is not known; nil if nothing failed.
+	unswept bool  // Whether a pending search is one of the reasons.
+	err     error // The error that prevented an answer; nil if nothing failed.
 }
 
 // of returns the knowledge about a type.
@@ -86,7 +86,7 @@ func (u *unwatched) looked() bool {
 	return u.asked > 0 && (!u.unswept() || u.err != nil)
 }
 
-// wait has the member searched before others, as a caller waits for the result.
+// wait gives the search of the member priority, because a caller waits for the result.
 func (u *unwatched) wait() {
 	u.mu.Lock()
 	was := u.awaited
@@ -97,8 +97,8 @@ func (u *unwatched) wait() {
 	}
 }
 
-// doubts reports whether types that are not known may have copies, and the next search for them is due. Resting is
-// whether the watch of a type has ended because the member did not serve the type, and older whether a type is not
+// doubts reports whether types without a known result may have copies, and the next search for them is due. Resting is
+// whether the watch of a type has ended because the member did not serve the type. Older is whether a type is not
 // served in the version that the hub prefers.
 func (u *unwatched) doubts(resting, older bool) bool {
 	u.mu.Lock()
@@ -108,8 +108,8 @@ func (u *unwatched) doubts(resting, older bool) bool {
 		(older && ago > about("older", olderAfter))
 }
 
-// askSweep requests a search, as nothing is known about types without a watch: the member is new, or has become ready
-// again and may be another cluster.
+// askSweep requests a search, because the member is new, or has become ready again and may be another cluster. So
+// nothing is known about types without a watch.
 func (u *unwatched) askSweep() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -175,8 +175,8 @@ func (u *unwatched) accept(resource schema.GroupResource) {
 	delete(u.refused, resource)
 }
 
-// hasNone records that a search found no copies of a type, unless another search was requested since, as the member may
-// be another cluster then. It reports whether the type is known now.
+// hasNone records that a search found no copies of a type, and reports whether the result counts. It does not count if
+// another search was requested since, because the member may be another cluster then.
 func (u *unwatched) hasNone(resource schema.GroupResource, asked int) (known bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

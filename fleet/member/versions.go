@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// mostOlder bounds the types in the status of a cluster that are not served in the version that the hub prefers,
-	// counted by version, and mostOfType the versions of each type.
+	// mostOlder is the maximum number of versions in the status of a cluster, for all types that are not served in the
+	// version that the hub prefers. mostOfType is the maximum number of versions of one type.
 	mostOlder  = 500
 	mostOfType = 10
 )
@@ -26,7 +26,7 @@ type versions struct {
 	doubtful map[string]bool // The API groups that could not be discovered.
 }
 
-// set records the result of a discovery, and reports whether it must be reported to the hub.
+// set records the result of a discovery, and reports whether the status on the hub must change.
 func (v *versions) set(found []*ServedType, hub func(schema.GroupResource) (string, bool), doubtful map[string]bool) (changed bool) {
 	older := olderTypes(found, hub)
 	v.mu.Lock()
@@ -36,7 +36,7 @@ func (v *versions) set(found []*ServedType, hub func(schema.GroupResource) (stri
 	return changed
 }
 
-// some reports whether there are such types.
+// some reports whether the member has any of these types.
 func (v *versions) some() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -81,7 +81,7 @@ func olderTypes(found []*ServedType, hub func(schema.GroupResource) (string, boo
 		}
 	}
 	slices.SortStableFunc(older, func(a, b corev1alpha1.APIResource) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.PluralName, b.PluralName)) // The versions of a type stay in their order.
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.PluralName, b.PluralName)) // Versions of a type keep their order.
 	})
 	return older[:min(len(older), mostOlder)]
 }

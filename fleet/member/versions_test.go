@@ -12,7 +12,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// TestServedTypes: a type is known in all its versions, in the order of the group, the preferred one first.
+// TestServedTypes: a type has all its versions in the order of the group, the preferred one first.
 func TestServedTypes(t *testing.T) {
 	groups := []*metav1.APIGroup{{
 		Name:             "example.com",
@@ -53,15 +53,15 @@ func TestOlderVersions(t *testing.T) {
 	var v versions
 	status := corev1alpha1.FederatedClusterStatus{APIResourceTypes: []corev1alpha1.APIResource{elsewhere}}
 	if v.writeTo(&status) {
-		t.Error("want nothing written before the member has said what it serves")
+		t.Error("want no change of the status before the discovery of the member")
 	}
 	found := []*ServedType{typed("widgets", "Widget", "v1", "v1beta1"), typed("gadgets", "Gadget", "v3", "v2"), typed("same", "Same", "v1"), typed("own", "Own", "v1")}
 	if !v.set(found, hub, map[string]bool{"down.com": true}) || v.set(found, hub, map[string]bool{"down.com": true}) {
-		t.Error("want it told once that versions have changed")
+		t.Error("want changed versions reported once")
 	}
 	want := []corev1alpha1.APIResource{listed("widgets", "Widget", "v1"), listed("widgets", "Widget", "v1beta1"), elsewhere}
 	if !v.writeTo(&status) || v.writeTo(&status) {
-		t.Error("want it written once")
+		t.Error("want one change of the status")
 	}
 	if diff := cmp.Diff(want, status.APIResourceTypes); diff != "" {
 		t.Errorf("writeTo(): -want, +got:\n%s", diff)
@@ -70,14 +70,14 @@ func TestOlderVersions(t *testing.T) {
 		t.Errorf("olderIn(): -want, +got:\n%s", diff)
 	}
 	if !v.set([]*ServedType{typed("widgets", "Widget", "v2", "v1")}, hub, nil) || !v.writeTo(&status) || len(status.APIResourceTypes) > 0 || v.some() {
-		t.Errorf("want nothing left when the preferred version is served, got %v", status.APIResourceTypes)
+		t.Errorf("want no types when the preferred version is served, got %v", status.APIResourceTypes)
 	}
 	var many []*ServedType
 	for i := range 2 * mostOlder {
 		many = append(many, typed(fmt.Sprint(i), "Widget", strings.Fields(strings.Repeat("v1 ", 2*mostOfType))...))
 	}
 	if got := olderTypes(many, func(schema.GroupResource) (string, bool) { return "v2", true }); len(got) > mostOlder {
-		t.Errorf("want %d at most, got %d", mostOlder, len(got))
+		t.Errorf("want at most %d versions, got %d", mostOlder, len(got))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestOlderVersionsOfAMember(t *testing.T) {
 	s.observe(fc, outlook{ready: true})
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	if got := s.Older(widgets); got != nil {
-		t.Errorf("want none, got %v", got)
+		t.Errorf("want no older versions, got %v", got)
 	}
 	fc.Status.APIResourceTypes = []corev1alpha1.APIResource{{Group: "example.com", Version: "v1", Kind: "Widget", PluralName: "widgets", Scope: "Cluster"}}
 	s.observe(fc, outlook{ready: true})

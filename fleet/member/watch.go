@@ -31,7 +31,7 @@ type watches struct {
 // typeWatch is the watch of the copies of one type. The lock of [watches] guards it.
 type typeWatch struct {
 	store *store
-	stop  context.CancelFunc // Of the reflector.
+	stop  context.CancelFunc // Stops the reflector.
 	// resting is whether the reflector has ended because the member does not serve the type.
 	resting bool
 }
@@ -82,7 +82,7 @@ func (w *watches) watch(gvr schema.GroupVersionResource) <-chan struct{} {
 		t.store.end()
 	}
 	if w.api.closed() {
-		return make(chan struct{}) // Nothing is listed any more.
+		return make(chan struct{}) // No list follows, because the connection is closed.
 	}
 	t := &typeWatch{store: newStore(gvr, w.api.limits, w.decode)}
 	w.all[resource] = t
@@ -100,10 +100,10 @@ func (w *watches) notify(key Key, d difference) {
 	}
 }
 
-// settle waits for watches that are about to begin, so that none begins after the connection is closed.
+// settle waits for watches that are about to begin, so that no watch begins after the connection is closed.
 func (w *watches) settle() {
 	w.mu.Lock()
-	w.mu.Unlock() //nolint:staticcheck // Nothing is to be done with it.
+	w.mu.Unlock() //nolint:staticcheck // The lock is only taken to wait.
 }
 
 // start begins to list and watch. The lock must be held.
@@ -156,11 +156,11 @@ func reflect[O metav1.Object, L runtime.Object](
 				end()
 				return nil, w.onError(life, r.store, "watch", err)
 			}
-			ctx, done := w.api.limits.account.begin(ctx) // For an error, which is read like any other answer.
+			ctx, done := w.api.limits.account.begin(ctx) // The error of a watch is read like any other answer.
 			defer done()
 			events, err := by.watch(resumable(ctx, &goesOn, &w.api.broke), gvr, o)
 			if lists && apierrors.IsInvalid(err) {
-				return nil, brief(err) // The API server has no watches that begin with a list. The reflector lists next, and reports the result of that.
+				return nil, brief(err) // The API server does not support watches that begin with a list. The reflector lists next, and reports that result.
 			}
 			told := w.onError(life, r.store, "watch", err)
 			if lists || life.Err() != nil {
@@ -188,25 +188,25 @@ func (w *watches) onError(life context.Context, s *store, verb string, err error
 	}
 	w.api.rights.note(action{verb, resource, ""}, err)
 	if apierrors.IsNotFound(err) {
-		// A missing type is not listed and not watched: neither right is missing.
+		// A type that is not served needs no right to list or watch it.
 		w.api.rights.granted(action{"list", resource, ""})
 		w.api.rights.granted(action{"watch", resource, ""})
 	}
 	return err
 }
 
-// watchRetry is the longest pause after a failed watch. With the default of half a minute, changes on a member that was
-// away for seconds would stay unseen for that long.
+// watchRetry is the longest pause after a failed watch. With the default of half a minute, changes on a member would
+// stay unseen that long after an outage of seconds.
 const watchRetry = 5 * time.Second
 
 // pauses are the pauses between the attempts of a failing watch.
 var pauses = wait.Backoff{Duration: 400 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: watchRetry}
 
-// retire ends the watch of a type that the member does not serve. [watches.resume] begins it again; until then, the
-// types of the member are discovered regularly.
+// retire ends the watch of a type that the member does not serve. Until [watches.resume] begins it again, the types of
+// the member are discovered regularly.
 func (w *watches) retire(ctx context.Context, t *typeWatch) {
 	w.mu.Lock()
-	over := ctx.Err() != nil // The member leaves, or another watch of the type has begun.
+	over := ctx.Err() != nil // The member has left, or another watch of the type has begun.
 	first := !over && t.store.onUnserved()
 	if !over {
 		t.stop()
@@ -218,13 +218,13 @@ func (w *watches) retire(ctx context.Context, t *typeWatch) {
 	}
 	w.decode.log.Info("The cluster does not serve the type of some copies; Refract watches the type when the cluster serves it again",
 		"type", t.store.gvr.GroupResource().String())
-	t.store.each(func(key Key, _ Copy) bool { // Users of these copies are notified, as at the end of a watch.
+	t.store.each(func(key Key, _ Copy) bool { // All decisions that depend on these copies are made again, as at the end of a watch.
 		w.observer.changed(key)
 		return true
 	})
 }
 
-// resume begins to watch a type again that the member serves, also in another version, if its watch had ended.
+// resume watches a type again that the member serves, possibly in another version, if its watch had ended.
 func (w *watches) resume(gvr schema.GroupVersionResource) {
 	w.mu.Lock()
 	t := w.all[gvr.GroupResource()]
@@ -239,7 +239,7 @@ func (w *watches) resume(gvr schema.GroupVersionResource) {
 	}
 }
 
-// again begins to list and watch a type without delay, unless the store is that of an earlier watch.
+// again lists and watches a type without delay, unless the store belongs to an earlier watch.
 func (w *watches) again(s *store) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// lossy is a stub that interrupts the watches of ConfigMaps: the first in the middle, the second before it is answered.
-// It also interrupts the first two watches that begin with a list, in the middle of the list.
+// lossy is a stub that interrupts watches of ConfigMaps: the first one after an event, the second one before the
+// answer. It also interrupts the first two watches that begin with a list, in the middle of the list.
 type lossy struct {
 	*stub
 
@@ -71,7 +71,7 @@ func (l *lossy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve has the stub serve HTTP/2, as API servers do, so that an interruption ends a stream.
+// serve makes the stub serve HTTP/2, like API servers, so that an interruption ends a stream.
 func (l *lossy) serve(t *testing.T) *Member {
 	t.Helper()
 	l.Server.Close()
@@ -90,8 +90,8 @@ func (l *lossy) tell(w http.ResponseWriter, name, version string) {
 	w.(http.Flusher).Flush()
 }
 
-// TestWatchGoesOn: a watch that is lost, or cannot begin again at once, continues where it was: nothing is listed
-// again.
+// TestWatchGoesOn: an interrupted watch continues from its last version without another list, even if it cannot begin
+// again at once.
 func TestWatchGoesOn(t *testing.T) {
 	l := &lossy{stub: newStub(t), cut: make(chan struct{})}
 	m := l.serve(t)
@@ -104,7 +104,7 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 	eventually(t, "the first event", has("first"))
 	close(l.cut)
-	eventually(t, "the event of the watch that goes on", has("second"))
+	eventually(t, "the event of the continued watch", has("second"))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lists != 1 {
@@ -114,12 +114,12 @@ func TestWatchGoesOn(t *testing.T) {
 		t.Errorf("watches by resourceVersion: -want, +got:\n%s", diff)
 	}
 	if !has("first")() {
-		t.Error("want what was known before")
+		t.Error("want the copies from before the interruption")
 	}
 }
 
-// TestListThatIsCut: a watch that begins with a list does not continue in the middle of the list. The type is listed in
-// pages, as if the API server had no such watches.
+// TestListThatIsCut: a watch that is interrupted in the middle of its list does not continue there. The type is listed
+// in pages, as if the API server did not support watches that begin with a list.
 func TestListThatIsCut(t *testing.T) {
 	l := &lossy{stub: newStub(t), streams: true, cut: make(chan struct{})}
 	m := l.serve(t)
@@ -127,12 +127,12 @@ func TestListThatIsCut(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streamed != 1 || l.lists != 1 {
-		t.Errorf("want one list that is cut, and one in pages, got %d and %d", l.streamed, l.lists)
+		t.Errorf("want one interrupted list, and one in pages, got %d and %d", l.streamed, l.lists)
 	}
 }
 
-// TestExpiredLists: a member that answers each watch that begins with a list with an expired version is not asked
-// repeatedly without a pause.
+// TestExpiredLists: a member answers each watch that begins with a list with the error of an expired version. The
+// requests are not repeated without a pause.
 func TestExpiredLists(t *testing.T) {
 	e := &expired{stub: newStub(t), asked: make(chan time.Time)}
 	e.Server.Close()
@@ -142,12 +142,12 @@ func TestExpiredLists(t *testing.T) {
 	m.Copies.Watch(configMaps)
 	first := <-e.asked
 	if apart := (<-e.asked).Sub(first); apart < watchSpacing/2 {
-		t.Errorf("want it asked again after %s, got %s", watchSpacing, apart)
+		t.Errorf("want the next request after %s, got %s", watchSpacing, apart)
 	}
 }
 
-// expired is a stub that answers watches that begin with a list with an expired version, once the test has received the
-// time of the request from asked.
+// expired is a stub that answers watches that begin with a list with the error of an expired version. It sends the time
+// of each request to asked, and answers when the test has received it.
 type expired struct {
 	*stub
 
@@ -166,8 +166,8 @@ func (e *expired) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusGone, apierrors.NewResourceExpired("too old").Status())
 }
 
-// TestResumption: watches begin at least a second apart, and continue after a request without an answer, unless that
-// lasted so long that the cluster may be in another state.
+// TestResumption: watches begin at least a second apart. They continue after requests without an answer, unless the
+// outage was so long that the cluster may be in another state.
 func TestResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := &url.Error{Op: "Get", URL: "https://m", Err: errors.New("http2: client connection lost")}
@@ -177,7 +177,7 @@ func TestResumption(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			if err := r.pace(t.Context(), lists); err != nil || time.Since(began) != want {
-				t.Errorf("pace(): want it to wait for %s, got %s, %v", want, time.Since(began), err)
+				t.Errorf("pace(): want a wait of %s, got %s, %v", want, time.Since(began), err)
 			}
 		}
 		pace := func(want time.Duration) {
@@ -219,7 +219,7 @@ func TestResumption(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if err := r.pace(ended, false); !errors.Is(err, context.Canceled) {
-			t.Errorf("pace(): want it to end with its context, got %v", err)
+			t.Errorf("pace(): want the wait to end with its context, got %v", err)
 		}
 	})
 }

@@ -15,13 +15,13 @@ import (
 	"refract.dev/internal/output"
 )
 
-// wording repeats what a member says about an object of a sealed type, without the values of the object. It keeps only
-// text that is known to have no values: names of fields, and words that API servers and webhooks use in their
-// sentences, unless the object has them as values. It leaves out all other text, and all quoted text. So a value that
-// is not recognized, for example in another encoding, does not get through.
+// wording masks the messages of a member about an object of a sealed type. It keeps only text that contains no values:
+// names of fields, and the common words of API servers and webhooks, unless the object has them as values. It leaves
+// out all other text, and all quoted text. So a value that is not recognized, for example in another encoding, is left
+// out, too.
 type wording struct {
 	of     schema.GroupResource
-	names  map[string]bool // Of fields, and others that every reader of a report on the object knows.
+	names  map[string]bool // Names of fields, and other names that every reader of the report knows.
 	values map[string]bool // The values of the object, and each of their words.
 	texts  []string        // Values of several words.
 }
@@ -29,11 +29,11 @@ type wording struct {
 // leftOut replaces text that is left out.
 const leftOut = "…"
 
-// mostLeftOut is how many values of an object are compared with a text. With more values, only the paths of fields
-// remain.
+// mostLeftOut is the maximum number of values of an object that are compared with a text. With more values, only the
+// paths of fields remain.
 const mostLeftOut = 20_000
 
-// newWording returns the wording for the answer to a request with this object, if any.
+// newWording returns the wording for the answer to a request. Sent is the object in the request, if any.
 func newWording(of schema.GroupResource, sent []byte, details *metav1.StatusDetails) *wording {
 	w := &wording{of: of, names: map[string]bool{}, values: map[string]bool{}}
 	for _, name := range []string{of.Resource, of.Group, of.String(), "spec", "status", "metadata"} {
@@ -59,8 +59,7 @@ func (w *wording) name(name string) {
 	}
 }
 
-// add collects the names and values of a part of the object. Every reader of the report knows the kind and the name of
-// the object.
+// add collects the names and values of a part of the object. The kind and the name of the object are not confidential.
 func (w *wording) add(part any, inside bool) {
 	switch part := part.(type) {
 	case map[string]any:
@@ -119,10 +118,10 @@ func (w *wording) value(v any) {
 	}
 }
 
-// mostCauses is how many causes of a failure are kept.
+// mostCauses is the maximum number of causes of a failure that are kept.
 const mostCauses = 16
 
-// knownCauses are the types of causes that API servers give.
+// knownCauses are the types of causes in answers of API servers.
 var knownCauses = []metav1.CauseType{
 	metav1.CauseTypeFieldValueNotFound, metav1.CauseTypeFieldValueRequired, metav1.CauseTypeFieldValueDuplicate, metav1.CauseTypeFieldValueInvalid,
 	metav1.CauseTypeFieldValueNotSupported, metav1.CauseTypeForbidden, metav1.CauseTypeTooLong, metav1.CauseTypeTooMany,
@@ -149,7 +148,7 @@ func (w *wording) details(d *metav1.StatusDetails) *metav1.StatusDetails {
 	return kept
 }
 
-// Parts of messages that are not values, in the form that API servers write.
+// Parts of messages that contain no values, in the form of API servers.
 var (
 	invalid   = regexp.MustCompile(`^[^"]{1,320}"[^"]*" is invalid: `)
 	byWebhook = regexp.MustCompile(`^admission webhook "[a-z0-9.-]{1,253}" denied the request(?:: |$)`)
@@ -224,7 +223,7 @@ func maskedPath(field string) string {
 	})
 }
 
-// maskedReadiness returns the masked reason why a copy is not ready, which may come from its status.
+// maskedReadiness masks the reason why a copy is not ready, because it may come from the status.
 func maskedReadiness(of schema.GroupResource, message string) string {
 	switch {
 	case message == "" || !Sealed(of) || message == isGoing:
@@ -239,7 +238,7 @@ func maskedReadiness(of schema.GroupResource, message string) string {
 // punctuation are the characters that may surround a word.
 const punctuation = ".,;:!?()[]{}"
 
-// told returns a text without the words that may be values.
+// told returns a text without words that may be values.
 func (w *wording) told(text string) string {
 	text = strings.Join(strings.Fields(unquoted(text)), " ")
 	for lower := strings.ToLower(text); ; lower = strings.ToLower(text) {
@@ -260,7 +259,7 @@ func (w *wording) told(text string) string {
 	return strings.Join(kept, " ")
 }
 
-// unquoted leaves out quoted text, and everything after a quote without an end.
+// unquoted leaves out quoted text, and everything after an opening quote without an end.
 func unquoted(text string) string {
 	var b strings.Builder
 	var quote rune
@@ -296,7 +295,7 @@ func (w *wording) word(word string, before []string) string {
 	return strings.TrimLeft(around[0], ".") + w.core(core, before) + around[1]
 }
 
-// bounds are the words before a number that a schema has set.
+// bounds are the words before a number that comes from a schema.
 var bounds = []string{"than", "to", "least", "most", "of"}
 
 func (w *wording) core(word string, before []string) string {

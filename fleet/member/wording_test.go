@@ -34,26 +34,26 @@ func TestWording(t *testing.T) {
 		want    string
 	}{
 		"Minimum": {
-			"The bound is of the schema.", `Widget.example.com "w" is invalid: spec.replicas: Invalid value: -5: spec.replicas in body should be greater than or equal to 0`,
+			"The bound comes from the schema.", `Widget.example.com "w" is invalid: spec.replicas: Invalid value: -5: spec.replicas in body should be greater than or equal to 0`,
 			[]metav1.StatusCause{cause("FieldValueInvalid", "spec.replicas", "Invalid value: -5: spec.replicas in body should be greater than or equal to 0")},
 			"widgets.example.com is invalid: spec.replicas: Invalid value: …: spec.replicas in body should be greater than or equal to 0",
 		},
 		"Enum": {
-			"The supported values are of the schema.", `Widget.example.com "w" is invalid: spec.mode: Unsupported value: "hunter2": supported values: "a", "b"`,
+			"The supported values come from the schema.", `Widget.example.com "w" is invalid: spec.mode: Unsupported value: "hunter2": supported values: "a", "b"`,
 			[]metav1.StatusCause{cause("FieldValueNotSupported", "spec.mode", `Unsupported value: "hunter2": supported values: "a", "b"`)},
 			`widgets.example.com is invalid: spec.mode: Unsupported value: …: supported values: "a", "b"`,
 		},
 		"Required": {
-			"A field that the object does not have is named.", `Widget.example.com "w" is invalid: spec.secretName: Required value`,
+			"A missing field is named.", `Widget.example.com "w" is invalid: spec.secretName: Required value`,
 			[]metav1.StatusCause{cause("FieldValueRequired", "spec.secretName", "Required value")}, "widgets.example.com is invalid: spec.secretName: Required value",
 		},
 		"Rule": {
-			"A rule is about fields.", `Widget.example.com "w" is invalid: spec: Invalid value: "object": failed rule: self.replicas <= self.size.maxItems`,
+			"A validation rule names fields.", `Widget.example.com "w" is invalid: spec: Invalid value: "object": failed rule: self.replicas <= self.size.maxItems`,
 			[]metav1.StatusCause{cause("FieldValueInvalid", "spec", `Invalid value: "object": failed rule: self.replicas <= self.size.maxItems`)},
 			"widgets.example.com is invalid: spec: Invalid value: …: failed rule: self.replicas <= self.size.maxItems",
 		},
 		"Expression": {
-			"The message of a rule may be made of values.", `Widget.example.com "w" is invalid: spec: Invalid value: "object": pin 48151623 must not be hunter2`,
+			"The message of a validation rule may contain values.", `Widget.example.com "w" is invalid: spec: Invalid value: "object": pin 48151623 must not be hunter2`,
 			[]metav1.StatusCause{cause("FieldValueInvalid", "spec", `Invalid value: "object": pin 48151623 must not be hunter2, nor more than 48151623`)},
 			"widgets.example.com is invalid: spec: Invalid value: …: pin … must not be …, nor more than …",
 		},
@@ -61,31 +61,31 @@ func TestWording(t *testing.T) {
 			"The key of a list is a value.", "", []metav1.StatusCause{cause("FieldValueDuplicate", "spec.ports[hunter2].protocol", `Duplicate value: "TCP"`)}, "",
 		},
 		"Webhook": {
-			"A webhook may quote all values, and does not say which words are one.",
+			"A webhook may repeat all values, without quotes.",
 			`admission webhook "validate.widgets.example.com" denied the request: spec.mode hunter2 is forbidden, want issuerRef.kind: forbidden; aHVudGVyMg== given`, nil,
 			`admission webhook "validate.widgets.example.com" denied the request: spec.mode … is …, want issuerRef.kind: …; given`,
 		},
 		"Policy": {
-			"So may a policy.", `widgets.example.com "w" is forbidden: ValidatingAdmissionPolicy 'no-pins' with binding 'all' denied request: pin 48151623 is not allowed`, nil,
+			"An admission policy may repeat values.", `widgets.example.com "w" is forbidden: ValidatingAdmissionPolicy 'no-pins' with binding 'all' denied request: pin 48151623 is not allowed`, nil,
 			"widgets.example.com is forbidden: ValidatingAdmissionPolicy 'no-pins' with binding 'all' denied request: pin … is not allowed",
 		},
 		"Sentence": {
-			"A value of usual words is one, too.", `the motto must be not more than one is refused`, nil, "the motto … is refused",
+			"A value that consists of common words is masked, too.", `the motto must be not more than one is refused`, nil, "the motto … is refused",
 		},
 		"Broken": {"A quote may lack its end.", `error: "spec.mode hunter2 is invalid`, nil, "error: …"},
 		"Failing": {
-			"The webhook is named, as the gate of its copies.", `Internal error occurred: failed calling webhook "a.b": failed to call webhook: Post "https://x": context deadline exceeded`, nil,
+			"The name of a webhook is kept, because it is the gate of its copies.", `Internal error occurred: failed calling webhook "a.b": failed to call webhook: Post "https://x": context deadline exceeded`, nil,
 			`Internal error occurred: failed calling webhook "a.b": failed to call webhook: … …: context deadline exceeded`,
 		},
 		"Untyped": {
-			"So is the place of a value that is not of its type.", "failed to create typed patch object (shop/w; example.com/v1, Kind=Widget): .spec.replicas: expected numeric (int or float), got string", nil,
+			"The path of a value of the wrong type is kept.", "failed to create typed patch object (shop/w; example.com/v1, Kind=Widget): .spec.replicas: expected numeric (int or float), got string", nil,
 			"failed to create typed patch object (…; example.com/v1, …): spec.replicas: expected numeric (int or float), got string",
 		},
 		"Escalation": {
-			"The rules of a role are values.", "roles is forbidden: user \"u\" (groups=[\"g\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"x\"], Verbs:[\"get\"]}", nil,
+			"The rules of a Role are values.", "roles is forbidden: user \"u\" (groups=[\"g\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"x\"], Verbs:[\"get\"]}", nil,
 			"roles is …: user … (…) is attempting to grant RBAC permissions not currently held: {…, …, …}",
 		},
-		"Conflict": {"A manager is no value.", "Apply failed with 1 conflict", []metav1.StatusCause{cause("FieldManagerConflict", ".spec.mode", `conflict with "kubectl-edit" using example.com/v1`)}, ""},
+		"Conflict": {"A conflict with a field manager keeps its field.", "Apply failed with 1 conflict", []metav1.StatusCause{cause("FieldManagerConflict", ".spec.mode", `conflict with "kubectl-edit" using example.com/v1`)}, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestWording(t *testing.T) {
 			text, failed := json.Marshal(said.Status())
 			for _, value := range []string{"hunter2", "48151623", "aHVudGVyMg", "more than one"} {
 				if failed != nil || strings.Contains(string(text), value) {
-					t.Errorf("%s\nthe answer has a value: %s, %v", tc.reason, text, failed)
+					t.Errorf("%s\nthe masked answer contains a value: %s, %v", tc.reason, text, failed)
 				}
 			}
 		})

@@ -67,7 +67,7 @@ func (v *validator) adviseDeletion(ctx context.Context, w *write, before, after 
 	return &answer{warnings: append(said, sayWaves(rollouts, v.visibility(ctx, w, before, after))...)}, nil
 }
 
-// approval describes how to approve the changed placements of a write; empty if none waits.
+// approval describes how to approve the changed placements of a write; empty if no change waits.
 func (w *write) approval(waits bool) string {
 	const stay = "objects that wait for approval stay where they are"
 	switch {

@@ -35,8 +35,8 @@ func hinted(message, hint string) string {
 	return message + "; " + hint
 }
 
-// silent are findings that are not reported for a write: policies often exist before the objects that name them, and
-// before the clusters.
+// silent are findings that are not reported for a write, because policies are often written before their objects and
+// clusters.
 var silent = map[lint.Code]bool{lint.PolicyNotUsed: true, lint.NoClusters: true}
 
 // judge adds the findings of lint after the write to the answer. An error of the written object rejects the write,
@@ -97,7 +97,7 @@ func subjectOf(f *lint.Finding) string {
 	}
 }
 
-// told returns the message of a finding, with its objects and clusters.
+// told returns the text of a finding, with its objects and clusters.
 func told(f *lint.Finding) string {
 	var of []string
 	if len(f.Objects) > 0 {
@@ -125,7 +125,7 @@ func at(where, what string) string {
 // mostCauses limits the causes of one answer.
 const mostCauses = 25
 
-// refuse returns the errors of an object in the form of an API server.
+// refuse returns an error with the causes, in the form of an API server.
 func refuse(w *write, causes []metav1.StatusCause) error {
 	if more := len(causes) - mostCauses; more > 0 {
 		causes = append(causes[:mostCauses:mostCauses], cause("", fmt.Sprintf("and %d more", more)))

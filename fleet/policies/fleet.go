@@ -25,10 +25,10 @@ import (
 	"refract.dev/tree"
 )
 
-// answer is the result for a write, with the fleet taken into account.
+// answer is the result of the review of a write, with the fleet taken into account.
 type answer struct {
-	// unchecked is the reason that the references that objects get from the policy are unknown; nil if they are known.
-	// No later step checks them.
+	// unchecked is the reason why the references that objects get from the policy are unknown; nil if they are known.
+	// The write is then rejected, because no later step checks the references.
 	unchecked error
 	// references are the references that objects get from the policy.
 	references []referent
@@ -38,14 +38,14 @@ type answer struct {
 	warnings []string
 }
 
-// errTooMuch is the reason that the fleet was not evaluated.
+// errTooMuch is the error of an evaluation that is too large.
 var errTooMuch = fmt.Errorf("the copies have more than %d values together, too many to evaluate here: use refract diff", mostValues)
 
-// errMuchAdvice is the reason that the author gets only the result of the checks.
+// errMuchAdvice is the reason why the author gets only the result of the checks.
 var errMuchAdvice = errors.New("the policies of the namespace have taken too much time recently: try again in a few seconds, or use refract diff")
 
-// ask evaluates the fleet within v.Patience. The answer has the results that are ready by then. The required check
-// comes before the advice.
+// ask evaluates the fleet within v.Patience. The answer has the results that are ready by then. The required check, of
+// references, comes before the advice.
 func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *answer {
 	if v.Fleet == nil {
 		return &answer{}
@@ -61,7 +61,7 @@ func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *ans
 		err    error
 	}
 	checked, advised := make(chan *answer, 1), make(chan result, 1)
-	go func() { // Ends soon after ctx, and then frees its turn.
+	go func() { // The goroutine ends soon after ctx, and then releases its turn.
 		defer done()
 		a, err := v.answer(ctx, w, alone, checked)
 		advised <- result{a, err}
@@ -85,7 +85,7 @@ func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *ans
 	}
 }
 
-// unanswered returns the answer without advice. known has the result of the required check, or is nil if that is
+// unanswered returns the answer without advice. known has the result of the required check; it is nil if that result is
 // missing, too.
 func (v *validator) unanswered(w *write, known *answer, why error) *answer {
 	v.Log.Info("Checked a policy without the fleet", "policy", w.ref.String(), "reason", why.Error())
@@ -99,8 +99,8 @@ func (v *validator) unanswered(w *write, known *answer, why error) *answer {
 	return a
 }
 
-// answer makes the required check first, because no later step repeats it once the policy is stored, and then the
-// advice for the author. Errors of lint belong to the advice: the controllers find these as well, and then write
+// answer makes the required check first, because no later step repeats it once the policy is stored. Then it makes the
+// advice for the author. Errors of lint belong to the advice, because the controllers find them as well, and then write
 // nothing.
 func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, checked chan<- *answer) (_ *answer, err error) {
 	defer rescue.To(&err, v.Log, "evaluating a policy on the fleet", "policy", w.ref.String())
@@ -166,7 +166,7 @@ func secondName(w *write, objects []*unstructured.Unstructured) *metav1.StatusCa
 	return nil
 }
 
-// advise describes the effects of the write on the fleet, and their problems.
+// advise describes the effects of the write on the fleet, and the problems that it causes.
 func (v *validator) advise(ctx context.Context, w *write, before, after *manifest.Set, problems []*manifest.Problem) (*answer, error) {
 	a := &answer{}
 	if w.was != nil && !w.cluster() && len(after.Objects) == 0 {
@@ -325,7 +325,7 @@ func expected(w *write, namespaced func(schema.GroupKind) (namespaced, known boo
 }
 
 // concerned returns the set without the objects that do not name the policy, except for autoscalers, and without the
-// policies that none of the remaining objects names. The policy does not change the results of the others.
+// policies that none of the remaining objects names. The policy does not change the results of the left-out objects.
 func concerned(set *manifest.Set, w *write) *manifest.Set {
 	out := *set
 	out.Objects, out.Manifests = nil, nil

@@ -57,7 +57,7 @@ func TestLargePolicies(t *testing.T) {
 	fleet.objects = slices.Clone(fleet.objects)
 	fleet.objects[len(fleet.objects)-1] = large[len(large)-1].DeepCopy()
 	if second := allocated(); second > first/10 {
-		t.Errorf("After one of 60 policies has changed, want a tenth of the work of the first time, got %d KiB of %d", second>>10, first>>10)
+		t.Errorf("after a change of one of 60 policies: want a tenth of the first memory allocation, got %d KiB of %d", second>>10, first>>10)
 	}
 }
 
@@ -78,6 +78,6 @@ func TestOutOfTime(t *testing.T) {
 		}
 	}
 	if k.set == nil || len(k.set.OverridePolicies) != len(large) || late == 0 {
-		t.Errorf("want all policies read in some reviews, got %d that had no time, and %v", late, k.set != nil)
+		t.Errorf("want all policies read after some reviews, got %d reviews that ran out of time, and %v", late, k.set != nil)
 	}
 }

@@ -84,9 +84,9 @@ func FuzzReview(f *testing.F) {
 			}
 		}
 		if !got.Allowed && (got.Result == nil || got.Result.Message == "" || got.Result.Details != nil && len(got.Result.Details.Causes) > mostCauses+1) {
-			t.Errorf("want to know why, and no more than %d times, got %+v", mostCauses, got.Result)
+			t.Errorf("want at least one cause and at most %d, got %+v", mostCauses, got.Result)
 		}
-		// The value of a Secret in the fleet. A fuzzer may write it itself.
+		// The value of a Secret in the fleet. The review may contain it by chance.
 		if bytes.Contains(w.Body.Bytes(), []byte("hunter2")) && !bytes.Contains(body, []byte("hunter2")) {
 			t.Errorf("the value of a Secret is in the answer: %s", w.Body)
 		}
@@ -204,7 +204,7 @@ func FuzzMark(f *testing.F) {
 		}, rescue.Count)
 		spec, _ := digest(is)
 		if patched && (is.GetUID() != "1" || is.GetGeneration() != 1 || spec != c.of.spec) {
-			t.Errorf("it has a mark for what was not admitted: %s", text)
+			t.Errorf("the policy has a mark that belongs to another content: %s", text)
 		}
 	})
 }

@@ -33,15 +33,15 @@ const (
 	storing = 35 * time.Second
 	// writing is the longest time from the storing of a policy until its mark is written.
 	writing = 20 * time.Second
-	// soonest and latest bound the interval of the checks whether a policy is stored.
+	// soonest and latest bound the interval between two checks whether a policy is stored.
 	soonest, latest = 10 * time.Millisecond, time.Second
-	// settling is the time for which the references that one replica has claimed wait for removals by the other
-	// replicas. Each replica checks at least every second.
+	// settling is the time for which the claimed references of one replica wait for removals by the other replicas.
+	// Each replica checks at least every second.
 	settling = 3 * time.Second
 	// heeded is the longest time until an API server calls a newly registered webhook.
 	heeded = 3 * time.Second
-	// mostPending and mostAwaited limit the claims of a namespace and of all namespaces, in pieces. A claim is one
-	// piece, and one more for every fewReferences references. A claim takes little memory.
+	// mostPending and mostAwaited limit the claims of a namespace and of all namespaces. They count pieces: a claim is
+	// one piece, and one more for every fewReferences references. A claim takes little memory.
 	mostPending, mostAwaited = 60, 600
 	fewReferences            = 50
 	// recent is the time for which the claim of a change is not dropped.
@@ -54,23 +54,22 @@ const (
 	longestApproval = 64
 )
 
-// marker writes the references that the author of a policy may use into the status of the policy, where the author
+// marker writes the references that the author of a policy may use into the status of the policy, which the author
 // cannot write. This is the mark of the policy. A policy is not stored yet while it is admitted, so the mark is written
-// a moment later. If the process ends in between, the mark is not written, and the references that the policy adds stay
-// on the hub until a user approves them.
+// a moment later. If the process ends in between, the mark is not written. Then the references that the policy adds are
+// not propagated until a user approves them.
 //
-// Any client that reaches the webhook can send reviews like the API server. But the API server sends a review of every
-// write before it stores the policy, and until then no client knows the UID of a new policy. So marks follow these
-// rules:
-//   - A review leads to a mark only if the policy is not yet stored with this write when the review has been judged. A
-//     later review cannot come from the API server.
-//   - All reviews of the same write have one mark, with the references that each of them allows. So a forged review in
-//     advance, while other objects exist, adds nothing to the review of the API server.
+// Any client that reaches the webhook can send forged reviews. But the API server sends a review of every write before
+// it stores the policy, and until then no client knows the UID of a new policy. So marks follow these rules:
+//   - A review leads to a mark only if the write is not stored yet at the end of the review. A later review cannot come
+//     from the API server.
+//   - All reviews of the same write share one mark, with only those references that every review allows. So a forged
+//     review in advance, while other objects exist, adds nothing to the review of the API server.
 //   - A mark is final: a later mark for the same generation and approval only removes references.
 //
 // Replicas do not know each other's reviews. So each replica first writes references as claimed, which has no effect
-// yet, and removes the references that another replica has claimed and it has not. The rest becomes the mark after a
-// moment. See docs/design/overrides.md.
+// yet. It removes references that another replica has claimed and it has not. The remaining references become the mark
+// after a moment. See docs/design/overrides.md.
 type marker struct {
 	client     client.Client // Not a cache.
 	registered func(context.Context) (time.Time, error)
@@ -101,8 +100,7 @@ type claim struct {
 	of       subject
 	isNew    bool
 	approves bool // The write sets a new approval.
-	// going is whether the stored policy is being deleted. A deletion increments the generation as well, without a
-	// review.
+	// going is whether the stored policy is being deleted. A deletion increments the generation without a review.
 	going bool
 	stop  context.CancelFunc
 
@@ -123,9 +121,9 @@ func newMarker(o *Options) *marker {
 }
 
 // mark records that the policy in w, which is about to be admitted, may refer to these objects. It does not wait until
-// the mark is written. If another write is stored in the meantime, mark does nothing, because that write has its own
-// review. After an error the policy must not be admitted: a forged review of the same write would then be the only
-// claim.
+// the mark is written. If another write was stored in the meantime, mark does nothing, because that write has its own
+// review. After an error the policy must not be admitted, because a forged review of the same write could then be the
+// only claim.
 func (m *marker) mark(ctx context.Context, w *write, refs []referent) error {
 	c, err := claimOf(w, refs)
 	if err != nil {
@@ -162,8 +160,8 @@ func claimOf(w *write, refs []referent) (*claim, error) {
 	return c, err
 }
 
-// comesInTime reports whether the write may be the next one that is stored, and is not stored yet. The argument is the
-// stored policy of this name, or nil.
+// comesInTime reports whether the write may be the next stored one, and is not stored yet. The argument is the stored
+// policy of this name, or nil.
 func (c *claim) comesInTime(is *metav1.PartialObjectMetadata) bool {
 	switch {
 	case c.isNew:
@@ -196,8 +194,8 @@ func digest(u *unstructured.Unstructured) ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), nil
 }
 
-// take keeps a claim until its policy is stored. If there is no room, it drops old claims, first those of writes that
-// are never stored.
+// take keeps a claim until its policy is stored. If there is no room, it drops old claims, first those whose policies
+// are not stored.
 func (m *marker) take(ctx context.Context, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,9 +225,9 @@ func (m *marker) take(ctx context.Context, c *claim) error {
 	return nil
 }
 
-// giveUp drops one claim to make room: in the namespace with the most, first one whose policy is not stored, because it
-// may never be, and of these the oldest. It never drops the recent claim of a change, because the other replicas need
-// it if the policy is stored at this moment.
+// giveUp drops one claim to make room, in the namespace with the most claims. It prefers claims whose policy is not
+// stored, because it may never be, and among these the oldest. It never drops the recent claim of a change, because the
+// other replicas need it if the policy is stored at this moment.
 func (m *marker) giveUp(among func(*claim) bool) error {
 	var oldest *claim
 	for _, c := range m.claims {
@@ -329,8 +327,7 @@ func (m *marker) times(c *claim) (next time.Duration, ends time.Time) {
 	return next, c.stored.Add(writing)
 }
 
-// try writes the mark if the stored policy is the admitted one. It returns true if the mark is written, or will never be
-// written.
+// try writes the mark if the stored policy is the admitted one. Done is true if the mark is written or never will be.
 func (m *marker) try(ctx context.Context, c *claim) (done bool, err error) {
 	defer rescue.To(&err, m.log, "recording the permitted references of a policy")
 	known := &metav1.PartialObjectMetadata{}
@@ -356,10 +353,10 @@ func (m *marker) try(ctx context.Context, c *claim) (done bool, err error) {
 		return false, client.IgnoreNotFound(err)
 	}
 	if is.GetUID() != c.of.uid || is.GetGeneration() != c.of.generation || approvalOf(is) != c.of.approval {
-		return false, nil // It changed a moment ago: the next check decides.
+		return false, nil // The policy changed a moment ago: the next check decides.
 	}
 	if !c.isNew && c.going != (is.GetDeletionTimestamp() != nil) {
-		return true, nil // The generation is that of the deletion.
+		return true, nil // The deletion has incremented the generation.
 	}
 	spec, err := digest(is)
 	if err != nil || spec != c.of.spec {
@@ -383,7 +380,7 @@ func (m *marker) found(c *claim) (items []corev1alpha1.CheckedReference, since t
 	return c.items, c.last
 }
 
-// asksSince reports whether the API server has sent reviews of all writes since this time.
+// asksSince reports whether the API server has sent reviews of all writes since a time.
 func (m *marker) asksSince(ctx context.Context, since time.Time) (bool, error) {
 	if m.registered == nil {
 		return true, nil
@@ -460,7 +457,7 @@ func (m *marker) patch(ctx context.Context, is *unstructured.Unstructured, refer
 	return err == nil, err
 }
 
-// markIn returns the mark of a policy; an empty one for none.
+// markIn returns the mark of a policy; an empty mark if there is none.
 func markIn(is *unstructured.Unstructured) (*corev1alpha1.CheckedReferences, error) {
 	out := &corev1alpha1.CheckedReferences{}
 	has, found, err := unstructured.NestedMap(is.Object, "status", "references")

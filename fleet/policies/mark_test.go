@@ -70,7 +70,8 @@ func markOn(t *testing.T, c client.Client) *corev1alpha1.CheckedReferences {
 	return p.Status.References
 }
 
-// TestMark stores a policy while it is admitted, before or after. The mark matches the admitted policy, or is missing.
+// TestMark admits a policy, with other versions stored before or after. The stored policy gets the mark only if it is
+// the admitted one.
 func TestMark(t *testing.T) {
 	created, updated := brings("db", 1, "1"), brings("db", 2, "1")
 	marked := func(generation int64) *corev1alpha1.CheckedReferences {
@@ -88,20 +89,23 @@ func TestMark(t *testing.T) {
 		fails    error // Error of the first write of a status.
 		want     *corev1alpha1.CheckedReferences
 	}{
-		"Created":        {reason: "It is stored a moment after it was admitted.", now: created, stored: created, want: marked(1)},
-		"Updated":        {reason: "So is a change.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: updated, want: marked(2)},
-		"NeverStored":    {reason: "Another webhook may refuse it.", now: created},
-		"DryRun":         {reason: "An administrator may try out what somebody else writes then.", now: created, stored: created, dryRun: true},
-		"ChangedSince":   {reason: "That was admitted by itself.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("theirs", 3, "1")},
-		"AnotherOfName":  {reason: "The one that was admitted is gone.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("db", 2, "2")},
-		"SameGeneration": {reason: "Two were admitted, and the other was stored.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("theirs", 2, "1")},
-		"Approved":       {reason: "Nothing changes but the annotation.", was: created, now: approved, before: created, stored: approved, want: approval},
-		"NotApproved":    {reason: "Another webhook may refuse that.", was: created, now: approved, before: created},
+		"Created": {reason: "A new policy is stored a moment after its admission.", now: created, stored: created, want: marked(1)},
+		"Updated": {
+			reason: "A change is stored a moment after its admission.",
+			was:    brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: updated, want: marked(2),
+		},
+		"NeverStored":    {reason: "Another webhook may reject the policy.", now: created},
+		"DryRun":         {reason: "A dry run writes no mark: another user could write the same policy afterwards.", now: created, stored: created, dryRun: true},
+		"ChangedSince":   {reason: "Another change was stored, which has a review of its own.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("theirs", 3, "1")},
+		"AnotherOfName":  {reason: "The admitted policy is gone, and another one has its name.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("db", 2, "2")},
+		"SameGeneration": {reason: "Two writes were admitted, and the other one was stored.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("theirs", 2, "1")},
+		"Approved":       {reason: "Only the annotation with the approval changes.", was: created, now: approved, before: created, stored: approved, want: approval},
+		"NotApproved":    {reason: "Another webhook may reject the approval.", was: created, now: approved, before: created},
 		"Conflict": {
-			reason: "Somebody wrote the status at the same time.", now: created, stored: created, want: marked(1),
+			reason: "Another client wrote the status at the same time.", now: created, stored: created, want: marked(1),
 			fails: apierrors.NewConflict(schema.GroupResource{}, "web", errors.New("another version")),
 		},
-		"Fault": {reason: "The API server may be away for a moment.", now: created, stored: created, want: marked(1), fails: errors.New("connection refused")},
+		"Fault": {reason: "The API server may be unreachable for a moment.", now: created, stored: created, want: marked(1), fails: errors.New("connection refused")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +208,7 @@ func forging(t *testing.T) *forgery {
 	return f
 }
 
-// misleading returns the policy with a comment, which makes its spec a different one.
+// misleading returns the policy with a comment, so that its spec differs.
 func misleading(generation int64, comment string) *unstructured.Unstructured {
 	p := brings("", generation, "1")
 	p.Object["spec"] = map[string]any{"overrideRules": []any{map[string]any{"overriders": map[string]any{
@@ -224,7 +228,7 @@ func (f *forgery) there(is bool) {
 	}
 }
 
-// asks reports whether a replica admits a write of a user.
+// asks sends the review of a user's write to a replica, and reports whether the replica admits the write.
 func (f *forgery) asks(replica int, user string, was, now *unstructured.Unstructured) bool {
 	f.t.Helper()
 	var of admissionv1.AdmissionReview
@@ -243,7 +247,7 @@ func (f *forgery) asks(replica int, user string, was, now *unstructured.Unstruct
 func (f *forgery) forges(replica int, was, now *unstructured.Unstructured) {
 	f.t.Helper()
 	if !f.asks(replica, "admin", was, now) {
-		f.t.Error("An administrator may do all")
+		f.t.Error("want every write of an administrator admitted")
 	}
 }
 
@@ -251,7 +255,7 @@ func (f *forgery) forges(replica int, was, now *unstructured.Unstructured) {
 func (f *forgery) writes(was, now *unstructured.Unstructured) {
 	f.t.Helper()
 	if !f.asks(0, "mallory", was, now) {
-		f.t.Fatal("The API server was told to refuse what mallory may do")
+		f.t.Fatal("want a permitted write of mallory admitted")
 	}
 	f.pass(20 * time.Millisecond)
 	f.store(now)
@@ -298,7 +302,7 @@ func TestForgedReviews(t *testing.T) {
 		want   *corev1alpha1.CheckedReferences
 	}{
 		"Honest": {
-			reason: "An administrator's policy has what it brings in.",
+			reason: "The policy of an administrator gets a mark with its references.",
 			do: func(f *forgery) {
 				f.there(true)
 				f.forges(0, nil, first)
@@ -307,7 +311,7 @@ func TestForgedReviews(t *testing.T) {
 			want: theirs(1, ""),
 		},
 		"HonestApproval": {
-			reason: "He may say so later, too.",
+			reason: "An administrator may approve the references later, too.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -318,7 +322,7 @@ func TestForgedReviews(t *testing.T) {
 			want: theirs(1, "1"),
 		},
 		"Stored": {
-			reason: "What is stored is not asked about any more.",
+			reason: "A review of a stored policy is too late.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -331,7 +335,7 @@ func TestForgedReviews(t *testing.T) {
 			},
 		},
 		"StoredUpdate": {
-			reason: "Nor is a change.",
+			reason: "A review of a stored change is too late.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.writes(first, second)
@@ -343,7 +347,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"InAdvance": {
-			reason: "What is asked before the API server asks adds nothing to that.",
+			reason: "A forged review before that of the API server adds no references.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -356,11 +360,11 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"InBetween": {
-			reason: "Nor what is asked until it is stored, another webhook taking its time.",
+			reason: "A forged review adds no references while another webhook delays the write.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				if !f.asks(0, "mallory", first, second) {
-					f.t.Error("The Deployment is not there")
+					f.t.Error("want the write admitted without the Deployment")
 				}
 				f.there(true)
 				f.pass(blink)
@@ -371,7 +375,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"Elsewhere": {
-			reason: "Nor what another replica is asked before,",
+			reason: "A forged review adds no references if another replica gets it before the real one.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -384,11 +388,11 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"ElsewhereInBetween": {
-			reason: "or at the same time,",
+			reason: "A forged review adds no references if another replica gets it at the same time as the real one.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				if !f.asks(0, "mallory", first, second) {
-					f.t.Error("The Deployment is not there")
+					f.t.Error("want the write admitted without the Deployment")
 				}
 				f.pass(10 * time.Second)
 				f.there(true)
@@ -399,7 +403,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"ElsewhereAfter": {
-			reason: "or later.",
+			reason: "A forged review adds no references if another replica gets it after the real one.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.writes(first, second)
@@ -409,7 +413,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"Another": {
-			reason: "What is asked about another spec has nothing to do with it.",
+			reason: "A review of another spec does not affect the mark.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -420,7 +424,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(2, ""),
 		},
 		"Approval": {
-			reason: "An approval counts if somebody has written it.",
+			reason: "A forged review of an approval has no effect if the approval is not stored.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -428,7 +432,7 @@ func TestForgedReviews(t *testing.T) {
 			},
 		},
 		"ApprovalInAdvance": {
-			reason: "And the one who has is asked.",
+			reason: "The review of the author of the approval decides about its references.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(true)
@@ -444,7 +448,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(1, "1"),
 		},
 		"ApprovalTaken": {
-			reason: "Of a value that was there before nothing is allowed that was not then.",
+			reason: "A reused value of the approval allows no more references than at its first use.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.writes(first, approving(first))
@@ -458,7 +462,7 @@ func TestForgedReviews(t *testing.T) {
 			want: empty(1, "1"),
 		},
 		"Deletion": {
-			reason: "A deletion counts a generation, and nobody is asked about it.",
+			reason: "A deletion increments the generation without a review.",
 			do: func(f *forgery) {
 				kept := first.DeepCopy()
 				kept.SetFinalizers([]string{"example.com/keep"})
@@ -477,7 +481,7 @@ func TestForgedReviews(t *testing.T) {
 			},
 		},
 		"Unregistered": {
-			reason: "While the API server does not ask, anybody may say what it would.",
+			reason: "Before the webhook is registered, any client can forge the first review of a write.",
 			do: func(f *forgery) {
 				f.since = time.Time{}
 				f.writes(nil, first)
@@ -487,7 +491,7 @@ func TestForgedReviews(t *testing.T) {
 			},
 		},
 		"JustRegistered": {
-			reason: "It takes a moment until it asks.",
+			reason: "The API server calls a newly registered webhook only after a moment.",
 			do: func(f *forgery) {
 				f.since = time.Now().Add(-heeded + time.Second)
 				f.writes(nil, first)
@@ -497,12 +501,12 @@ func TestForgedReviews(t *testing.T) {
 			},
 		},
 		"GivenUp": {
-			reason: "What the API server asked is not forgotten because others have asked for much.",
+			reason: "Many forged reviews do not replace the review of the API server.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.there(false)
 				if !f.asks(0, "mallory", first, second) {
-					f.t.Error("The Deployment is not there")
+					f.t.Error("want the write admitted without the Deployment")
 				}
 				for i := range mostPending {
 					f.pass(2 * recent / mostPending)
@@ -514,18 +518,18 @@ func TestForgedReviews(t *testing.T) {
 			},
 		},
 		"NoRoom": {
-			reason: "Nor can what may be stored in this moment be crowded out.",
+			reason: "The claim of a write that may be stored at this moment is not dropped.",
 			do: func(f *forgery) {
 				f.writes(nil, first)
 				f.pass(blink)
 				if !f.asks(0, "mallory", first, second) {
-					f.t.Error("The Deployment is not there")
+					f.t.Error("want the write admitted without the Deployment")
 				}
 				for i := range mostPending - 1 {
 					f.forges(0, first, misleading(2, fmt.Sprint(i)))
 				}
 				if f.asks(0, "admin", first, other) {
-					f.t.Error("What there is no room for is to be written again later")
+					f.t.Error("want a write without room for its claim rejected")
 				}
 				f.there(true)
 				f.forges(0, first, second)
@@ -548,7 +552,7 @@ func TestForgedReviews(t *testing.T) {
 						case <-time.After(50 * time.Millisecond):
 						}
 						if got := markOn(t, f.hub); got != nil && len(got.Items) > 0 && (tc.want == nil || len(tc.want.Items) == 0) {
-							t.Errorf("%s\nAt some time the mark was %v", tc.reason, got)
+							t.Errorf("%s\nthe mark had references temporarily: %v", tc.reason, got)
 							return
 						}
 					}
@@ -571,17 +575,17 @@ func TestRoomForMarks(t *testing.T) {
 		reason string
 		forge  func(i int) *unstructured.Unstructured
 	}{
-		"Elsewhere": {"In namespaces that may not even exist.", func(i int) *unstructured.Unstructured {
+		"Elsewhere": {"The reviews name many namespaces, which may not exist.", func(i int) *unstructured.Unstructured {
 			p := brings("db", 1, fmt.Sprint(i))
 			p.SetNamespace(fmt.Sprint("forged-", i%100))
 			return p
 		}},
-		"Everywhere": {"In a namespace each.", func(i int) *unstructured.Unstructured {
+		"Everywhere": {"Each review names a different namespace.", func(i int) *unstructured.Unstructured {
 			p := brings("db", 1, fmt.Sprint(i))
 			p.SetNamespace(fmt.Sprint("forged-", i))
 			return p
 		}},
-		"Here": {"In the same namespace.", func(i int) *unstructured.Unstructured {
+		"Here": {"The reviews name the same namespace.", func(i int) *unstructured.Unstructured {
 			p := brings("db", 1, fmt.Sprint(i))
 			p.SetName(fmt.Sprint("forged-", i))
 			return p
@@ -615,7 +619,7 @@ func TestRoomForMarks(t *testing.T) {
 				<-time.After(time.Second)
 				synctest.Wait()
 				if got := markOn(t, c); got == nil || len(got.Items) != 1 {
-					t.Errorf("%s\nwant the mark of the policy that was stored, got %v", tc.reason, got)
+					t.Errorf("%s\nwant the mark of the stored policy, got %v", tc.reason, got)
 				}
 				if name != "Here" { // Few claims are left in this case.
 					v.marker.mu.Lock()
@@ -627,7 +631,7 @@ func TestRoomForMarks(t *testing.T) {
 				<-time.After(2 * storing)
 				synctest.Wait()
 				if n := len(v.marker.claims) + len(v.marker.pending) + v.marker.awaited; n != 0 {
-					t.Errorf("%s\nwant no claims in the end, got %d", tc.reason, n)
+					t.Errorf("%s\nwant no claims left, got %d", tc.reason, n)
 				}
 			})
 		})
@@ -644,6 +648,6 @@ func TestNotKnownWhetherStored(t *testing.T) {
 	}}).Build()
 	got := post(t, Options{Client: c, Log: logr.Discard()}, review(t, nil, brings("db", 1, "1")))
 	if got.Allowed || got.Result.Code != http.StatusServiceUnavailable {
-		t.Errorf("want it to be refused for now, got %s", shown(got))
+		t.Errorf("want the policy rejected for now, got %s", shown(got))
 	}
 }

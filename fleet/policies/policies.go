@@ -7,9 +7,10 @@
 // preview.
 //
 // Checks that need only the object always have a result. Evaluations of the fleet have a time limit, and may have no
-// result. Missing advice is replaced by a warning about that: neither a large fleet nor an error of this program blocks
-// a valid policy. A missing check rejects the write, because no later step makes it. The check concerns the Secrets and
-// ConfigMaps that objects refer to because of an override policy: its author must be allowed to read them.
+// result. If the advice is missing, a warning says so: neither a large fleet nor an error of this program blocks a
+// valid policy. If the required check has no result, the write is rejected, because no later step makes this check. It
+// concerns the Secrets and ConfigMaps that objects refer to because of an override policy: the author of the policy
+// must be allowed to read them.
 //
 // Namespaces take turns, so that expensive policies of one namespace do not delay the policies of others. The work for
 // a review ends when the API server no longer waits for the answer.
@@ -59,24 +60,24 @@ type Options struct {
 	// Client reads Services, and writes the allowed references of policies into their statuses. It must not be a cache.
 	// If nil, these are not recorded anywhere, and policies that refer to Services cannot be checked.
 	Client client.Client
-	// Registered returns the time since which the API server has called the webhook for policies, or the zero time if
-	// it does not; a nil Registered means always. While the webhook is not registered, any client can send a forged
-	// review of a stored policy, so nothing is written into the statuses of policies from that time.
+	// Registered returns the time since which the API server has called the webhook for policies; zero if it does not
+	// call the webhook. A nil Registered means that it always has. While the webhook is not registered, any client can
+	// forge the first review of a policy, so policies written in that time get no marks.
 	Registered func(context.Context) (time.Time, error)
 	// Lenient turns errors that depend on the current state of the fleet into warnings. This allows a sequence of
 	// writes with an invalid intermediate state.
 	Lenient bool
 	// Patience is the time limit of an evaluation of the fleet; zero means 3 seconds.
 	Patience time.Duration
-	// Log gets messages about errors in this package.
+	// Log gets messages about internal errors.
 	Log logr.Logger
 }
 
-// patience leaves most of the API server's timeout for other work.
+// patience is a small part of the API server's timeout, which leaves the rest for other work.
 const patience = 3 * time.Second
 
-// mostAdvice is the time that advice for the policies of a namespace may take at once. After that, the policies are
-// only checked. Otherwise many reviews of large policies would take the processors from all other work.
+// mostAdvice is the budget of computing time for advice in one namespace. When it is used up, the policies are only
+// checked. Otherwise many reviews of large policies would take the CPU from all other work.
 const mostAdvice = 10 * time.Second
 
 // New returns the handler.
@@ -97,7 +98,7 @@ type validator struct {
 	reading *bounded.Reader // Turns for decoding and checking single objects.
 	places  *fair.Places    // Turns for evaluations of the fleet, at most one for each namespace.
 	advice  fair.Charges    // Time spent on advice for authors.
-	marker  *marker         // Nil without a client.
+	marker  *marker         // Nil if there is no client.
 }
 
 func newValidator(o Options) *validator {
@@ -112,11 +113,11 @@ func newValidator(o Options) *validator {
 
 // write is the write or deletion that a review is about.
 type write struct {
-	ref      tree.Policy // Also of a cluster; without generation.
+	ref      tree.Policy // The written policy or cluster, without generation.
 	id       manifest.Identity
 	now, was *unstructured.Unstructured // was is nil for a new object, and now for a deletion.
 	author   *authenticationv1.UserInfo
-	weight   int // While it waits for its turn.
+	weight   int // The weight while it waits for its turn.
 }
 
 // cluster reports whether the object is a cluster.
@@ -154,8 +155,8 @@ func decode(raw []byte) (*unstructured.Unstructured, error) {
 	return u, u.UnmarshalJSON(raw)
 }
 
-// saysNothingNew reports whether the write changes nothing that controllers act on. The labels of a policy have no
-// meaning.
+// saysNothingNew reports whether the write changes no field that controllers use. Controllers do not use the labels of
+// a policy.
 func (w *write) saysNothingNew() bool {
 	if w.was == nil || w.was.GetGeneration() != w.now.GetGeneration() || !equality.Semantic.DeepEqual(w.was.Object["spec"], w.now.Object["spec"]) {
 		return false
@@ -163,7 +164,8 @@ func (w *write) saysNothingNew() bool {
 	return !w.approves() && (!w.cluster() || maps.Equal(w.was.GetLabels(), w.now.GetLabels()))
 }
 
-// approves reports whether the user approves the references of a policy, which is checked like writing the policy.
+// approves reports whether the user approves the references of a policy. An approval is checked like a write of the
+// policy.
 func (w *write) approves() bool {
 	value := w.now.GetAnnotations()[refractv1alpha1.ApproveReferencesAnnotation]
 	return w.overrides() && value != "" && value != w.was.GetAnnotations()[refractv1alpha1.ApproveReferencesAnnotation]
@@ -196,7 +198,7 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	}
 	answer := v.ask(ctx, w, alone)
 	if answer.unchecked != nil {
-		return admission.Denied(unchecked(w, answer.unchecked)), nil //nolint:nilerr // It is the answer.
+		return admission.Denied(unchecked(w, answer.unchecked)), nil //nolint:nilerr // The answer contains the error.
 	}
 	if causes := answer.causes; len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
@@ -206,7 +208,8 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 		return admission.Denied(err), nil
 	}
 	if w.overrides() && !req.DryRun && v.marker != nil {
-		// Also without references, because the mark then records that the policy may refer to nothing.
+		// The call is also needed without references: an empty mark records that the policy may not refer to any
+		// objects.
 		if err := v.marker.mark(ctx, w, tidy(slices.Concat(written, brought), nil)); err != nil {
 			return admission.Denied(unchecked(w, err)), nil // The answer contains the error.
 		}

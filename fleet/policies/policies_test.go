@@ -55,7 +55,8 @@ func (h *hub) Objects(ctx context.Context) ([]*unstructured.Unstructured, error)
 	return h.objects, h.err
 }
 
-// objects parses the documents of a text. All objects have UIDs. If there is set, clusters are connected and ready.
+// objects parses the documents of a text. All objects have UIDs. If the argument there is set, the clusters are
+// connected and ready.
 func objects(tb testing.TB, text []byte, there bool) []*unstructured.Unstructured {
 	tb.Helper()
 	var all []*unstructured.Unstructured
@@ -116,7 +117,7 @@ func review(tb testing.TB, was, now *unstructured.Unstructured) []byte {
 	return body
 }
 
-// dryRun returns the review as one of a dry run.
+// dryRun returns the review with dryRun set.
 func dryRun(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var of admissionv1.AdmissionReview
@@ -259,15 +260,15 @@ func TestHandle(t *testing.T) {
 		response := post(t, o, review(t, was, now))
 		got := shown(response)
 		if diff := cmp.Diff(before, fleet); diff != "" {
-			t.Errorf("What the hub holds is not to be modified: -before, +after:\n%s", diff)
+			t.Errorf("the objects of the hub were modified: -before, +after:\n%s", diff)
 		}
 		for _, w := range response.Warnings {
 			if len(w) > longestWarning {
-				t.Errorf("A warning has %d bytes: %s", len(w), w)
+				t.Errorf("a warning has %d bytes: %s", len(w), w)
 			}
 		}
 		if strings.Contains(got, "aHVudGVyMg") || strings.Contains(got, "hunter2") {
-			t.Errorf("The value of a Secret is in the answer:\n%s", got)
+			t.Errorf("the answer contains the value of a Secret:\n%s", got)
 		}
 		return []txtar.File{{Name: "want.txt", Data: []byte(got)}}
 	})
@@ -311,11 +312,11 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 		logs     string
 	}{
 		"Unknown": {
-			reason: "There may be nobody who knows the fleet.",
+			reason: "Without a Fleet, only the object is checked.",
 			want:   answers{"allowed\n", "allowed\n"},
 		},
 		"Error": {
-			reason: "What is not known yet keeps no valid policy from being written, unless it is to be checked.",
+			reason: "An unknown fleet blocks only policies with a required check.",
 			fleet:  &hub{err: errors.New("the caches are empty")}, patience: time.Minute,
 			want: answers{
 				refused + "the hub's objects are not known: the caches are empty: try again\n",
@@ -324,7 +325,7 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 			logs: "without the fleet",
 		},
 		"Panic": {
-			reason: "Nor does a mistake in this program.",
+			reason: "An internal error blocks only policies with a required check.",
 			fleet:  &hub{do: func(context.Context) { panic("a mistake") }}, patience: time.Minute,
 			want: answers{
 				refused + mistake + ": try again\n",
@@ -333,7 +334,7 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 			logs: "a mistake",
 		},
 		"TooBig": {
-			reason: "Nor a fleet that takes long.",
+			reason: "A slow fleet blocks only policies with a required check.",
 			fleet:  &hub{do: func(context.Context) { <-stop }}, patience: 50 * time.Millisecond,
 			want: answers{refused + "it takes too long: try again\n", warned + "it takes too long\n"},
 			logs: "without the fleet",
@@ -356,13 +357,13 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !strings.Contains(log.String(), tc.logs) {
-				t.Errorf("%s\nThe log should have %q:\n%s", tc.reason, tc.logs, &log)
+				t.Errorf("%s\nwant %q in the log:\n%s", tc.reason, tc.logs, &log)
 			}
 			if err := unstructured.SetNestedField(now.Object, "no-list", "spec", "overrideRules"); err != nil {
 				t.Fatal(err)
 			}
 			if got := post(t, o, review(t, was, now)); got.Allowed || got.Result.Code != http.StatusUnprocessableEntity {
-				t.Errorf("%s\nWhat is wrong by itself is refused all the same.", tc.reason)
+				t.Errorf("%s\nwant an invalid policy rejected nevertheless", tc.reason)
 			}
 		})
 	}
@@ -387,8 +388,8 @@ func asking(t *testing.T, v *validator, namespace string) *answer {
 	return v.ask(t.Context(), w, alone)
 }
 
-// TestTurns: slow reviews of one namespace do not delay reviews of other namespaces. They end, and free their turns,
-// once the API server no longer waits.
+// TestTurns: slow reviews of one namespace do not delay reviews of other namespaces. They end, and release their turns,
+// when the API server no longer waits.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, _, _ := fleetOf(t)
@@ -407,17 +408,17 @@ func TestTurns(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := asked.Load(); n != 1 {
-			t.Errorf("The fleet is asked %d times at once for one namespace, want once", n)
+			t.Errorf("got %d simultaneous evaluations for one namespace, want one", n)
 		}
 		heavy.Store(false)
 		begun := time.Now()
 		if got := asking(t, v, "shop"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
-			t.Errorf("Another namespace has its turn: %q", got.warnings)
+			t.Errorf("want an evaluation for another namespace, got %q", got.warnings)
 		}
 		if waited := time.Since(begun); waited != 0 {
-			t.Errorf("It waited for %s", waited)
+			t.Errorf("want no wait for another namespace, got %s", waited)
 		}
-		heavy.Store(true) // A review that gets the turn of the first one at the time limit has no result either.
+		heavy.Store(true) // If a review gets the turn just at the time limit, it has no result either.
 		for range cap(ended) {
 			if got := <-ended; len(got.warnings) != 1 || !strings.Contains(got.warnings[0], "it takes too long") {
 				t.Errorf("ask(): got %q", got.warnings)
@@ -426,7 +427,7 @@ func TestTurns(t *testing.T) {
 		heavy.Store(false)
 		synctest.Wait()
 		if got := asking(t, v, "bank"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
-			t.Errorf("All places are free again: %q", got.warnings)
+			t.Errorf("want all turns released, got %q", got.warnings)
 		}
 	})
 }
@@ -438,19 +439,20 @@ func TestMuchAdvice(t *testing.T) {
 	v := newValidator(Options{Allowed: everything, Patience: time.Minute, Log: logr.Discard(), Fleet: &hub{objects: fleet}})
 	v.advice.Add("bank", mostAdvice, time.Now())
 	if got := asking(t, v, "bank"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
-		t.Errorf("As much as may be: got %q", got.warnings)
+		t.Errorf("within the budget: want advice, got %q", got.warnings)
 	}
 	v.advice.Add("bank", 2*mostAdvice, time.Now())
 	got := asking(t, v, "bank")
 	if len(got.warnings) != 1 || !strings.Contains(got.warnings[0], errMuchAdvice.Error()) || got.unchecked != nil {
-		t.Errorf("More: want to be told why there is no more, and what has to be checked; got %q, %v", got.warnings, got.unchecked)
+		t.Errorf("beyond the budget: want a warning with the reason, and the required check; got %q, %v", got.warnings, got.unchecked)
 	}
 	if got := asking(t, v, "shop"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
-		t.Errorf("Another namespace: got %q", got.warnings)
+		t.Errorf("another namespace: want advice, got %q", got.warnings)
 	}
 }
 
-// TestReadInTurns: reading has bounds as well, and a review without a turn is told to try again.
+// TestReadInTurns: decoding takes turns as well. A review without a turn in time is rejected with the advice to try
+// again.
 func TestReadInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newValidator(Options{Allowed: everything, Patience: time.Second, Log: logr.Discard()})
@@ -471,12 +473,12 @@ func TestReadInTurns(t *testing.T) {
 			return got
 		}
 		if got := write(); got.Err == nil || !strings.Contains(got.Err.Error(), "it takes too long: try again") {
-			t.Errorf("Without a turn in time: got %v", got.Err)
+			t.Errorf("without a turn in time: got %v", got.Err)
 		}
 		close(free[0])
 		synctest.Wait()
 		if got := write(); got.Err != nil {
-			t.Errorf("With a turn: got %v", got.Err)
+			t.Errorf("with a turn: got %v", got.Err)
 		}
 		close(free[1])
 	})
@@ -511,16 +513,17 @@ func TestWithin(t *testing.T) {
 	quarter := of(mostValues/4 - 2)
 	for i := range 4 {
 		if err := each(quarter); err != nil {
-			t.Errorf("After %d values, which there may be: %v", (i+1)*mostValues/4, err)
+			t.Errorf("after %d values, within the limit: %v", (i+1)*mostValues/4, err)
 		}
 	}
 	err = each(&render.Outcome{Variants: []override.Variant{{Changes: make([]tree.Change, 1)}}})
 	if !errors.Is(err, errTooMuch) || !strings.Contains(err.Error(), "more than 4000000 values") {
-		t.Errorf("After one more: want an error with the limit, got %v", err)
+		t.Errorf("after one more: want an error with the limit, got %v", err)
 	}
 }
 
-// TestMostBytes: the handler accepts reviews up to the limit that it tells the server. The server rejects larger ones.
+// TestMostBytes: the handler accepts reviews up to the limit that it returns to the server. The server rejects larger
+// ones.
 func TestMostBytes(t *testing.T) {
 	h, err := New(Options{Allowed: everything})
 	if err != nil {
@@ -532,7 +535,7 @@ func TestMostBytes(t *testing.T) {
 	body := review(t, nil, placingPolicy("shop"))
 	body = append(body, bytes.Repeat([]byte(" "), bounded.MaxBytes-len(body))...)
 	if got := ask(t, h, body); !got.Allowed {
-		t.Errorf("One as large is answered: got %s", shown(got))
+		t.Errorf("want a review of the maximum size answered, got %s", shown(got))
 	}
 }
 
@@ -544,7 +547,7 @@ func TestHandleRequests(t *testing.T) {
 		want   string
 	}{
 		"OtherKind": {
-			reason: "The configuration asks about five kinds.",
+			reason: "A review of another kind is an error: the webhook configuration names five kinds.",
 			body: func() []byte {
 				return review(t, nil, &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
@@ -553,7 +556,7 @@ func TestHandleRequests(t *testing.T) {
 			want: "refused: 400 ",
 		},
 		"Finalizer": {
-			reason: "Whoever holds a policy back writes its metadata, and must not be kept from it.",
+			reason: "A client that adds a finalizer changes only metadata, which must stay possible.",
 			body: func() []byte {
 				held := was.DeepCopy()
 				held.SetFinalizers([]string{"example.com/held"})
@@ -562,7 +565,7 @@ func TestHandleRequests(t *testing.T) {
 			want: "allowed\n",
 		},
 		"DeletedAndBroken": {
-			reason: "A policy that is being deleted is in force for as long as a finalizer keeps it.",
+			reason: "A policy that is being deleted is in effect as long as a finalizer keeps it.",
 			body: func() []byte {
 				going := now.DeepCopy()
 				at := metav1.Now()
@@ -573,7 +576,7 @@ func TestHandleRequests(t *testing.T) {
 			want: "refused: 422 Invalid of OverridePolicy web\n  spec.overrideRules: is \"no list\" (a string), want an array\n",
 		},
 		"Released": {
-			reason: "What is being deleted is to go, however broken it is.",
+			reason: "The finalizer of an invalid policy can be removed.",
 			body: func() []byte {
 				held := was.DeepCopy()
 				at := metav1.Now()
@@ -587,7 +590,7 @@ func TestHandleRequests(t *testing.T) {
 			want: "allowed\n",
 		},
 		"BrokenBefore": {
-			reason: "What was stored broken may get an annotation.",
+			reason: "A stored invalid policy can get an annotation.",
 			body: func() []byte {
 				broken := was.DeepCopy()
 				broken.Object["spec"] = map[string]any{"overrideRules": "no list"}
@@ -636,7 +639,7 @@ func TestHandleWhenNobodyDecides(t *testing.T) {
 		},
 	}, review(t, was, now))
 	if got.Allowed || got.Result.Code != http.StatusInternalServerError || !strings.Contains(got.Result.Message, "the authorizer is down") {
-		t.Errorf("A Secret must not get out because nobody could be asked: got %s", shown(got))
+		t.Errorf("want the write rejected, because the right to the Secret is unknown: got %s", shown(got))
 	}
 }
 
@@ -648,13 +651,16 @@ func TestManyReferences(t *testing.T) {
 		all, each bool // Whether bob may read all Secrets of the namespace, or each Secret of the policy.
 		want      string
 	}{
-		"Some":           {"Each is asked for.", fewNamed, fewNamed, false, true, "allowed"},
-		"Many":           {"Who may read all is asked for that.", mostReferences, 1, true, true, "allowed"},
-		"ManyByName":     {"Some may be known to be for him.", mostNamed, mostNamed + 1, false, true, "allowed"},
-		"TooManyByName":  {"But not without end.", mostNamed + 1, 1, false, true, "refused: 403 Forbidden of OverridePolicy web"},
-		"TooManyForAll":  {"Nor is the list of what was asked for.", mostReferences + 1, 0, true, true, "refused: 422 Invalid of OverridePolicy web"},
-		"NoneOfSeveral":  {"Neither may he.", fewNamed + 1, fewNamed + 2, false, false, "refused: 403 Forbidden of OverridePolicy web"},
-		"NoneOfVeryMany": {"Neither may he.", mostReferences, 1, false, false, "refused: 403 Forbidden of OverridePolicy web"},
+		"Some":          {"A few references are checked by name.", fewNamed, fewNamed, false, true, "allowed"},
+		"Many":          {"For many references, the right to all objects is checked.", mostReferences, 1, true, true, "allowed"},
+		"ManyByName":    {"Without the right to all objects, many references are checked by name.", mostNamed, mostNamed + 1, false, true, "allowed"},
+		"TooManyByName": {"The number of references checked by name is bounded.", mostNamed + 1, 1, false, true, "refused: 403 Forbidden of OverridePolicy web"},
+		"TooManyForAll": {"The number of references is bounded.", mostReferences + 1, 0, true, true, "refused: 422 Invalid of OverridePolicy web"},
+		"NoneOfSeveral": {
+			"The user has neither the right to all objects nor to each reference.",
+			fewNamed + 1, fewNamed + 2, false, false, "refused: 403 Forbidden of OverridePolicy web",
+		},
+		"NoneOfVeryMany": {"The user has no right to very many references.", mostReferences, 1, false, false, "refused: 403 Forbidden of OverridePolicy web"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -682,10 +688,10 @@ func TestManyReferences(t *testing.T) {
 			}}
 			got, why, _ := strings.Cut(shown(post(t, o, review(t, was, now))), "\n")
 			if tc.n > mostReferences && !strings.Contains(why, "bring in 1001 Secrets and ConfigMaps, want at most 1000 in one policy: make several policies of it") {
-				t.Errorf("%s\nHandle(): the limit is not named: %s", tc.reason, why)
+				t.Errorf("%s\nHandle(): want the limit in the error, got %s", tc.reason, why)
 			}
 			if got != tc.want || asked != tc.asked {
-				t.Errorf("%s\nHandle(): want %q after %d questions, got %q after %d", tc.reason, tc.want, tc.asked, got, asked)
+				t.Errorf("%s\nHandle(): want %q after %d calls of the authorizer, got %q after %d", tc.reason, tc.want, tc.asked, got, asked)
 			}
 		})
 	}

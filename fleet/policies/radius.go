@@ -16,9 +16,9 @@ import (
 // mostWaves limits the groups of objects whose waves are described.
 const mostWaves = 3
 
-// blastRadius describes in one sentence the effects on copies, and returns the waves of the changes and whether a part
-// waits for approval. The sentence is empty if there are no effects, or if there were no clusters. An error of each is
-// returned.
+// blastRadius describes the effects on copies in one sentence. It also returns the waves of the changes, and whether a
+// part waits for approval. The sentence is empty if there are no effects, or if there were no clusters. It returns
+// errors of each.
 func blastRadius(
 	w *write, before, after *manifest.Set, each func(*render.Outcome) error,
 ) (says string, waves []diff.Rollout, waits bool, err error) {
@@ -86,7 +86,7 @@ func sayWaves(rollouts []diff.Rollout, seen *visibility) []string {
 	return said
 }
 
-// tally counts the objects with the same effect.
+// tally counts the objects with the same effects.
 type tally struct {
 	objects  map[render.Object]bool
 	kinds    map[string]int
@@ -163,7 +163,7 @@ var effects = []struct {
 	{diff.ScalingUp, "will scale up"},
 }
 
-// which returns the number of objects with each further effect.
+// which returns the number of objects for each further effect.
 func (t *tally) which() string {
 	var texts []string
 	for _, e := range effects {
@@ -184,7 +184,7 @@ func (t *tally) which() string {
 	return ", " + strings.Join(texts, ", ")
 }
 
-// waits returns how many of the objects wait for approval first.
+// waits returns the number of objects that first wait for approval.
 func (t *tally) waits() string {
 	switch n := len(t.with[diff.Approving]); {
 	case n == 0:

@@ -46,8 +46,8 @@ func Review(c client.Client) Authorizer {
 	}
 }
 
-// referent is an object that objects refer to because of a policy. It is propagated with them, or given to pods on the
-// clusters. An empty namespace means the object of this name in every namespace.
+// referent is an object that other objects refer to because of a policy. It is propagated with these objects, or
+// injected into pods on the clusters. An empty namespace means the object of this name in every namespace.
 type referent struct {
 	reference.Reference
 
@@ -62,7 +62,7 @@ func (r *referent) String() string {
 // resources are the kinds whose content a user could read by propagating it.
 var resources = map[string]string{reference.Secret: "secrets", reference.ConfigMap: "configmaps"}
 
-// tidy returns the referents sorted, without duplicates and without those in without.
+// tidy returns the referents sorted, without duplicates and without those in the second argument.
 func tidy(all, without []referent) []referent {
 	all = slices.DeleteFunc(all, func(r referent) bool { return slices.Contains(without, r) })
 	slices.SortFunc(all, func(a, b referent) int {
@@ -104,9 +104,9 @@ func writtenIn(w *write) []referent {
 	return tidy(found, nil)
 }
 
-// broughtIn returns the references that the objects that name the policy get from it on any cluster, whether they are
-// placed there or not. It renders each object, and compares the result with the object. It holds the copies of one
-// object at a time, which have their own bounds. It ends soon after ctx does, with its cause.
+// broughtIn returns the references that objects get from the policy that they name, on any cluster, even if the objects
+// are not placed there. It renders each object, and compares the result with the object. It holds the copies of only
+// one object at a time, which have their own bounds. It ends soon after ctx does, with its cause.
 func broughtIn(ctx context.Context, w *write, set *manifest.Set) ([]referent, error) {
 	if !w.overrides() {
 		return nil, nil
@@ -164,7 +164,7 @@ const (
 	asked = 8
 )
 
-// mayRefer returns the reason that the user may not let objects refer to these; nil if the user may.
+// mayRefer returns nil if the user may let objects refer to all of refs, otherwise the reason why not.
 func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []referent) error {
 	if len(refs) > mostReferences {
 		return refuse(w, []metav1.StatusCause{cause("spec.overrideRules",
@@ -185,7 +185,7 @@ func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInf
 	}
 }
 
-// expanded replaces Services by the objects that their annotations name now.
+// expanded replaces Services by the objects that their current annotations name.
 func (v *validator) expanded(ctx context.Context, refs []referent) ([]referent, error) {
 	var out []referent
 	for _, r := range refs {

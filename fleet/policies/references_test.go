@@ -18,23 +18,23 @@ func TestWrittenIn(t *testing.T) {
 		want     []string
 	}{
 		"Variables": {
-			reason: "Variables are what policies mostly bring in.",
+			reason: "Variables are the most common references.",
 			now: `- overriders: {envs: [{containerName: web, value: [
   {name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}, {name: B, valueFrom: {configMapKeyRef: {name: settings, key: b}}}, {name: C, value: secretName}]}]}`,
 			want: []string{"ConfigMap shop/settings", "Secret shop/db"},
 		},
 		"WholeVolume": {
-			reason: "The value has it all.",
+			reason: "The value has the whole reference.",
 			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/volumes/-, operator: add, value: {name: v, secret: {secretName: db}}}]}`,
 			want:   []string{"Secret shop/db"},
 		},
 		"NameOnly": {
-			reason: "The path says what the value is.",
+			reason: "The path shows that the value is the name of a Secret.",
 			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/volumes/0/secret/secretName, value: db}]}`,
 			want:   []string{"Secret shop/db"},
 		},
 		"WholeSpec": {
-			reason: "Nobody has to go down to the place.",
+			reason: "The value may be a whole spec with references inside.",
 			now: `- overriders: {jsonpatch: [{path: /spec, value: {template: {spec: {
   imagePullSecrets: [{name: pull}], containers: [{envFrom: [{secretRef: {name: all}}, {configMapRef: {name: settings}}]}],
   volumes: [{projected: {sources: [{secret: {name: p}}, {configMap: {name: q}}]}}, {csi: {nodePublishSecretRef: {name: csi}}},
@@ -45,13 +45,13 @@ func TestWrittenIn(t *testing.T) {
 			},
 		},
 		"ServiceAnnotations": {
-			reason: "An injection policy on a cluster gives pods what the Service names there.",
+			reason: "An injection policy on a cluster gives pods the objects that the Service's annotations name.",
 			now: `- overriders: {annotations: [{value: {refract.dev/env-from: "secret/all, configmap/settings", refract.dev/mount: "secret/tls:/tls:ro", a: secret/b,
   refract.dev/env: '{"A":"secret/c"}'}}]}`,
 			want: []string{"ConfigMap shop/settings", "Secret shop/all", "Secret shop/tls"},
 		},
 		"ServiceAnnotationsByPatch": {
-			reason: "However far down the path leads.",
+			reason: "The path of a patch may end at any level above the annotation.",
 			now: `- overriders: {jsonpatch: [{path: /metadata/annotations/refract.dev~1env-from, value: secret/one},
   {path: /metadata/annotations/refract.dev~1mount, operator: add, value: "secret/two:/two"},
   {path: /metadata/annotations, value: {refract.dev/env-from: secret/three}}, {path: /metadata, value: {annotations: {refract.dev/mount: "configmap/four:/four"}}},
@@ -59,44 +59,44 @@ func TestWrittenIn(t *testing.T) {
 			want: []string{"ConfigMap shop/four", "Secret shop/five", "Secret shop/one", "Secret shop/three", "Secret shop/two"},
 		},
 		"UnreadableAnnotation": {
-			reason: "What names nothing gives nothing.",
+			reason: "An unreadable annotation has no references.",
 			now:    `- overriders: {annotations: [{value: {refract.dev/env-from: "Secret/all,all", refract.dev/mount: secret/tls}}]}`,
 		},
 		"PullSecretByIndex": {
-			reason: "Indexes of lists lead nowhere else.",
+			reason: "Indexes of lists do not matter.",
 			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/imagePullSecrets/0/name, value: pull}]}`,
 			want:   []string{"Secret shop/pull"},
 		},
 		"CronJob": {
-			reason: "A pod spec may be deeper down.",
+			reason: "The pod spec may be at a deeper level.",
 			now:    `- overriders: {jsonpatch: [{path: /spec/jobTemplate/spec/template/spec/containers/0/env/0/valueFrom, value: {secretKeyRef: {name: db, key: a}}}]}`,
 			want:   []string{"Secret shop/db"},
 		},
 		"IngressAndServiceAccount": {
-			reason: "Other kinds have places of their own.",
+			reason: "Other kinds have references in other fields.",
 			now: `- overriders: {jsonpatch: [{path: /spec/tls/0/secretName, value: web-tls}, {path: /imagePullSecrets, value: [{name: pull}]},
   {path: /secrets/0/name, value: token}, {path: /metadata/name, value: a}], labels: [{value: {name: a}}]}`,
 			want: []string{"Secret shop/pull", "Secret shop/token", "Secret shop/web-tls"},
 		},
 		"InjectionPolicy": {
-			reason: "What it names is given to pods of the cluster.",
+			reason: "The references of an injection policy are given to pods of the cluster.",
 			now: `- overriders: {jsonpatch: [{path: /spec/envFrom, operator: add, value: [{secretRef: {name: all}}]},
   {path: /spec/env/0/valueFrom/secretKeyRef/name, value: db}]}`,
 			want: []string{"Secret shop/all", "Secret shop/db"},
 		},
 		"SameRuleElsewhere": {
-			reason: "As with a role of Kubernetes, who changes a policy answers for all of it: nobody can tell what a rule comes to beside another.",
+			reason: "The author of a change is responsible for the whole policy, as with Roles: the effect of a rule depends on the other rules.",
 			was:    `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
 			now: `- overriders: {labels: [{value: {a: b}}]}
 - overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
 			want: []string{"Secret shop/db"},
 		},
 		"RootCA": {
-			reason: "Every pod has it.",
+			reason: "Every pod has this ConfigMap.",
 			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/volumes/-, operator: add, value: {name: v, configMap: {name: kube-root-ca.crt}}}]}`,
 		},
 		"Withdrawn": {
-			reason: "Who takes out a rule brings in nothing.",
+			reason: "The removal of a rule adds no references.",
 			was:    `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
 			now:    `[]`,
 		},

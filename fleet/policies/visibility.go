@@ -22,15 +22,15 @@ import (
 // are hidden.
 const mostAsked = 20
 
-// visibility decides what the author of a write may be told: only facts about objects that the author may list.
+// visibility decides which facts the author of a write may learn: only those about objects that the author may list.
 // Findings about other objects would reveal their names, and perhaps their keys and values.
 type visibility struct {
-	ctx     context.Context //nolint:containedctx // It is for one request, like the visibility.
+	ctx     context.Context //nolint:containedctx // A visibility is for one request.
 	allowed Authorizer
 	user    *authenticationv1.UserInfo
 	within  string // The namespace of the written object; if empty, each check is for all namespaces at once.
 
-	kinds map[string][]seen // By the names of objects in findings.
+	kinds map[string][]seen // By the name in findings.
 	known map[seen]bool
 }
 
@@ -100,7 +100,7 @@ func (s *visibility) seesRollout(r *diff.Rollout) bool {
 	return !slices.ContainsFunc(r.Objects, hidden) && !slices.ContainsFunc(r.Followers, hidden)
 }
 
-// of returns the finding with only the facts that the author may be told.
+// of returns the finding with only those facts that the author may learn.
 func (s *visibility) of(w *write, f *lint.Finding) *lint.Finding {
 	told := *f
 	hidden := false

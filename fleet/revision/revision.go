@@ -1,6 +1,6 @@
 // Package revision stores the inputs of the content of an object at one time: the object, and the override policies
-// that apply. Each part is stored on its own, under the hash of its content, so that objects with the same policy share
-// it.
+// that apply. Each part is stored separately, under the hash of its content, so that objects with the same policy share
+// the policy's part.
 package revision
 
 import (
@@ -32,8 +32,8 @@ const (
 	Most = 1 << 20
 	// mostRead is the maximum size of a decompressed part: more than an API server accepts for an object or a policy.
 	mostRead = 8 << 20
-	// hashLength is the length of the hash in a name: 160 bits, in hexadecimal. The author of an object controls the
-	// hashed text, and two texts with the same hash would be one revision.
+	// hashLength is the length of the hash in a name: 160 bits, in hexadecimal. It must resist collisions, because the
+	// author of an object controls the hashed text, and two texts with the same hash would be one revision.
 	hashLength = 40
 	// prefix is the prefix of the names of parts.
 	prefix = "refract-"
@@ -42,7 +42,7 @@ const (
 // ErrTooLarge is wrapped by the error for a part that is too large to be stored.
 var ErrTooLarge = errors.New("it is too large to be stored")
 
-// Part is the content of an object or a policy, which is stored on its own.
+// Part is the separately stored content of an object or a policy.
 type Part struct {
 	// Name contains the hash of the content, and is valid as the name of a Kubernetes object.
 	Name string
@@ -163,7 +163,7 @@ func (p *Part) Encode() ([]byte, error) {
 	return text, nil
 }
 
-// decode returns the text of a part. It fails if the text does not have this name.
+// decode returns the text of a part. It fails if the name does not match the text.
 func decode(data []byte, name string, key []byte) ([]byte, error) {
 	text, err := textOf(data)
 	if err != nil {
@@ -210,7 +210,8 @@ func NameOf(data []byte) (string, error) {
 	return prefix + hash(text), nil
 }
 
-// Check returns an error if the stored part does not have this name. A name of [SealedName] needs the key.
+// Check returns an error if the name does not match the content of the stored part. A name of [SealedName] needs the
+// key.
 func Check(data []byte, name string, key []byte) error {
 	if _, err := decode(data, name, key); err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
@@ -218,7 +219,7 @@ func Check(data []byte, name string, key []byte) error {
 	return nil
 }
 
-// DecodeObject returns the object of a stored part. It fails if the part does not have this name. A name of
+// DecodeObject returns the object of a stored part. It fails if the name does not match the content. A name of
 // [SealedName] needs the key.
 func DecodeObject(data []byte, name string, key []byte) (*unstructured.Unstructured, error) {
 	text, err := decode(data, name, key)
@@ -232,7 +233,8 @@ func DecodeObject(data []byte, name string, key []byte) (*unstructured.Unstructu
 	return obj, nil
 }
 
-// DecodePolicy compiles the policy of a stored part, with a generation. It fails if the part does not have this name.
+// DecodePolicy compiles the policy of a stored part, with a generation. It fails if the name does not match the
+// content.
 func DecodePolicy(data []byte, name string, generation int64) (*override.Policy, error) {
 	text, err := decode(data, name, nil)
 	if err != nil {
@@ -251,7 +253,7 @@ func DecodePolicy(data []byte, name string, generation int64) (*override.Policy,
 	return p, nil
 }
 
-// Refer returns the reference to the stored policy with this part name.
+// Refer returns the reference to a policy that is stored under the name of a part.
 func Refer(policy tree.Policy, name string) refractv1alpha1.PolicyRevision {
 	return refractv1alpha1.PolicyRevision{
 		PolicyReference: refractv1alpha1.PolicyReference{Kind: policy.Kind, Namespace: policy.Namespace, Name: policy.Name, Generation: policy.Generation},

@@ -97,7 +97,7 @@ func TestRoundTrip(t *testing.T) {
 	want, got := override.Render(obj, clusters, own), override.Render(again, clusters, compiled)
 	for i := range want {
 		if diff := cmp.Diff(want[i].Object.Object, got[i].Object.Object); diff != "" {
-			t.Errorf("-of the object, +of what was stored:\n%s", diff)
+			t.Errorf("-from the object, +from the stored parts:\n%s", diff)
 		}
 	}
 	if compiled.Ref.String() != own.Ref.String() {
@@ -115,11 +115,11 @@ func TestName(t *testing.T) {
 		reason, old, new string
 		same             bool
 	}{
-		"Labels of ours":  {"They say where it goes, and how.", "rollout-policy-name: careful", "rollout-policy-name: other", true},
-		"Status":          {"It is the cluster's.", "status: {replicas: 3}", "status: {replicas: 2}", true},
-		"ResourceVersion": {"It is the API server's.", `"7"`, `"8"`, true},
-		"Image":           {"It travels.", "web:1", "web:2", false},
-		"Label":           {"It travels.", "app: web", "app: shop", false},
+		"Labels of ours":  {"Refract's labels concern only the placement and the rollout.", "rollout-policy-name: careful", "rollout-policy-name: other", true},
+		"Status":          {"Each cluster has its own status.", "status: {replicas: 3}", "status: {replicas: 2}", true},
+		"ResourceVersion": {"The API server sets the resourceVersion.", `"7"`, `"8"`, true},
+		"Image":           {"The image is propagated.", "web:1", "web:2", false},
+		"Label":           {"Labels are propagated.", "app: web", "app: shop", false},
 		"A digit":         {"Numbers are not rounded.", "9007199254740993", "9007199254740992", false},
 	}
 	for name, tc := range cases {
@@ -147,7 +147,7 @@ func TestLarge(t *testing.T) {
 	long := of(strings.Repeat("abcdefgh", 200_000))
 	data, err := long.Encode()
 	if err != nil || len(data) > 100_000 {
-		t.Fatalf("want it to be compressed, got %d bytes, %v", len(data), err)
+		t.Fatalf("want the part compressed, got %d bytes, %v", len(data), err)
 	}
 	if _, err := DecodeObject(data, long.Name, nil); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestLarge(t *testing.T) {
 	}
 	noise := of(string(random))
 	if _, err := noise.Encode(); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("want it to be too large, got %v", err)
+		t.Errorf("want ErrTooLarge, got %v", err)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := DecodeObject(data, p.Name, nil); err == nil || !strings.Contains(err.Error(), "its content has changed") {
-		t.Errorf("want it to be refused, got %v", err)
+		t.Errorf("want an error, got %v", err)
 	}
 }
 
@@ -198,7 +198,7 @@ func FuzzDecode(f *testing.F) {
 		if obj, err := DecodeObject(data, p.Name, nil); err == nil {
 			again, err := part(obj.Object)
 			if err != nil || again.Name != p.Name {
-				t.Errorf("want what is named %s, got %s, %v", p.Name, again.Name, err)
+				t.Errorf("want the object of the name %s, got %s, %v", p.Name, again.Name, err)
 			}
 		}
 		_, _ = DecodePolicy(data, p.Name, 1)

@@ -33,7 +33,7 @@ func NewKey() []byte {
 	return key
 }
 
-// IsKey reports whether the bytes have the length of a key.
+// IsKey reports whether key has the length of a valid key.
 func IsKey(key []byte) bool { return len(key) == keyLength }
 
 // sealed is the encrypted data of a ControllerRevision.
@@ -48,7 +48,7 @@ func Seal(data, key []byte, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(sealed{Sealed: c.Seal(nil, nil, data, []byte(name))}) //nolint:gosec // The nonce is random, and before what is sealed.
+	return json.Marshal(sealed{Sealed: c.Seal(nil, nil, data, []byte(name))}) //nolint:gosec // The nonce is random, and precedes the encrypted data.
 }
 
 // Open returns the data that was sealed, or [ErrSealed].
@@ -79,9 +79,9 @@ const (
 	keyLabel     = 8
 )
 
-// SealedName returns the name of a sealed part. The right to read names does not include the right to read the content.
-// A reader of names could test a guess of the content by its hash, but not without the key. A name of another key
-// differs in its prefix.
+// SealedName returns the name of a sealed part. It depends on the key, because readers of names may lack the right to
+// read the content: with a plain hash, they could test a guess of the content. A name of another key differs in its
+// prefix.
 func SealedName(key []byte, name string) string {
 	return sealedWith(key) + mac(key, "part", name)[:hashLength]
 }
@@ -94,8 +94,8 @@ func IsSealedWith(key []byte, name string) bool { return strings.HasPrefix(name,
 
 func sealedWith(key []byte) string { return sealedPrefix + mac(key, "name", "")[:keyLabel] + "-" }
 
-// SealedRevision returns the name, under this key, of a revision that an earlier version or another key named
-// differently.
+// SealedRevision returns the name of a revision under this key. The given name may come from an earlier version or
+// another key.
 func SealedRevision(key []byte, name string) string {
 	return (keyed + mac(key, "revision", name))[:hashLength]
 }
@@ -103,8 +103,8 @@ func SealedRevision(key []byte, name string) string {
 // digestLength is the length of a digest, and of the hash of a content.
 const digestLength = 32
 
-// Digest replaces the hash of a confidential content in reports. The right to read reports does not include the right
-// to read the content. A reader of reports could test a guess of the content by its hash, but not without the key.
+// Digest replaces the hash of a confidential content in Propagations. Readers of Propagations may lack the right to
+// read the content: with a plain hash, they could test a guess of the content.
 func Digest(key []byte, hash string) string {
 	return (keyed + mac(key, "content", hash))[:digestLength]
 }

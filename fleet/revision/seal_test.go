@@ -14,10 +14,10 @@ func TestSeal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := Seal(text, key, "refract-1"); err != nil || bytes.Equal(again, data) {
-		t.Errorf("The same content is sealed to the same text, which tells that it is the same: %v", err)
+		t.Errorf("want different encrypted texts for the same content: %v", err)
 	}
 	if bytes.Contains(data, []byte("hunter2")) || bytes.Contains(data, []byte("aHVudGVyMg")) {
-		t.Errorf("What is sealed can be read: %s", data)
+		t.Errorf("the sealed data contains readable text: %s", data)
 	}
 	if got, err := Open(data, key, "refract-1"); err != nil || !bytes.Equal(got, text) {
 		t.Errorf("Open(): %s, %v", got, err)
@@ -29,12 +29,12 @@ func TestSeal(t *testing.T) {
 		name   string
 		sealed bool
 	}{
-		"OtherKey":  {"A key that was made anew opens nothing that was sealed before.", data, NewKey(), "refract-1", true},
-		"OtherName": {"What was sealed under one name is not taken for another.", data, key, "refract-2", true},
-		"Changed":   {"Nobody changes it unnoticed.", bytes.Replace(data, []byte(`"sealed":"`), []byte(`"sealed":"AAAA`), 1), key, "refract-1", true},
-		"NoKey":     {"A key that is cut is none.", data, key[:16], "refract-1", false},
-		"Plain":     {"What is not sealed is not taken.", text, key, "refract-1", true},
-		"NoJSON":    {"What is no JSON is no revision.", []byte("{"), key, "refract-1", true},
+		"OtherKey":  {"A new key does not open data that was sealed with an old key.", data, NewKey(), "refract-1", true},
+		"OtherName": {"Data that was sealed under one name does not open under another.", data, key, "refract-2", true},
+		"Changed":   {"Changes of the data are detected.", bytes.Replace(data, []byte(`"sealed":"`), []byte(`"sealed":"AAAA`), 1), key, "refract-1", true},
+		"NoKey":     {"A truncated key is invalid.", data, key[:16], "refract-1", false},
+		"Plain":     {"Data that is not sealed is an error.", text, key, "refract-1", true},
+		"NoJSON":    {"Data that is no JSON is an error.", []byte("{"), key, "refract-1", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

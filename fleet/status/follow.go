@@ -26,7 +26,7 @@ import (
 type Source struct {
 	list    func() client.ObjectList
 	options []client.ListOption
-	// missing is the error for an API server without the type; ErrNoHub if nil.
+	// missing is the error for an API server without the type; nil means ErrNoHub.
 	missing error
 }
 
@@ -116,7 +116,7 @@ type Event struct {
 // error, or ctx ends. The changes of one source come in order. Follow continues after restarts of the hub. It returns
 // the error of see, of ctx, or of a rejected read.
 func Follow(ctx context.Context, hub client.WithWatch, see func([]Event) (done bool, err error), sources ...Source) error {
-	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // Suppresses the log lines about restarted watches.
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // The discarded logger suppresses lines about restarted watches.
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	defer stop()

@@ -16,15 +16,15 @@ type Goal string
 
 // Goals.
 const (
-	// Synced: every cluster has the wanted copy, or none.
+	// Synced: every cluster that should have a copy has the wanted one, and no other cluster has a copy.
 	Synced Goal = "synced"
 	// Ready: the copies are ready, too.
 	Ready Goal = "ready"
-	// Deleted: the object has no report any more, because no cluster has a copy.
+	// Deleted: the object has no Propagation any more, because no cluster has a copy.
 	Deleted Goal = "deleted"
 )
 
-// Want identifies the object and the generation that a report must be about.
+// Want identifies the object and the generation that the Propagation must describe.
 type Want struct {
 	// UID of the object on the hub.
 	UID types.UID
@@ -33,7 +33,7 @@ type Want struct {
 }
 
 // Of reports whether the object has reached the goal, and describes its progress in one line. A nil object has no
-// report.
+// Propagation.
 func (g Goal) Of(o *Object, want Want) (reached bool, line string) {
 	switch {
 	case o == nil && g == Deleted:

@@ -35,7 +35,7 @@ type Rollout struct {
 
 	// Paused is whether a user has paused the rollout.
 	Paused bool `json:"paused,omitempty"`
-	// Rollout is the status in the report, shared with it.
+	// Rollout is the status in the Propagation, and shared with it.
 	Rollout *refractv1alpha1.RolloutStatus `json:"rollout"`
 
 	name string
@@ -109,7 +109,7 @@ func (r *Rollout) Resume() (*Step, error) {
 	return step, nil
 }
 
-// followers returns the names of the followers that change together with the object.
+// followers returns the names of the objects that travel with the object and change together with it.
 func followers(s *refractv1alpha1.RolloutStatus) []string {
 	names := make([]string, len(s.Target.Followers))
 	for i := range names {
@@ -211,8 +211,8 @@ func WaveOf(s *refractv1alpha1.RolloutStatus) string {
 	return string(s.Phase)
 }
 
-// Hopeless returns why an object does not reach a goal without an action of a user: its rollout was stopped. It returns
-// an empty text if the object may reach the goal.
+// Hopeless returns the reason why an object cannot reach a goal without an action of a user: its rollout was stopped.
+// It returns "" if the object may reach the goal.
 func (g Goal) Hopeless(o *Object, want Want) string {
 	if o == nil || g == Deleted || o.UID != want.UID {
 		return ""

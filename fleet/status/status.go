@@ -58,9 +58,9 @@ type Object struct {
 	Resource string `json:"resource"`
 	// UID of the reported object.
 	UID types.UID `json:"uid,omitempty"`
-	// Created is the creation time of the report.
+	// Created is the creation time of the Propagation.
 	Created metav1.Time `json:"created"`
-	// Status is the status in the report, shared with it.
+	// Status is the status in the Propagation, and shared with it.
 	Status *refractv1alpha1.PropagationStatus `json:"status"`
 }
 
@@ -116,7 +116,7 @@ func Names(objects []*Object) []string {
 	return names
 }
 
-// Row returns the status of the object on a cluster; nil if the report does not have the cluster.
+// Row returns the status of the object on a cluster; nil if the Propagation does not have the cluster.
 func (o *Object) Row(cluster string) *refractv1alpha1.ClusterStatus {
 	for i := range o.Status.Clusters {
 		if o.Status.Clusters[i].Name == cluster {
@@ -126,19 +126,19 @@ func (o *Object) Row(cluster string) *refractv1alpha1.ClusterStatus {
 	return nil
 }
 
-// Condition returns a condition of the report; nil if it is missing.
+// Condition returns a condition of the Propagation; nil if it is missing.
 func (o *Object) Condition(conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(o.Status.Conditions, conditionType)
 }
 
-// Failed reports whether the rollout of the object was stopped, or the object failed on a cluster: it could not be
-// written, for example because the cluster is offline, or it cannot become ready.
+// Failed reports whether the rollout of the object was stopped, or the object failed on a cluster: its copy could not
+// be written, for example because the cluster is offline, or cannot become ready.
 func (o *Object) Failed() bool {
 	return (o.Status.Rollout != nil && rollout.Stopped(o.Status.Rollout)) ||
 		slices.ContainsFunc(o.Status.Clusters, func(r refractv1alpha1.ClusterStatus) bool { return failed(&r) })
 }
 
-// Right reports whether the object is synced everywhere, and on no cluster in progress or failed.
+// Right reports whether the object is synced on all clusters, and is neither in progress nor failed on any.
 func (o *Object) Right() bool {
 	synced := o.Condition(refractv1alpha1.ConditionSynced)
 	return synced != nil && synced.Status == metav1.ConditionTrue &&
@@ -180,8 +180,8 @@ type Cluster struct {
 	Name string `json:"name"`
 	// Created is the creation time of the FederatedCluster.
 	Created metav1.Time `json:"created"`
-	// Copies is the number of objects with a copy on the cluster, Synced the number of objects that are synced there,
-	// and Failed the number of objects that failed there.
+	// Copies is the number of objects with a copy on the cluster. Synced and Failed are the numbers of objects that are
+	// synced and that failed on the cluster.
 	Copies int `json:"copies"`
 	Synced int `json:"synced"`
 	Failed int `json:"failed"`
@@ -191,7 +191,7 @@ type Cluster struct {
 	Conditions []corev1alpha1.ClusterCondition `json:"conditions"`
 }
 
-// NewClusters counts the copies in the reports for each cluster.
+// NewClusters counts the copies in the Propagations for each cluster.
 func NewClusters(members []corev1alpha1.FederatedCluster, objects []*Object) *Clusters {
 	clusters := make([]Cluster, len(members))
 	at := make(map[string]*Cluster, len(members))
@@ -211,7 +211,7 @@ func NewClusters(members []corev1alpha1.FederatedCluster, objects []*Object) *Cl
 			r := &o.Status.Clusters[i]
 			c := at[r.Name]
 			if c == nil {
-				continue // The cluster has left the fleet, and its copies stayed.
+				continue // The cluster has left the fleet, and its copies stay there.
 			}
 			if Holds(r) {
 				c.Copies++

@@ -33,7 +33,7 @@ type Text struct {
 	rollouts bool // Whether an object had a rollout in progress.
 }
 
-// Statuses of an object on a cluster in one word. words has them in order, from right over in progress to wrong.
+// Statuses of an object on a cluster in one word. The variable words has them in order: good, in progress, failed.
 const (
 	wordReady  = "Ready"
 	wordSynced = string(refractv1alpha1.StateSynced)
@@ -66,7 +66,7 @@ func word(r *refractv1alpha1.ClusterStatus) string {
 const mostColumns = 8
 
 // Objects writes a table with a line for each object and a column for each cluster of these objects, or one summary
-// column if there are too many clusters. The changes of placements that wait for approval follow.
+// column if there are too many clusters. The changes of placements that wait for approval come after the table.
 func (t *Text) Objects(w io.Writer, o *Objects) error {
 	if err := t.objects(w, o); err != nil {
 		return err
@@ -172,7 +172,7 @@ func summary(rows []refractv1alpha1.ClusterStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// Details writes the complete report of each object, with a line for each cluster.
+// Details writes the complete status of each object, with a line for each cluster.
 func (t *Text) Details(w io.Writer, o *Objects) error {
 	out := bufio.NewWriter(w)
 	for i, object := range o.Objects {
@@ -269,7 +269,7 @@ func aboutAll(s *refractv1alpha1.PropagationStatus) []string {
 // reasonProgressing is the reason of conditions that only summarize the rows.
 const reasonProgressing = "Progressing"
 
-// inTheWay returns why the object is not synced, if no row of a cluster has this reason.
+// inTheWay returns the reason why the object is not synced, if no row of a cluster has this reason.
 func inTheWay(s *refractv1alpha1.PropagationStatus) string {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]

@@ -11,7 +11,7 @@ import (
 	"refract.dev/fleet/policy/reference"
 )
 
-// Brought is a reference that an object has on some clusters only because of an override policy.
+// Brought is a reference that only an override policy adds to an object on some clusters.
 type Brought struct {
 	reference.Reference
 
@@ -19,8 +19,8 @@ type Brought struct {
 }
 
 // Allows reports whether the recorded check of an override policy permits a reference of an object in a namespace. The
-// check must be about this generation of the policy, and it must have found that the author or approver of the policy
-// may read the referenced object.
+// check must be for this generation of the policy. It must have found that the author or approver of the policy may
+// read the referenced object.
 func Allows(checked *corev1alpha1.CheckedReferences, generation int64, namespace string, ref reference.Reference) bool {
 	return checked != nil && checked.ObservedGeneration == generation &&
 		slices.ContainsFunc(checked.Items, func(c corev1alpha1.CheckedReference) bool {
@@ -46,7 +46,7 @@ func BroughtIn(obj *unstructured.Unstructured, v *override.Variant, cluster matc
 		after := v.Object
 		if i+1 < len(policies) {
 			stage := override.Apply(obj, cluster, policies[:i+1]...)
-			if stage.Err != nil { // All policies together would fail as well, and the variant would have an error.
+			if stage.Err != nil { // Unreachable for a variant without an error: all policies together would fail as well.
 				continue
 			}
 			after = stage.Object

@@ -44,8 +44,8 @@ func scales(obj *unstructured.Unstructured) bool {
 }
 
 // Render renders obj for the clusters of its placement. targets has the share of replicas of each cluster, in the same
-// order. The share is set before the overrides. A share that differs from the object's number is a change by the
-// propagation policy, and the first of [override.Variant.Changes].
+// order. The share is set before the overrides. A share that differs from the object's number is recorded as a change
+// by the propagation policy, and is the first of [override.Variant.Changes].
 //
 // Otherwise Render works like [override.Render]. Clusters with the same rules have one variant for each distinct share.
 // It modifies no argument.
@@ -55,8 +55,7 @@ func Render(
 	return RenderGrouped(nil, obj, clusters, targets, by, policies...)
 }
 
-// RenderGrouped is [Render] for one of many objects. groups has knowledge about the clusters from other objects, see
-// [override.Budget].
+// RenderGrouped is [Render] for one of many objects. groups is a cache that these objects share, see [override.Budget].
 func RenderGrouped(
 	groups *override.Groups, obj *unstructured.Unstructured, clusters []match.Cluster, targets []placement.Target, by tree.Policy,
 	policies ...*override.Policy,

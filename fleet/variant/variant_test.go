@@ -35,31 +35,31 @@ spec:
 		want    []string
 	}{
 		"NotDivided": {
-			reason:  "Without shares it is what overrides make of it.",
+			reason:  "Without shares, only overrides change the object.",
 			object:  "spec: {replicas: 5}",
 			targets: "a b c",
 			want:    []string{"a c: 5 []", "b: 5 [/spec/paused by rule 0]"},
 		},
 		"Divided": {
-			reason:  "Each share is a change by the policy, but that of the object itself.",
+			reason:  "Each share is a change by the policy, except if it equals the object's own number.",
 			object:  "spec: {replicas: 5}",
 			targets: "a=5 b=2 c=2",
 			want:    []string{"a: 5 []", "b: 2 [/spec/replicas 5 by policy, /spec/paused by rule 0]", "c: 2 [/spec/replicas 5 by policy]"},
 		},
 		"Overridden": {
-			reason:  "What an override says comes after, and hides the share.",
+			reason:  "An override is applied after the share, and hides it.",
 			object:  "spec: {replicas: 5}",
 			targets: "c=2 d=3",
 			want:    []string{"c: 2 [/spec/replicas 5 by policy]", "d: 9 [/spec/replicas 5 by policy, /spec/paused by rule 0, /spec/replicas 3 by rule 1 hides [0]]"},
 		},
 		"Absent": {
-			reason:  "Of an object that says nothing the share is an addition.",
+			reason:  "For an object without replicas, the share is an addition.",
 			object:  "spec: {}",
 			targets: "a=1 c",
 			want:    []string{"a: 1 [/spec/replicas <nil> by policy]", "c: <nil> []"},
 		},
 		"Fails": {
-			reason:  "Where a rule fails there is no object.",
+			reason:  "If a rule fails, its clusters get no object.",
 			object:  "spec: {replicas: 5}",
 			targets: "a=2 e=3",
 			want:    []string{"a: 2 [/spec/replicas 5 by policy]", "e: fails"},
@@ -138,13 +138,13 @@ func TestReplicas(t *testing.T) {
 		object string
 		want   *int64
 	}{
-		"Said":     {reason: "Any kind can have replicas.", object: "{apiVersion: example.com/v1, kind: Database, spec: {replicas: 3}}", want: new(int64(3))},
-		"None":     {reason: "0 is a number.", object: "{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 0}}", want: new(int64(0))},
-		"BuiltIn":  {reason: "An API server fills in 1.", object: "{apiVersion: apps/v1, kind: StatefulSet, spec: {}}", want: new(int64(1))},
-		"Unknown":  {reason: "Of other kinds nobody knows.", object: "{apiVersion: example.com/v1, kind: Database, spec: {}}"},
-		"NoSpec":   {reason: "A ConfigMap has none.", object: "{apiVersion: v1, kind: ConfigMap}"},
-		"NoNumber": {reason: "What is no number cannot be divided.", object: "{apiVersion: example.com/v1, kind: Database, spec: {replicas: many}}"},
-		"Negative": {reason: "Nor what is negative.", object: "{apiVersion: example.com/v1, kind: Database, spec: {replicas: -1}}"},
+		"Said":     {reason: "Any kind can have spec.replicas.", object: "{apiVersion: example.com/v1, kind: Database, spec: {replicas: 3}}", want: new(int64(3))},
+		"None":     {reason: "0 is a valid number.", object: "{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 0}}", want: new(int64(0))},
+		"BuiltIn":  {reason: "The default of the API server is 1.", object: "{apiVersion: apps/v1, kind: StatefulSet, spec: {}}", want: new(int64(1))},
+		"Unknown":  {reason: "The default of other kinds is unknown.", object: "{apiVersion: example.com/v1, kind: Database, spec: {}}"},
+		"NoSpec":   {reason: "A ConfigMap has no replicas.", object: "{apiVersion: v1, kind: ConfigMap}"},
+		"NoNumber": {reason: "A value that is no number cannot be divided.", object: "{apiVersion: example.com/v1, kind: Database, spec: {replicas: many}}"},
+		"Negative": {reason: "A negative number cannot be divided.", object: "{apiVersion: example.com/v1, kind: Database, spec: {replicas: -1}}"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

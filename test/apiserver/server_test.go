@@ -128,14 +128,14 @@ func TestWatches(t *testing.T) {
 	}
 	w := watched(t, s, fmt.Sprint("allowWatchBookmarks=true&resourceVersion=", s.Version()))
 	if b := string(w.Bookmark()); !strings.Contains(b, fmt.Sprintf(`"resourceVersion":"%d"`, s.Version())) {
-		t.Errorf("a bookmark: %s", b)
+		t.Errorf("want a bookmark with the present version, got %s", b)
 	}
 	made(t, s, fmt.Sprintf(settings, "three", "web"))
 	if b := w.Bookmark(); b != nil {
-		t.Errorf("a bookmark before an event that waits: %s", b)
+		t.Errorf("want no bookmark before a waiting event, got %s", b)
 	}
 	if text := string(w.Expire()); !strings.Contains(text, `"code":410`) || !w.Ended() || w.Waiting() != 0 {
-		t.Errorf("a watch that expires: %s, ended %t, waiting %d", text, w.Ended(), w.Waiting())
+		t.Errorf("want an expired watch to end with code 410 and without events, got %s, ended %t, waiting %d", text, w.Ended(), w.Waiting())
 	}
 }
 
@@ -150,11 +150,11 @@ func TestTypesGo(t *testing.T) {
 		t.Errorf("ended %t; -want, +got:\n%s", w.Ended(), diff)
 	}
 	if a := s.Serve(httptest.NewRequest(http.MethodGet, "/apis/core.kubeadmiral.io/v1alpha1/federatedclusters", nil), nil); a.Code != http.StatusNotFound {
-		t.Errorf("a type that is gone: %d", a.Code)
+		t.Errorf("a list of a removed type: got code %d", a.Code)
 	}
 	s.SetTypes(append(BuiltIn(), refractTypes(t)...))
 	if all := s.All(schema.GroupVersionResource{Group: "core.kubeadmiral.io", Version: "v1alpha1", Resource: "federatedclusters"}); len(all) != 0 {
-		t.Errorf("objects that came back: %v", all)
+		t.Errorf("want no objects after the type is served again, got %v", all)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestPages(t *testing.T) {
 	}
 	s.Compact()
 	if _, a := page(first.Continue); a.Code != http.StatusGone {
-		t.Errorf("a page of a forgotten time: %d", a.Code)
+		t.Errorf("a page of a compacted version: got code %d", a.Code)
 	}
 }
 
@@ -199,12 +199,12 @@ func TestRestore(t *testing.T) {
 	made(t, s, fmt.Sprintf(settings, "three", "web"))
 	s.Restore(backup)
 	if got := len(s.All(configmaps)); got != 1 {
-		t.Errorf("the second time: %d objects", got)
+		t.Errorf("want one object after the second restore, got %d", got)
 	}
 	was := s.Peek(namespaces, "", "kube-system").GetUID()
 	s.Wipe()
 	if len(s.All(configmaps)) != 0 || s.Peek(namespaces, "", "kube-system").GetUID() == was {
-		t.Error("a cluster that was rebuilt is the same")
+		t.Error("want another UID of a namespace after Wipe")
 	}
 }
 
@@ -232,7 +232,7 @@ func TestHooks(t *testing.T) {
 	}
 	o, _ := parsed(fmt.Sprintf(settings, "forbidden", "web")).(map[string]any)
 	if _, err := alice.Create(&unstructured.Unstructured{Object: o}); !apierrors.IsForbidden(err) {
-		t.Errorf("a write that is not admitted: %v", err)
+		t.Errorf("want a write that the function rejects to be Forbidden, got %v", err)
 	}
 	steps := []func() error{
 		func() error {
@@ -272,23 +272,23 @@ func TestNamespaceEnds(t *testing.T) {
 	made(t, s, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`)
 	made(t, s, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop","finalizers":["example.com/x"]}}`)
 	if s.FinishNamespace("shop") {
-		t.Error("a namespace that is not being deleted is finished")
+		t.Error("FinishNamespace() of a namespace that is not being deleted = true, want false")
 	}
 	if err := s.As("alice").Delete(namespaces, "", "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	o, _ := parsed(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","namespace":"shop"}}`).(map[string]any)
 	if _, err := s.As("alice").Create(&unstructured.Unstructured{Object: o}); !apierrors.HasStatusCause(err, "NamespaceTerminating") {
-		t.Errorf("a new object: %v", err)
+		t.Errorf("want an error for a new object in a namespace that is being deleted, got %v", err)
 	}
 	if s.FinishNamespace("shop") {
-		t.Error("it is finished although a finalizer keeps an object")
+		t.Error("FinishNamespace() with an object that a finalizer keeps = true, want false")
 	}
 	if _, err := s.As("alice").Patch(configmaps, "shop", "a", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), ""); err != nil {
 		t.Fatal(err)
 	}
 	if !s.FinishNamespace("shop") || s.Peek(namespaces, "", "shop") != nil {
-		t.Error("it is still there")
+		t.Error("want the empty namespace to be removed")
 	}
 }
 
@@ -298,13 +298,13 @@ func TestOrphans(t *testing.T) {
 	owner := made(t, s, fmt.Sprintf(settings, "owner", "web"))
 	made(t, s, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"owned","namespace":"default","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":"%s"}]}}`, owner.GetUID()))
 	if got := s.Orphans(); len(got) != 0 {
-		t.Errorf("with an owner: %v", got)
+		t.Errorf("want no orphan while the owner exists, got %v", got)
 	}
 	if err := s.As("alice").Delete(configmaps, "default", "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Orphans(); len(got) != 1 || got[0].Name != "owned" {
-		t.Errorf("without: %v", got)
+		t.Errorf("want one orphan after the deletion of the owner, got %v", got)
 	}
 }
 
@@ -326,17 +326,17 @@ func TestEviction(t *testing.T) {
 		return s.Serve(r, []byte(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"`+name+`"}}`)).Code
 	}
 	if got := evict("a"); got != http.StatusCreated {
-		t.Errorf("the first eviction: %d", got)
+		t.Errorf("the first eviction: got code %d", got)
 	}
 	if got := evict("b"); got != http.StatusTooManyRequests {
-		t.Errorf("the second one: %d", got)
+		t.Errorf("the second eviction: got code %d", got)
 	}
 	if p := s.Peek(pods, "default", "a"); p == nil || *p.GetDeletionGracePeriodSeconds() != 30 {
-		t.Errorf("a pod on a node is ended gracefully: %v", p)
+		t.Errorf("want a graceful deletion of a pod on a node, got %v", p)
 	}
 	none := int64(0)
 	if err := s.As("kubelet").Delete(pods, "default", "a", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil || s.Peek(pods, "default", "a") != nil {
-		t.Errorf("the kubelet has ended it: %v", err)
+		t.Errorf("want the kubelet's deletion to remove the pod: %v", err)
 	}
 }
 
@@ -350,16 +350,16 @@ func TestTokenRequest(t *testing.T) {
 		want                  string
 	}{
 		"Asked": {
-			"It lasts as long as it is asked for.", "default/refract", `{"spec":{"expirationSeconds":600}}`,
+			"The requested lifetime is passed to the function.", "default/refract", `{"spec":{"expirationSeconds":600}}`,
 			func(namespace, account string, life time.Duration) (string, time.Time) {
 				return fmt.Sprint(namespace, "/", account, " ", life), until
 			},
 			http.StatusCreated, "default/refract 10m0s",
 		},
 		"NoAccount": {
-			"There is none.", "default/other", `{}`, func(string, string, time.Duration) (string, time.Time) { return "t", until }, http.StatusNotFound, "",
+			"No such account.", "default/other", `{}`, func(string, string, time.Duration) (string, time.Time) { return "t", until }, http.StatusNotFound, "",
 		},
-		"NoFunction": {"The caller makes none.", "default/refract", `{}`, nil, http.StatusNotFound, ""},
+		"NoFunction": {"The caller provides no function.", "default/refract", `{}`, nil, http.StatusNotFound, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestVersions(t *testing.T) {
 	v2.Schema = &schema
 	s := New(Options{Types: append(BuiltIn(), v1, v2)})
 	if got, want := s.stores[v1.GVR.GroupResource()], s.stores[v2.GVR.GroupResource()]; got != want {
-		t.Error("they do not")
+		t.Error("want one store for both versions")
 	}
 }
 

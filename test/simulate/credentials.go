@@ -30,8 +30,8 @@ type tokens struct {
 	// life is the lifetime of tokens that people create; zero means no expiration. most is the maximum lifetime of
 	// requested tokens; zero means no maximum.
 	life, most time.Duration
-	// renewed contains the tokens that were renewed when due. granted is the last token of such a renewal, until
-	// Refract has stored it.
+	// renewed contains the old tokens that Refract has renewed when their renewal was due. granted is the last token of
+	// such a renewal, until Refract has stored it.
 	renewed map[string]bool
 	granted string
 	// certificate is a client certificate in place of tokens; nil if there is no certificate.
@@ -42,7 +42,7 @@ const (
 	// soonOver is the lifetime of tokens that are renewed within a run. It allows for a cluster clock that is wrong by
 	// 15 minutes.
 	soonOver = time.Hour
-	// warnedOf is a lifetime with an expiration that Refract warns of, lasting one without a warning.
+	// warnedOf is the lifetime of a token whose expiration Refract warns of. lasting is a lifetime without a warning.
 	warnedOf = 10 * 24 * time.Hour
 	lasting  = 30 * 24 * time.Hour
 )
@@ -102,8 +102,8 @@ func (w *World) grant(c *Cluster, life time.Duration) (token string, until time.
 }
 
 // renews reports whether a completed request is part of a renewal that is due: Refract renews a token after two thirds
-// of its lifetime (docs/guide/install.md). A renewal is one request for a token, authenticated by the old one, and one
-// write of the new token.
+// of its lifetime (docs/guide/install.md). A renewal is one request for a token, authenticated by the old token, and
+// one write of the new token.
 func (w *World) renews(c *call) bool {
 	for _, member := range w.Clusters {
 		t := &member.Lab.tokens

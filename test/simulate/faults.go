@@ -31,8 +31,9 @@ type Edit struct {
 // moduleRoot is the root of the module, relative to this folder.
 const moduleRoot = "../.."
 
-// mutated returns the content of the files that the faults change together, by path from the root of the module. Left
-// are faults that change the same place as one before them. It returns an error if a fault does not apply to the code.
+// mutated returns the content of the files that the faults change together, by path from the root of the module. left
+// are the faults that change the same place as an earlier one. It returns an error if a fault does not apply to the
+// code.
 func mutated(together ...*Fault) (texts map[string]string, left []*Fault, err error) {
 	texts = map[string]string{}
 	for _, f := range together {

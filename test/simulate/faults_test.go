@@ -48,7 +48,7 @@ func TestFaultsApply(t *testing.T) {
 			t.Errorf("fault %q: want one of the invariants %q, got %q", f.Name, invariants, f.Invariant)
 		}
 		if names[f.Name] {
-			t.Errorf("fault %q is there twice", f.Name)
+			t.Errorf("fault %q is listed twice", f.Name)
 		}
 		names[f.Name] = true
 	}
@@ -112,7 +112,7 @@ type search struct {
 	missed []*sought
 }
 
-// sought is a fault of which no seed is known yet.
+// sought is a fault without a known seed.
 type sought struct {
 	*Fault
 	number int
@@ -195,8 +195,8 @@ func (s *search) find(ctx context.Context, lane string, group []*sought) error {
 	return s.find(ctx, lane, group[:len(group)/2])
 }
 
-// explain returns the fault that breaks a promise with the seed by itself. Found is nil if there is none, or if the seed
-// breaks a promise without a fault.
+// explain returns the fault that breaks a promise with the seed by itself. found is nil if there is no such fault, or
+// if the seed breaks a promise without a fault.
 func (s *search) explain(ctx context.Context, group []*sought, b *breach) (found *sought, err error) {
 	if _, broken, err := simulated(ctx, s.healthy, b.seed, 1); err != nil || broken {
 		return nil, err
@@ -243,7 +243,7 @@ func (s *search) later(faults ...*sought) {
 	}
 }
 
-// compile returns a test binary with the faults. Left are the faults that change the same place as an earlier one.
+// compile returns a test binary with the faults. left are the faults that change the same place as an earlier one.
 func (s *search) compile(ctx context.Context, name string, together ...*sought) (program string, left []*sought, err error) {
 	dir, err := os.MkdirTemp(s.dir, name)
 	if err != nil {
@@ -280,7 +280,7 @@ type breach struct {
 	slow             bool // Whether the history did not end in time.
 }
 
-// simulated runs histories until one breaks a promise, and returns it. Broken is false if none does.
+// simulated runs histories until one breaks a promise, and returns it. broken is false if none does.
 func simulated(ctx context.Context, program string, first, histories int) (b breach, broken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestSearch)
 	defer cancel()

@@ -217,7 +217,7 @@ type stream struct {
 	watch   *apiserver.Watch
 	key     string
 	number  int
-	ctx     context.Context //nolint:containedctx // That of the request, whose answer it is.
+	ctx     context.Context //nolint:containedctx // The context of the request.
 	more    chan struct{}
 	broken  bool // Whether its connection has broken. The client notices this later.
 

@@ -18,7 +18,8 @@ type good struct {
 	object string
 	// often is the percentage of worlds that have the object at the beginning.
 	often int
-	// travels is whether the object has no label of its own in most worlds, and follows the objects that refer to it.
+	// travels is whether the object has no label of its own in most worlds, and so travels with the objects that refer
+	// to it.
 	travels bool
 	fields  func(w *World) map[string]any
 	edits   []edit

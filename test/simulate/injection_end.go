@@ -155,7 +155,8 @@ func (e *injectionEnd) halted(o *unstructured.Unstructured) {
 	}
 }
 
-// isReverted reports whether the status says that the owner of a workload removes the annotation, and whether this is true.
+// isReverted reports whether the status says that the owner of a workload removes the annotation, and the owner has
+// done so in the last two hours.
 func (e *injectionEnd) isReverted(o *unstructured.Unstructured, f *flock) bool {
 	return e.reason(o, f.ref) == "OwnerReverts" && time.Since(e.in.rules.reverted[f.ref]) < 2*time.Hour
 }

@@ -36,7 +36,8 @@ type flockFacts struct {
 	lastReady                                  time.Time
 	// recovered is whether all its pods have been ready since the last eviction.
 	recovered bool
-	// annotated maps the values that the annotation was set to, to the value of contents at that time.
+	// annotated maps each value of the annotation to the value of contents at the time when the annotation was set to
+	// it.
 	annotated map[string]int
 }
 

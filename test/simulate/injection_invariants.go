@@ -46,7 +46,7 @@ type restartRules struct {
 	in       *injection
 	policies map[types.UID]*policyFacts
 	flocks   map[types.UID]*flockFacts
-	// pods are whether each pod lacks items of a policy that asks for restarts.
+	// pods has for each pod whether it lacks items of a policy that asks for restarts.
 	pods map[types.UID]*fact
 	// webhook is whether new pods are injected.
 	webhook fact
@@ -81,8 +81,8 @@ func (r *restartRules) forget() {
 	r.trials, r.webhook, r.reset = map[string]time.Time{}, fact{}, time.Now()
 }
 
-// unsettled reports whether processes may still act on the state before eu-1 was restored: an old Lease is valid until
-// its next renewal.
+// unsettled reports whether processes may still act on the state before the restore of eu-1: after the restore, an old
+// Lease is valid until its next renewal.
 func (r *restartRules) unsettled() bool { return time.Since(r.reset) <= leaseDuration }
 
 func (r *restartRules) failf(invariant, format string, args ...any) {
@@ -103,7 +103,7 @@ func (r *restartRules) written(w apiserver.Write) {
 	}
 	r.skewed = r.skewed || r.in.at.Skew != 0
 	if len(r.in.at.Lab.Ailments) > 0 {
-		r.reset = time.Now() // The type may not be served, so a process may not learn of its objects for as long.
+		r.reset = time.Now() // A type may not be served, so processes may not learn of changes of its objects.
 	}
 	r.close()
 	if p := r.process(w.User); p != nil {

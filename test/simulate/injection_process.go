@@ -52,7 +52,7 @@ func (p *Process) injects(ctx context.Context, cfg *rest.Config, _ gate) error {
 		return err
 	}
 	err = mgr.Start(ctx)
-	all.end() //nolint:contextcheck // That of the process is over.
+	all.end() //nolint:contextcheck // The context of the process has ended.
 	return err
 }
 

@@ -137,7 +137,7 @@ func (in *injection) describe(to io.Writer) {
 	}
 }
 
-// TestRestartRules: each promise is found broken when the test breaks it.
+// TestRestartRules: the test breaks each promise, and the check of that promise reports the violation.
 func TestRestartRules(t *testing.T) {
 	hash := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 		refractv1beta1.HashAnnotation: "0123456789abcdef",
@@ -148,29 +148,29 @@ func TestRestartRules(t *testing.T) {
 		invariant string
 	}{
 		"NoReason": {
-			"None of its pods lacks anything, no policy says so, and nothing was tried out.",
+			"No pod of the Deployment lacks an item, no policy reports a restart, and there was no dry run.",
 			func(_ *injection, by hand) error { return by.patch(kindDeployment, bakery, "web", "", hash) }, beyondBudget,
 		},
 		"More": {
-			"The injection has no business with the number of replicas.",
+			"The injection never changes the number of replicas.",
 			func(_ *injection, by hand) error {
 				return by.patch(kindDeployment, bakery, "web", "", map[string]any{"spec": map[string]any{"replicas": 7}})
 			}, beyondBudget,
 		},
 		"Evicted": {
-			"The pod has all that it should have.",
+			"The pod lacks no item of a policy.",
 			func(in *injection, by hand) error {
 				return by.delete(podKind, bakery, in.podsNamed("web")[0].GetName(), metav1.DeleteOptions{})
 			}, beyondBudget,
 		},
 		"Foreign": {
-			"Secrets are read, and never written.",
+			"The injection reads Secrets, and never writes them.",
 			func(_ *injection, by hand) error {
 				return by.patch(kindSecret, bakery, "db", "", map[string]any{"data": map[string]any{"password": "bmV3"}})
 			}, beyondBudget,
 		},
 		"Paused": {
-			"What a person has written on a policy stays.",
+			"The injection never removes the annotation that pauses a rollout.",
 			func(_ *injection, by hand) error {
 				return by.patch(injectionKind, bakery, "settled", "", map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 					refractv1beta1.PausedAnnotation: nil,
@@ -186,10 +186,10 @@ func TestRestartRules(t *testing.T) {
 			}, twoInjectors,
 		},
 		"Status": {
-			"Nobody reports on the policy.",
+			"No process writes the status of the policy.",
 			func(in *injection, _ hand) error { in.world.injectionAtEnd(); return nil }, policyStatus,
 		},
-		"Nothing": {"Reports are right.", func(*injection, hand) error { return nil }, ""},
+		"Nothing": {"A bakery without a violation breaks no promise.", func(*injection, hand) error { return nil }, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ const (
 	guardedCopies, guardedShare = 10, 0.3
 	// onePass is the duration within which deletions belong to one pass.
 	onePass = 20 * time.Second
-	// grace is the time for which a follower stays after its leader: a minute
-	// (docs/design/deletions.md#delay-for-followers), minus an allowance for delays.
+	// grace is the time for which a follower stays after the deletion of its leader, the object that it travels with: a
+	// minute (docs/design/deletions.md#delay-for-followers), minus an allowance for delays.
 	grace = 50 * time.Second
 )
 
@@ -51,8 +51,8 @@ func (o *oracle) onFederatedCluster(p *Process, w apiserver.Write) {
 	}
 }
 
-// asked returns the copies on a cluster that a question may cover: those that are to be deleted. If data is false, it
-// leaves out copies with data.
+// asked returns the copies on a cluster that a request for an approval may cover: those that are to be deleted. If data
+// is false, it leaves out copies with data.
 func (o *oracle) asked(name string, data bool) map[types.UID]bool {
 	all := map[types.UID]bool{}
 	for _, fc := range o.w.members() {
@@ -135,7 +135,7 @@ func (o *oracle) deletes(p *Process, c *Cluster, key copyKey, object *unstructur
 		return
 	}
 	if out := o.now().outcomes[key]; out != nil && o.waitsForLeader(out) {
-		return // Its leader has another content, or another placement, than the newest.
+		return // The leader is not in its newest state: it has other content, or another placement.
 	}
 	if !askedFor && !o.gone(key, object) && !o.unwanted(key, names) {
 		o.w.Failf(withoutCause, "%s deletes %s, and there is no cause: the object is on the hub (%s), it was to be on this cluster in the last %s, and nobody approved its deletion",
@@ -216,8 +216,8 @@ func (o *oracle) reported(key copyKey, object *unstructured.Unstructured) map[ty
 	return on
 }
 
-// early checks that a follower stays for a minute on the clusters of its deleted leader. If the leader exists again,
-// the new leader decides.
+// early checks that a follower stays for a minute on the clusters of its deleted leader. If the leader was created
+// again, the new object determines the clusters of the follower.
 func (o *oracle) early(p *Process, c *Cluster, key copyKey, what string) {
 	on := o.onHubNow(key)
 	follows := []string{kindConfigMap.Resource, kindSecret.Resource, kindAccount.Resource}

@@ -53,8 +53,8 @@ func differs(want, copied, on *unstructured.Unstructured) string {
 	return lacks(want.Object, copied.Object, "", skip)
 }
 
-// leftToMembers reports whether an object leaves a field to the clusters: "Afterwards the member's value stays",
-// docs/guide/what-travels-and-what-stays.md.
+// leftToMembers reports whether an object leaves a field to the clusters. The promise is "Afterwards the member's value
+// stays" in docs/guide/what-travels-and-what-stays.md.
 func leftToMembers(on *unstructured.Unstructured, path string) bool {
 	var left []string
 	if on == nil || json.Unmarshal([]byte(on.GetAnnotations()[refractv1alpha1.LeftToMembersAnnotation]), &left) != nil {
@@ -213,8 +213,8 @@ func (o *oracle) ends(w *World) {
 }
 
 // waitsForFinalizers reports whether all copies on the cluster of a FederatedCluster are being deleted and have
-// finalizers of other owners, and its status names one of them: "until then the cluster cannot leave the hub either",
-// docs/guide/override-policies.md.
+// finalizers of other owners, and its status names one of them. The promise is "until then the cluster cannot leave the
+// hub either" in docs/guide/override-policies.md.
 func (o *oracle) waitsForFinalizers(object *unstructured.Unstructured) bool {
 	fc := &corev1alpha1.FederatedCluster{}
 	if mustDecode(object.DeepCopy().Object, fc) != nil || o.w.clusterAt(fc) == nil {
@@ -302,7 +302,8 @@ func (o *oracle) copiesOn(c *Cluster) (n int) {
 	return n
 }
 
-// excused reports whether the row of a cluster has a true reason for a copy that differs from the intended one.
+// excused reports whether the row of a cluster in the Propagation has a true reason for a copy that differs from the
+// intended one.
 func (o *oracle) excused(c *Cluster, key copyKey, row *refractv1alpha1.ClusterStatus, there *unstructured.Unstructured) bool {
 	if row == nil {
 		return false
@@ -406,7 +407,7 @@ func (o *oracle) place(w *World, key copyKey, out *render.Outcome, at int, repor
 	case row.State != refractv1alpha1.StateSynced:
 		w.Failf(wrongStatus, "the Propagation of %s says %s of cluster %s (reason %q: %s), which is no reason for anything", key, row.State, name, row.Reason, row.Message)
 	case row.Run != nil && (there == nil || !isCopy(there)), there == nil && key.Resource == kindJob.Resource:
-		// A Job that has run and that its cluster has removed. A user may have created a Job of the same name since.
+		// The Job has run, and its cluster has removed it. A user may have created a Job of the same name since.
 	case there == nil:
 		w.Failf(differsFromRender, "%s is to be on cluster %s, its Propagation says Synced, and it is not there", key, name)
 	default:
@@ -441,10 +442,10 @@ func (o *oracle) blocked(report, on *unstructured.Unstructured) bool {
 	}
 }
 
-// withheld reports whether an override adds a reference to the object, and its leader reports that the object is not
-// propagated with it: "References without this permission do not travel, and the Propagation names them",
-// docs/guide/secure-the-hub.md. refract render propagates all references, because only the hub knows the rights of
-// users.
+// withheld reports whether an override adds a reference to the object, and its leader (the object that it travels with)
+// reports that the object does not travel. The promise is "References without this permission do not travel, and the
+// Propagation names them" in docs/guide/secure-the-hub.md. refract render propagates all references, because only the
+// hub knows the rights of users.
 func (o *oracle) withheld(key copyKey, out *render.Outcome) bool {
 	return slices.ContainsFunc(out.Follows, func(f refractv1alpha1.FollowedObject) bool {
 		leader := o.report(copyKey{schema.ParseGroupResource(f.Resource), key.namespace, f.Name})
@@ -459,7 +460,7 @@ func (o *oracle) withheld(key copyKey, out *render.Outcome) bool {
 	})
 }
 
-// waitsForLeader reports whether a leader of an object does not have its newest content everywhere: a new follower
+// waitsForLeader reports whether an object has a leader whose newest content is not on all clusters yet: a new follower
 // comes with the content that refers to it (docs/design/rollouts.md#followers-of-a-governed-object).
 func (o *oracle) waitsForLeader(out *render.Outcome) bool {
 	for _, leader := range out.Leaders {
@@ -476,9 +477,9 @@ func (o *oracle) waitsForLeader(out *render.Outcome) bool {
 	return false
 }
 
-// changesWith reports whether an object has the content that belongs to a leader whose rollout is not complete or
-// waits, and its report names that leader: "a cluster has both or neither", docs/guide/release-safely.md. refract
-// render may not show this leader, because its newest content no longer refers to the object or is placed nowhere.
+// changesWith reports whether an object changes together with a leader whose rollout is not complete or waits, and its
+// report names that leader. The promise is "a cluster has both or neither" in docs/guide/release-safely.md. refract
+// render may not show this leader: its newest content may no longer refer to the object, or may be placed nowhere.
 func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
 	said := syncedOf(report)
 	return o.follows(report, func(key copyKey, leader, on *unstructured.Unstructured) bool {
@@ -488,9 +489,10 @@ func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
 	})
 }
 
-// staysWith reports whether the report of an object names a leader that stays on a cluster for a true reason in its own
-// report: "Objects that travel with a waiting object stay with it", docs/guide/approve-deletions-and-moves.md. refract
-// render may not show this leader, because it may no longer be placed anywhere.
+// staysWith reports whether the report of an object names a leader that stays on a cluster for a true reason in the
+// leader's own report. The promise is "Objects that travel with a waiting object stay with it" in
+// docs/guide/approve-deletions-and-moves.md. refract render may not show this leader, because it may no longer be
+// placed anywhere.
 func (o *oracle) staysWith(report *unstructured.Unstructured, name string) bool {
 	return o.follows(report, func(_ copyKey, leader, on *unstructured.Unstructured) bool {
 		return o.blocked(leader, on) && rowFor(leader, name) != nil

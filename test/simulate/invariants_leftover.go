@@ -44,9 +44,9 @@ func (o *oracle) leftOver(w *World, c *Cluster) {
 }
 
 // goesWithOlder reports whether a copy stays on a cluster for another copy that refers to it and has older content,
-// because the rollout has not reached the cluster: a former follower goes with the content that refers to it
-// (docs/design/rollouts.md#followers-of-a-governed-object). refract render shows only the newest content. Objects that
-// are deleted on the hub do not stay.
+// because the rollout has not reached the cluster: a former follower is deleted together with the content that refers
+// to it (docs/design/rollouts.md#followers-of-a-governed-object). refract render shows only the newest content. Objects
+// that are deleted on the hub do not stay.
 func (o *oracle) goesWithOlder(c *Cluster, key copyKey, name string) bool {
 	if on := o.onHubNow(key); on == nil || on.GetDeletionTimestamp() != nil {
 		return false

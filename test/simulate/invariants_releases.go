@@ -16,12 +16,12 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// releases are the rollouts in the records of the hub, and the approvals by users.
+// releases are the rollouts of the hub's objects, by the RolloutStatus in each Propagation, and the approvals by users.
 type releases struct {
 	records map[copyKey][]record
 	// approved are the values of status.rollout.awaits that users approved.
 	approved map[string]bool
-	// got are the clusters that got the target, with its hash.
+	// got has for each copy the target that its cluster got, with the hash of the target.
 	got map[placeKey]received
 	// changed is the time of the last change of the governed objects or their rollout policies, by namespace; "" stands
 	// for all namespaces.
@@ -30,7 +30,7 @@ type releases struct {
 	stored map[string]bool
 }
 
-// record is a stored state of a rollout.
+// record is a RolloutStatus that was stored on the hub, with the time of the write.
 type record struct {
 	at time.Time
 	is *refractv1alpha1.RolloutStatus
@@ -43,7 +43,7 @@ func newReleases() releases {
 	return releases{records: map[copyKey][]record{}, approved: map[string]bool{}, got: map[placeKey]received{}, changed: map[string]time.Time{}, stored: map[string]bool{}}
 }
 
-// recorded records a write of a report, and checks its rollout.
+// recorded stores the RolloutStatus of a written Propagation, and checks its rollout.
 func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 	if w.After == nil {
 		delete(r.records, reportKey(w.Before))
@@ -73,7 +73,7 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 		was = rolloutOf(w.Before)
 	}
 	all := slices.Concat(r.records[key], []record{{time.Now(), is}})
-	for len(all) > 1 && time.Since(all[1].at) > outdated { // The last earlier record is valid at the beginning of that time.
+	for len(all) > 1 && time.Since(all[1].at) > outdated { // The newest RolloutStatus from before that time is valid at its beginning.
 		all = all[1:]
 	}
 	r.records[key] = all
@@ -82,8 +82,8 @@ func (r *releases) recorded(o *oracle, p *Process, w apiserver.Write) {
 	}
 }
 
-// onRevision records the creation of a ControllerRevision, and checks its deletion: Refract keeps each revision that the
-// record of a rollout names (docs/design/rollouts.md#stored-revisions).
+// onRevision records the creation of a ControllerRevision, and checks its deletion: Refract keeps each revision that a
+// RolloutStatus names (docs/design/rollouts.md#stored-revisions).
 func (r *releases) onRevision(o *oracle, p *Process, w apiserver.Write) {
 	if w.Before == nil {
 		r.stored[w.Name] = true
@@ -117,8 +117,8 @@ func (r *releases) judgeStored(o *oracle, p *Process, c *Cluster, key copyKey, i
 	}
 }
 
-// policiesOf returns the specs of the rollout policies that a record names. It returns nil unless all exist with the
-// recorded generation.
+// policiesOf returns the specs of the rollout policies that a RolloutStatus names. It returns nil unless all of them
+// exist with the generation in the RolloutStatus.
 func (r *releases) policiesOf(o *oracle, is *refractv1alpha1.RolloutStatus) (specs []*refractv1alpha1.RolloutPolicySpec) {
 	for i := range is.Policies {
 		ref := &is.Policies[i]
@@ -170,8 +170,8 @@ func (r *releases) judgeRecord(o *oracle, p *Process, key copyKey, was, is *refr
 	o.bakes(p, key, was, is, specs, report)
 }
 
-// answered reports whether a user approved the awaited step, also a step of a recent record: after a restore of the
-// hub, an older record is valid again.
+// answered reports whether a user approved the awaited step, or the step of a recent RolloutStatus: after a restore of
+// the hub, an older RolloutStatus is valid again.
 func (r *releases) answered(key copyKey, was *refractv1alpha1.RolloutStatus) bool {
 	return was.Awaits != "" && r.approved[was.Awaits] || slices.ContainsFunc(r.records[key], func(e record) bool { return e.is.Awaits != "" && r.approved[e.is.Awaits] })
 }
@@ -239,8 +239,8 @@ func (o *oracle) endsReverted(p *Process, key copyKey, was, is *refractv1alpha1.
 	}
 }
 
-// isPlaced reports whether an object is placed on a cluster: "A copy that waits for its deletion keeps its content"
-// (docs/guide/release-safely.md).
+// isPlaced reports whether an object is placed on a cluster. The promise is "A copy that waits for its deletion keeps
+// its content" in docs/guide/release-safely.md.
 func (o *oracle) isPlaced(c *Cluster, key copyKey) bool {
 	names, _ := o.namesNow(c)
 	out, at := o.now().at(key, names)
@@ -257,7 +257,7 @@ func (o *oracle) aliases(name string) []string {
 	return []string{name}
 }
 
-// hasTarget reports whether, according to a record, a cluster has the target or may have it.
+// hasTarget reports whether, according to a RolloutStatus, a cluster has the target or may have it.
 func hasTarget(r *refractv1alpha1.RolloutStatus, name string) bool {
 	back := r.Phase == refractv1alpha1.RolloutReverting || r.Phase == refractv1alpha1.RolloutReverted ||
 		r.Phase == refractv1alpha1.RolloutStalled // A revert that waits for an administrator.
@@ -266,8 +266,8 @@ func hasTarget(r *refractv1alpha1.RolloutStatus, name string) bool {
 		!back && slices.ContainsFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return c.Name == name })
 }
 
-// skewed is the maximum error of times: "a skew of one minute changes a result by at most one minute", and the time
-// between an event and its report.
+// skewed is the maximum error of times: a minute, by the promise "a skew of one minute changes a result by at most one
+// minute", and the time between an event and its report.
 const skewed = 75 * time.Second
 
 // bakes checks that a cluster counts as done only after its copy has been ready for the minReadySeconds of its wave
@@ -479,8 +479,7 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 }
 
 // lastEdit returns the time of the last known change of an object's content: a write of the object, or of an override
-// policy that it names. A change of another policy does not change the content, and leaves the record of the rollout
-// unchanged.
+// policy that it names. A change of another policy does not change the content, and leaves the RolloutStatus unchanged.
 func (o *oracle) lastEdit(key copyKey, on *unstructured.Unstructured) (at time.Time) {
 	keys := []copyKey{key}
 	named, _, _ := override.Named(on.GetLabels(), key.namespace) // An invalid label names no policies: the object waits then.

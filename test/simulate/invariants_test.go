@@ -179,7 +179,7 @@ func TestInvariants(t *testing.T) {
 		}})
 	}
 	// released removes the reference to a claim from a Deployment. The copies of both are on the cluster; the copy of
-	// the claim belongs to an older content of the Deployment.
+	// the claim belongs to older content of the Deployment.
 	released := func(b *bench, status map[string]any, follows ...any) {
 		of := b.has(kindDeployment, "web", mounts(4), refractv1alpha1.RolloutPolicyLabel, "careful")
 		b.copied(kindDeployment, of, "one")
@@ -198,8 +198,8 @@ func TestInvariants(t *testing.T) {
 		})
 		b.oracle.leftOver(b.World, b.c)
 	}
-	// overridden writes new content to a copy after the record of its rollout is complete and an override policy has
-	// been edited.
+	// overridden writes new content to a copy after its RolloutStatus is complete and an override policy has been
+	// edited.
 	overridden := func(b *bench, space string) {
 		nothing := map[string]any{"spec": map[string]any{}}
 		for _, in := range []string{"shop", "team"} {
@@ -258,7 +258,7 @@ func TestInvariants(t *testing.T) {
 		}))
 	}
 	// bakes marks a cluster as done 310 seconds after it got content whose wave needs 300 seconds, and 110 seconds
-	// after the record has renamed the target. If anew is set, the copy is written at that time.
+	// after the RolloutStatus has renamed the target. If anew is set, the copy is written at that time.
 	bakes := func(b *bench, object, nonce string, anew bool) {
 		of := governed(b)
 		policy := b.hub("alice").get(kindRollout, "shop", "careful")
@@ -441,14 +441,14 @@ func TestInvariants(t *testing.T) {
 				b.copied(kindClaim, of, "two")
 			})
 		}},
-		{"a Deployment is deleted, and what travelled with it goes at once", withoutCause, func(b *bench) { travels(b, "Synced", func(hand) {}) }},
-		{"a Deployment is deleted, and what travelled with it goes a minute later", "", func(b *bench) {
+		{"a Deployment is deleted, and its follower is deleted at once", withoutCause, func(b *bench) { travels(b, "Synced", func(hand) {}) }},
+		{"a Deployment is deleted, and its follower is deleted a minute later", "", func(b *bench) {
 			travels(b, "Synced", func(hand) { time.Sleep(time.Minute) })
 		}},
-		{"a Deployment is deleted that was about to leave the cluster, and so was what travels with it", "", func(b *bench) {
+		{"a Deployment is deleted that was about to leave the cluster with its follower", "", func(b *bench) {
 			travels(b, "Deleting", func(hand) {})
 		}},
-		{"a Deployment is deleted and created again elsewhere, and what travels with it leaves the cluster", "", func(b *bench) {
+		{"a Deployment is deleted and created again elsewhere, and its follower leaves the cluster", "", func(b *bench) {
 			travels(b, "Synced", func(h hand) { b.must(h.create(object(kindDeployment, "shop", "front", front))) })
 		}},
 		{"a copy gets new content before its rollout is recorded", unreleased, func(b *bench) {
@@ -531,7 +531,7 @@ func TestInvariants(t *testing.T) {
 			report(b, b.hub("alice").get(kindConfigMap, "shop", "page-1"), map[string]any{"placed": int64(1), "synced": int64(1), "variantCount": int64(1)})
 			b.oracle.reports(b.World)
 		}},
-		{"a copy is on a cluster that has no business with it", differsFromRender, func(b *bench) {
+		{"a copy is on a cluster that should not have it", differsFromRender, func(b *bench) {
 			b.must(b.hub("alice").create(object(kindConfigMap, "shop", "unplaced", level("1"))))
 			b.copied(kindConfigMap, b.hub("alice").get(kindConfigMap, "shop", "unplaced"), "one")
 			b.oracle.leftOver(b.World, b.c)
@@ -558,15 +558,15 @@ func TestInvariants(t *testing.T) {
 			b.must(b.hub(operator).delete(kindCluster, "", "eu-1", metav1.DeleteOptions{}))
 			b.oracle.ends(b.World)
 		}},
-		{"a FederatedCluster waits for the finalizer of somebody else, and says so", "", func(b *bench) {
+		{"a FederatedCluster waits for the finalizer of another owner, and says so", "", func(b *bench) {
 			leaves(b, "configmaps shop/page-1")
 			b.oracle.ends(b.World)
 		}},
-		{"a FederatedCluster waits for the finalizer of somebody else, and does not say so", stuck, func(b *bench) {
+		{"a FederatedCluster waits for the finalizer of another owner, and does not say so", stuck, func(b *bench) {
 			leaves(b, "one copy")
 			b.oracle.ends(b.World)
 		}},
-		{"a FederatedCluster waits for the finalizer of somebody else, and for a copy", stuck, func(b *bench) {
+		{"a FederatedCluster waits for the finalizer of another owner, and for a copy", stuck, func(b *bench) {
 			leaves(b, "configmaps shop/page-1")
 			b.copied(kindConfigMap, b.has(kindConfigMap, "page-2", level("1")), "one")
 			b.oracle.ends(b.World)

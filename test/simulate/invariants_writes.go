@@ -10,7 +10,7 @@ import (
 	"refract.dev/test/apiserver"
 )
 
-// lead reads the leader from its Lease. Only the leader writes to clusters (docs/design/replicas.md#leader).
+// lead reads the leading replica from the Lease. Only that replica writes to clusters (docs/design/replicas.md#leader).
 func (o *oracle) lead(lease *unstructured.Unstructured) {
 	if lease == nil || lease.GetNamespace() != systemNamespace || lease.GetName() != leadership.LeaseName {
 		return
@@ -21,7 +21,7 @@ func (o *oracle) lead(lease *unstructured.Unstructured) {
 	}
 }
 
-// leadAnew reads the leader of a restored hub.
+// leadAnew reads the leading replica from the Lease of a restored hub.
 func (o *oracle) leadAnew() {
 	o.leader = ""
 	o.handovers++

@@ -134,7 +134,8 @@ type ailment struct {
 // malady is a kind of fault that an API type can have.
 type malady struct {
 	name string
-	// tells and ends are the texts of a story for its begin and its end, with a placeholder for the type.
+	// tells and ends are the texts of a story for the beginning and the end of the fault, with a placeholder for the
+	// type.
 	tells, ends string
 	// write is the answer to a valid write. all is the answer to any request of Refract; it comes first.
 	write func(k kind, w apiserver.Write) *statusError

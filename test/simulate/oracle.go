@@ -79,7 +79,7 @@ type oracle struct {
 	// repeated are the numbers of requests since the last change of the world, by process and request. It is nil before
 	// the end of a history.
 	repeated map[string]int
-	// ready is since when copies of Deployments are ready.
+	// ready has the time since which the copy of a Deployment is ready.
 	ready map[placeKey]time.Time
 }
 

@@ -62,7 +62,8 @@ func (o *oracle) onHub(w apiserver.Write) {
 	}
 }
 
-// readies records since when the copy of a Deployment is ready: all replicas of its newest generation are available.
+// readies records the time since which the copy of a Deployment is ready: all replicas of its newest generation are
+// available.
 func (o *oracle) readies(place placeKey, is *unstructured.Unstructured) {
 	if place.GroupResource != kindDeployment.GroupVersionResource.GroupResource() {
 		return
@@ -175,8 +176,8 @@ func (o *oracle) now() *evaluation {
 	return o.seen
 }
 
-// at returns the outcome of an object, and the index of the cluster with one of the names in it. The index is negative
-// if the object is not placed there.
+// at returns the outcome of an object, and in the outcome the index of the cluster with one of the names. The index is
+// negative if the object is not placed there.
 func (e *evaluation) at(key copyKey, names []string) (*render.Outcome, int) {
 	out := e.outcomes[key]
 	if out == nil {

@@ -24,8 +24,8 @@ import (
 	"refract.dev/fleet/propagation"
 )
 
-// leaseDuration is the time after which another replica leads when the leader is killed. It is long, because renewals are
-// most of the requests.
+// leaseDuration is the time after which another replica takes the Lease when its holder is killed. It is long, because
+// renewals are most of the requests.
 const leaseDuration = 2 * time.Minute
 
 // Process is one run of a replica of the controllers. A restart is another process.

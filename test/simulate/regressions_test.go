@@ -15,7 +15,7 @@ var regressions = []struct {
 	plan  *Plan
 }{
 	{"a Secret that a workload begins to refer to while another replica takes the lead never travels", 4, 50, nil},
-	{"a replica that does not lead deletes the copies of an object whose policy is missing and whose record was deleted", 39, 50, nil},
+	{"a replica that does not lead deletes the copies of an object whose policy is missing and whose Propagation was deleted", 39, 50, nil},
 	{"the status of a policy that was edited while no replica led stays behind", 59, 50, nil},
 	{"a cluster that joins an empty wave of a Manual floor gets the change without an approval", 1592, 16, nil},
 }

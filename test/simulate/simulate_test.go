@@ -146,7 +146,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// loaded starts goroutines that use all processors until end is called.
+// loaded starts goroutines that use all processors. end ends them.
 func loaded() (end func()) {
 	done := make(chan struct{})
 	for range 2 * runtime.GOMAXPROCS(0) {

@@ -180,7 +180,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestExpired: a watch from an old version is told to list.
+// TestExpired: a watch of a version that is too old gets an error, so that its client lists again.
 func TestExpired(t *testing.T) {
 	s := newTestStore(t, 1, newLibrary())
 	at := place{resource: byName[configMapType], namespace: "default", name: "a"}
@@ -210,7 +210,7 @@ func TestFinalizers(t *testing.T) {
 	}
 	put(t, s, at, `{"metadata":{}}`)
 	if _, err := s.get(at); !apierrors.IsNotFound(err) {
-		t.Errorf("get() = %v, want that it is gone", err)
+		t.Errorf("get() = %v, want a NotFound error", err)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestNamespaceGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.get(at); !apierrors.IsNotFound(err) {
-		t.Errorf("get() = %v, want that it is gone", err)
+		t.Errorf("get() = %v, want a NotFound error", err)
 	}
 }
 

@@ -32,7 +32,8 @@ type object struct {
 	workloads  Workloads
 }
 
-// history is the maximum number of stored events of a member. A watch of older events is told to list.
+// history is the maximum number of stored events of a member. A watch that needs an older event gets an error, so that
+// its client lists again.
 const history = 8192
 
 // event is a change of an object. before is nil for a creation, after is nil for a deletion.

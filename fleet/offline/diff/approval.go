@@ -7,7 +7,7 @@ import (
 )
 
 // waiting returns the outcome whose change of placement awaits approval: the outcome of the object itself, or of a
-// leader that the object follows or has followed. It returns nil if no change awaits approval.
+// present or former leader, an object that it travels with. It returns nil if no change awaits approval.
 func waiting(was, is *render.Outcome, after *render.Evaluation) *render.Outcome {
 	var all []*render.Outcome
 	if is != nil {

@@ -6,8 +6,8 @@ import (
 	"refract.dev/tree"
 )
 
-// authored returns the step with its cause and author. The arguments are the changes that produced the variants before
-// and after.
+// authored returns the step as a Change, with its cause and author. The arguments are the changes that produced the
+// variants before and after.
 func (s *step) authored(before, after []tree.Change) Change {
 	c := Change{Change: s.Change, Cause: Own}
 	var was *tree.Author
@@ -29,13 +29,13 @@ func (s *step) authored(before, after []tree.Change) Change {
 }
 
 // writer returns the author of the last change to the value at a place, to a part of the value, or to a value around
-// it; nil if no change touches it. The place is that after all changes.
+// it; nil if no change concerns it. The place is the one after all changes.
 func writer(changes []tree.Change, place string) *tree.Author {
 	return tree.Trace(changes, place, len(changes)).Author()
 }
 
 // remover returns the author of the last change that removed an element like this one from the array at a place, or
-// that replaced the array as a whole; nil without such a change. The place is that after all changes.
+// that replaced the whole array; nil without such a change. The place is the one after all changes.
 func remover(changes []tree.Change, array string, element any) *tree.Author {
 	for i, place := range tree.Trace(changes, array, len(changes)).Touches() {
 		c := &changes[i]

@@ -8,7 +8,7 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// notScaled is the minimum number of pods for a workload without an autoscaler.
+// notScaled stands in place of the minimum number of pods, for a workload without an autoscaler.
 const notScaled = -1
 
 // autoscalers finds the workloads that have an autoscaler after the change. For each cluster it stores the minimum
@@ -34,7 +34,7 @@ func (c *comparison) autoscalers(subjects map[manifest.Identity]*subject, before
 	}
 }
 
-// scales records an autoscaler on a cluster.
+// scales stores the minimum of an autoscaler on a cluster for the workload that it scales.
 func (c *comparison) scales(cluster int, by manifest.Identity, content map[string]any) {
 	target, ok := placement.Scales(&unstructured.Unstructured{Object: content})
 	if !ok {

@@ -24,9 +24,9 @@ import (
 //   - Copies on a cluster that leaves the fleet stay there.
 //
 // If an object of from cannot be placed or rendered, its copies are assumed to exist with unknown content. If an object
-// of to cannot be placed or rendered, the clusters keep their copies. An object without a propagation label and without
-// leaders goes to no cluster, as with the controllers, if it has a label or a leader on the other side. Otherwise it is
-// compared on all clusters.
+// of to cannot be placed or rendered, the clusters keep their copies. A leader of an object is an object that it
+// travels with. An object with neither a propagation label nor a leader on one side goes to no cluster there, as with
+// the controllers, if it has one of them on the other side. Otherwise it is compared on all clusters.
 //
 // Autoscalers are found among all objects, whether or not they are selected.
 //

@@ -101,10 +101,10 @@ func TestCompareErrors(t *testing.T) {
 		wantNear     string
 		wantClusters int
 	}{
-		"NoClusters":        {reason: "A side without clusters is more likely a mistake than a fleet that went.", before: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", want: render.ErrNoClusters},
-		"Unknown":           {reason: "A name that is mistyped must not hide all differences.", before: twoClusters, clusters: []string{"eu-l"}, wantNear: "eu-1"},
-		"KnownOnOneSide":    {reason: "A cluster that comes or goes may be asked for.", before: twoClusters + "---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: old-1}}", clusters: []string{"old-1"}},
-		"NamedWithoutFacts": {reason: "Without FederatedClusters a name is enough.", before: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", clusters: []string{"eu-1"}, wantClusters: 1},
+		"NoClusters":        {reason: "A side without clusters is more likely a mistake than an empty fleet.", before: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", want: render.ErrNoClusters},
+		"Unknown":           {reason: "A mistyped name must not hide all differences.", before: twoClusters, clusters: []string{"eu-l"}, wantNear: "eu-1"},
+		"KnownOnOneSide":    {reason: "The clusters to show may include one that joins or leaves.", before: twoClusters + "---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: old-1}}", clusters: []string{"old-1"}},
+		"NamedWithoutFacts": {reason: "Without FederatedClusters, the name of a cluster is enough.", before: "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", clusters: []string{"eu-1"}, wantClusters: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestUnknown(t *testing.T) {
 		note   string
 	}{
 		"Stays": {
-			reason: "What is not known is not what stays the same.", after: object("c"),
+			reason: "Objects that could not be compared do not count as unchanged.", after: object("c"),
 			want: []Unknown{{
 				Object: render.Object{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "a"},
 				Reason: failed, Hint: "pass policies and other input of both sides with -f",
@@ -173,7 +173,7 @@ func TestUnknown(t *testing.T) {
 			note: "ConfigMap shop/a: could not be compared: fails as before: " + failed,
 		},
 		"Goes": {
-			reason: "Nobody knows from where it is deleted.", after: twoClusters,
+			reason: "The clusters that lose the object are not known.", after: twoClusters,
 			want: []Unknown{{
 				Object: render.Object{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "a"},
 				Reason: failed, Hint: "pass policies and other input of both sides with -f",
@@ -181,7 +181,7 @@ func TestUnknown(t *testing.T) {
 			note: "ConfigMap shop/a: could not be compared: is not placed any more, and failed before: " + failed,
 		},
 		"Live": {
-			reason: "The controllers wait for the policy: nothing changes.", after: object("c"), live: true,
+			reason: "The controllers wait for the policy, so nothing changes.", after: object("c"), live: true,
 			note: "ConfigMap shop/a: fails as before: " + failed,
 		},
 	}
@@ -225,7 +225,7 @@ func TestAutoscalerIsNotSelected(t *testing.T) {
 	}
 }
 
-// TestMarkdownIsBounded verifies that the part which does not fit into a comment is left out and counted.
+// TestMarkdownIsBounded verifies that details which do not fit into a comment are left out and counted.
 func TestMarkdownIsBounded(t *testing.T) {
 	text := func(value string) string {
 		var b strings.Builder

@@ -19,7 +19,7 @@ type Impact struct {
 	Message string `json:"message"`
 }
 
-// Effect is a kind of impact.
+// Effect is the kind of an impact.
 type Effect string
 
 // Effects.

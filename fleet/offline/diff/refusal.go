@@ -12,7 +12,7 @@ import (
 	"refract.dev/tree"
 )
 
-// fixed describes fields whose change an API server rejects.
+// fixed describes fields that an API server does not allow to change.
 //
 // Source: the update validation of Kubernetes, pkg/apis/*/validation.
 type fixed struct {

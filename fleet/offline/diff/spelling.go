@@ -12,8 +12,7 @@ import (
 // quantities matches the fields with quantities, which have several notations: 1Gi is 1024Mi.
 var quantities = regexp.MustCompile(`/(resources/(limits|requests)/[^/]+|emptyDir/sizeLimit)$`)
 
-// respells reports whether the step only changes the notation of a quantity. An API server does not see this as a
-// change.
+// respells reports whether the step only changes the notation of a quantity. For an API server, this is no change.
 func (s *step) respells() bool {
 	if s.Op != tree.OpReplace || !quantities.MatchString(s.Path) {
 		return false

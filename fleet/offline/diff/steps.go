@@ -8,7 +8,8 @@ import (
 	"refract.dev/tree"
 )
 
-// step is a change on the way from one object to another. Its Path is the place at the moment of the change.
+// step is one change on the way from one object to another. Its Path is the place at the moment of the change, when the
+// earlier steps have been applied.
 type step struct {
 	tree.Change
 

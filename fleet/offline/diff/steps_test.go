@@ -21,55 +21,55 @@ func TestStepsBetween(t *testing.T) {
 		before, after string
 		want          []string
 	}{
-		"Same": {reason: "Nothing leads to the same.", before: "{a: [1, {b: c}]}", after: "{a: [1, {b: c}]}"},
+		"Same": {reason: "Equal objects need no steps.", before: "{a: [1, {b: c}]}", after: "{a: [1, {b: c}]}"},
 		"Members": {
-			reason: "Members come in the order of their keys, the deepest place is named.",
+			reason: "Members are compared in the order of their keys, and a step names the deepest changed place.",
 			before: "{b: {x: 1, y: 1}, c: 1}", after: "{a: 1, b: {x: 2, y: 1}}",
 			want: []string{"+ /a 1", "~ /b/x 1 → 2", "- /c 1"},
 		},
-		"Escaped": {reason: "A key may hold what separates keys.", before: "{}", after: "{a/b~c: 1}", want: []string{"+ /a~1b~0c 1"}},
+		"Escaped": {reason: "Slashes and tildes in keys are escaped.", before: "{}", after: "{a/b~c: 1}", want: []string{"+ /a~1b~0c 1"}},
 		"OtherType": {
-			reason: "What becomes something else altogether is replaced.",
+			reason: "A value that becomes a value of another type is replaced as a whole.",
 			before: "{a: {b: 1}, c: [1], d: null}", after: "{a: [1], c: {}, d: {}}",
 			want: []string{`~ /a {"b":1} → [1]`, "~ /c [1] → {}", "~ /d null → {}"},
 		},
-		"Null": {reason: "Null is not the same as nothing.", before: "{a: null}", after: "{b: null}", want: []string{"- /a null", "+ /b null"}},
+		"Null": {reason: "A member that is null is not an absent member.", before: "{a: null}", after: "{b: null}", want: []string{"- /a null", "+ /b null"}},
 		"Sidecar": {
-			reason: "An element that is inserted is one change, not one for each behind it.",
+			reason: "An inserted element is one change; the elements behind it do not change.",
 			before: "{c: [{name: a, image: v1}, {name: b, image: v1}]}",
 			after:  "{c: [{name: proxy}, {name: a, image: v1}, {name: b, image: v2}]}",
 			want:   []string{`+ /c/0 {"name":"proxy"}`, `~ /c/2/image "v1" → "v2"`},
 		},
 		"Removed": {
-			reason: "Elements are removed from the end, so that each index holds when its turn comes.",
+			reason: "Elements are removed from the end, so that the indexes of the others stay valid.",
 			before: "{c: [{name: a}, {name: b}, {name: c, x: 1}, {name: d}]}",
 			after:  "{c: [{name: b}, {name: c, x: 2}]}",
 			want:   []string{`- /c/3 {"name":"d"}`, `- /c/0 {"name":"a"}`, "~ /c/1/x 1 → 2"},
 		},
 		"Moved": {
-			reason: "An element that moves is taken out and put in.",
+			reason: "A moved element is removed and inserted.",
 			before: "{c: [{name: a}, {name: b}, {name: c}]}",
 			after:  "{c: [{name: c}, {name: a}, {name: b}]}",
 			want:   []string{`- /c/2 {"name":"c"}`, `+ /c/0 {"name":"c"}`},
 		},
 		"Ports": {
-			reason: "Ports without names are told apart by number and protocol.",
+			reason: "Ports without names are identified by number and protocol.",
 			before: "{p: [{containerPort: 53}, {containerPort: 53, protocol: UDP}]}",
 			after:  "{p: [{containerPort: 80}, {containerPort: 53}, {containerPort: 53, protocol: UDP, name: dns}]}",
 			want:   []string{`+ /p/0 {"containerPort":80}`, `+ /p/2/name "dns"`},
 		},
 		"Args": {
-			reason: "Arguments are compared one by one: the end of a long list must not be hidden.",
+			reason: "Arguments are compared one by one, so that a change at the end of a long list is visible.",
 			before: "{args: [--a, --b, --c]}", after: "{args: [--a, --x, --c, --d]}",
 			want: []string{`+ /args/3 "--d"`, `~ /args/1 "--b" → "--x"`},
 		},
 		"Repeated": {
-			reason: "Elements that are told apart by nothing are compared by what they are.",
+			reason: "Elements without a key are compared by their values.",
 			before: "{l: [{key: a, e: 1}, {key: a, e: 2}]}", after: "{l: [{key: a, e: 2}]}",
 			want: []string{`- /l/0 {"e":1,"key":"a"}`},
 		},
-		"Nested":  {reason: "Arrays may be in arrays.", before: "{l: [[1, 2], [3]]}", after: "{l: [[1], [3, 4]]}", want: []string{"- /l/0/1 2", "+ /l/1/1 4"}},
-		"Integer": {reason: "A number beyond the reach of floating point keeps its last digit.", before: "{big: 9007199254740993}", after: "{big: 9007199254740992}", want: []string{"~ /big 9007199254740993 → 9007199254740992"}},
+		"Nested":  {reason: "Arrays may hold arrays.", before: "{l: [[1, 2], [3]]}", after: "{l: [[1], [3, 4]]}", want: []string{"- /l/0/1 2", "+ /l/1/1 4"}},
+		"Integer": {reason: "A large integer keeps its last digit, which a float would lose.", before: "{big: 9007199254740993}", after: "{big: 9007199254740992}", want: []string{"~ /big 9007199254740993 → 9007199254740992"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func FuzzStepsBetween(f *testing.F) {
 			t.Skip("no objects")
 		}
 		if strings.Contains(before+after, `""`) {
-			t.Skip("the other implementation takes an empty key for the whole")
+			t.Skip("the other implementation reads an empty key as the whole document")
 		}
 		checkLaw(t, b, a)
 	})

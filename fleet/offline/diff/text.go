@@ -120,7 +120,7 @@ func (g *Group) lines() []string {
 	return lines
 }
 
-// oneLine returns the text of an error on one line: it may quote text of several lines.
+// oneLine returns the text of an error on one line, because an error may quote text of several lines.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
 
 // say returns the text of an impact on the group.
@@ -144,7 +144,7 @@ func (c *Change) String() string {
 	return fmt.Sprintf("%s  (%s)", render.TextOf(apart(c.Change)), by)
 }
 
-// kept is the number of equal bytes that apart keeps before the difference of two long texts.
+// kept is the number of equal bytes before the first difference that apart keeps in each of two long texts.
 const kept = 12
 
 // apart shortens the texts of a change from the front if they would otherwise be cut before their first difference.

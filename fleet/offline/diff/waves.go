@@ -17,9 +17,10 @@ import (
 // Rollout describes how changes of existing copies go out under rollout policies. Copies are created and deleted at
 // once.
 type Rollout struct {
-	// Objects change and obey the policies directly. Sorted by name.
+	// Objects are the changed objects that obey the policies themselves. Sorted by name.
 	Objects []render.Object `json:"objects,omitempty"`
-	// Followers change and go out with objects that obey the policies, whether or not those objects change.
+	// Followers are the changed objects that travel with objects that obey the policies, and change together with them,
+	// whether or not those objects change. Sorted by name.
 	Followers []render.Object `json:"followers,omitempty"`
 	// Policies are the rollout policies, the policy of the namespace first.
 	Policies []render.Policy `json:"policies"`
@@ -36,7 +37,7 @@ type rollouts struct {
 	order         []*going
 }
 
-// going is an object that obeys a rollout policy, with its followers that do not name one.
+// going is an object that obeys a rollout policy, with those of its followers that name no rollout policy.
 type going struct {
 	object    *render.Outcome
 	names     rollout.Names
@@ -49,7 +50,7 @@ func newRollouts(from, to *manifest.Set) *rollouts {
 	return &rollouts{before: from.Rollouts(), after: to.Rollouts(), going: map[manifest.Identity]*going{}}
 }
 
-// goesOut records how an object that changes on the given clusters goes out. The clusters are among those to show.
+// goesOut stores how an object that changes on the given clusters goes out. The clusters are among those to show.
 func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
 	if on.len() == 0 || j.from == nil || j.to == nil || j.isErr != nil {
 		return
@@ -81,7 +82,7 @@ func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
 	}
 }
 
-// add adds an object as the object by itself (own), or as a follower of by.
+// add adds an object as the object that obeys the policies itself (own), or as a follower of by.
 func (r *rollouts) add(by *render.Outcome, names rollout.Names, about render.Object, own bool, revised *set) {
 	g := r.going[by.ID]
 	if g == nil {
@@ -97,7 +98,7 @@ func (r *rollouts) add(by *render.Outcome, names rollout.Names, about render.Obj
 	g.followers = append(g.followers, about)
 }
 
-// goingOut returns how all objects go out. Objects with the same clusters and policies share one plan.
+// goingOut returns the rollouts of all objects. Objects with the same clusters and policies share one plan.
 func (c *comparison) goingOut() (all []Rollout) {
 	known := map[string]int{}
 	slices.SortStableFunc(c.rollouts.order, func(a, b *going) int { return compareIDs(&a.object.ID, &b.object.ID) })
@@ -119,7 +120,7 @@ func (c *comparison) goingOut() (all []Rollout) {
 	return all
 }
 
-// revised returns the clusters that have a copy and whose content a rollout changes.
+// revised returns the clusters with a copy whose content a rollout changes.
 func (c *comparison) revised(j *judge) *set {
 	all := newSet(len(c.clusters))
 	var changes []bool

@@ -25,8 +25,8 @@ type question struct {
 	JSON     bool     `json:"json"` // Whether the archive has want.json, too.
 }
 
-// TestGolden answers the question of every archive in testdata. The archives are examples for readers: each begins with
-// its subject.
+// TestGolden answers the question of every archive in testdata. The archives are also examples for readers: the first
+// lines of each describe its subject.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", answer)
 }
@@ -85,8 +85,8 @@ func explained(t *testing.T, set *manifest.Set, ask *question) (*Explanation, er
 	return nil, fmt.Errorf("there is no object %s", ask.Object)
 }
 
-// TestExplainWhatWasThere verifies that an object whose propagation policy was deleted stays on its clusters and goes
-// to no other.
+// TestExplainWhatWasThere verifies from two states of a hub that an object whose propagation policy was deleted stays
+// on its clusters and goes to no other.
 func TestExplainWhatWasThere(t *testing.T) {
 	files := fstest.MapFS{
 		"clusters.yaml": {Data: []byte(`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: a}}

@@ -1,6 +1,7 @@
-// Package explain explains for one object its content on each cluster: which policy places the object there or not,
-// which rules apply and which do not and why, and for every field the chain of values from the object on the hub to the
-// cluster, each with its author. It renders nothing itself: it uses the result of [render.Evaluate].
+// Package explain explains for one object its content on each cluster: the policy that places the object there, or the
+// reason why none does; the rules that apply, and the reasons why the others do not; and for every field the chain of
+// values from the object on the hub to the cluster, each with its author. It renders nothing itself: it uses the result
+// of [render.Evaluate].
 package explain
 
 import (
@@ -28,14 +29,15 @@ type Explanation struct {
 	Propagation *render.Policy `json:"propagation,omitempty"`
 	// Held is the annotation that keeps the controllers from changing or removing copies; empty without one.
 	Held string `json:"held,omitempty"`
-	// Follows are the leaders of the object.
+	// Follows are the leaders of the object: the objects that it travels with.
 	Follows []refractv1alpha1.FollowedObject `json:"follows,omitempty"`
 	// Left are the fields that the controllers leave to clusters once the copy exists.
 	Left []render.Left `json:"left,omitempty"`
 	// Groups are the clusters of the object, grouped by the rules that apply to them, in the order of their first
 	// cluster.
 	Groups []Group `json:"groups"`
-	// Elsewhere are the clusters without the object. It is empty if an error leaves open the clusters of the object.
+	// Elsewhere are the clusters without the object. It is empty if the clusters of the object are not known, because
+	// of an error.
 	Elsewhere []Reason `json:"elsewhere"`
 	// Errors concern all clusters or single clusters that do not get the intended content.
 	Errors []render.Finding `json:"errors"`

@@ -70,13 +70,14 @@ func (h *history) fields() []Field {
 	return fields
 }
 
-// fieldsAt returns the chains for a place: the chain of its final value, or only the chains of changed parts inside the
-// value if nothing else was changed; and the chains of elements that were at the place when they were removed, or on
-// the hub. The result is never empty: for a place that never had a value, its field has none.
+// fieldsAt returns the chains for a place: the chain of its final value, or only the chains of the changed parts inside
+// the value if the value as a whole was not written; and the chains of removed elements, which were at the place when
+// they were removed, or on the hub. The result is never empty: a place that never had a value gives one field without
+// values.
 func (h *history) fieldsAt(place string) []Field {
 	own := tree.Trace(h.changes, place, len(h.changes))
 	var others []Field
-	parts := 0 // The number of others inside the final value.
+	parts := 0 // The number of chains of other places inside the final value.
 	for _, t := range h.touched() {
 		if keyOf(&t) == keyOf(&own) || !h.meant(&t, place) {
 			continue

@@ -99,108 +99,108 @@ func TestFields(t *testing.T) {
 		want    []string
 	}{
 		"Nothing": {
-			reason: "Without changes no field was changed.",
+			reason: "Without changes there are no fields.",
 		},
 		"Chain": {
-			reason:  "Each write of a place is in its chain, and the last one counts.",
+			reason:  "The chain of a place has all writes to it, and the last one counts.",
 			changes: []change{{"set", "/m/a", 2}, {"set", "/m/b", 7}, {"set", "/m/a", 3}},
 			want:    []string{"/m/a: 1 → 2~ → 3 = 3", "/m/b: → 7 = 7"},
 		},
 		"RemovedAndAdded": {
-			reason:  "A removal that is taken back is shadowed.",
+			reason:  "A removal is shadowed by a later write.",
 			changes: []change{{"remove", "/m/a", nil}, {"add", "/m/a", 5}},
 			want:    []string{"/m/a: 1 → gone~ → 5 = 5"},
 		},
 		"Around": {
-			reason:  "What replaces an object writes to what was changed inside it.",
+			reason:  "A write of a whole object also writes the changed places inside it.",
 			changes: []change{{"set", "/m/a", 2}, {"set", "/m", map[string]any{"a": 3}}, {"set", "/m/a", 4}},
 			want:    []string{"/m/a: 1 → 2~ → 3@/m~ → 4 = 4", "/m: map[a:1] → map[a:3] = map[a:4]"},
 		},
 		"AroundTakesAway": {
-			reason:  "Also when it takes that away.",
+			reason:  "The same applies if the new object lacks such a place.",
 			changes: []change{{"set", "/m/a", 2}, {"set", "/m", map[string]any{}}},
 			want:    []string{"/m/a: 1 → 2~ → gone@/m", "/m: map[a:1] → map[] = map[]"},
 		},
 		"MovedUp": {
-			reason:  "An insertion moves the element behind it, whose chain goes on there.",
+			reason:  "An insertion moves the element behind it, and the chain continues at the new place.",
 			changes: []change{{"set", "/l/0/v", 9}, {"add", "/l/0", map[string]any{"v": 0}}, {"set", "/l/1/v", 8}, {"set", "/l/0/v", 7}},
 			want:    []string{"/l/1/v (/l/0/v): 1 → 9~ → 8 = 8", "/l/0: → map[v:0] = map[v:7]", "/l/0/v: → 0@/l/0~ → 7 = 7"},
 		},
 		"MovedDown": {
-			reason:  "A removal ends one chain, and the next element takes the place.",
+			reason:  "A removal ends the chain of the element, and the next element takes its place.",
 			changes: []change{{"set", "/l/0/v", 9}, {"remove", "/l/0", nil}, {"set", "/l/0/v", 7}},
 			want:    []string{"/l/0/v: 1 → 9~ → gone@/l/0", "/l/0: map[v:1] → gone", "/l/0/v (/l/1/v): 2 → 7 = 7"},
 		},
 		"RemovedThenReplaced": {
-			reason:  "What replaces the array hides the removal from it.",
+			reason:  "A write of the whole array shadows the removal of an element.",
 			changes: []change{{"remove", "/l/0", nil}, {"set", "/l", []any{}}},
 			want:    []string{"/l/0: map[v:1] → gone~", "/l: [map[v:1] map[v:2]] → [] = []"},
 		},
 		"InsertedAndRemoved": {
-			reason:  "An element that came and went was never on the hub.",
+			reason:  "An element that was inserted and then removed was never on the hub.",
 			changes: []change{{"add", "/l/1", "x"}, {"remove", "/l/1", nil}},
 			want:    []string{"/l/1: → x~ → gone"},
 		},
 		"PathAt": {
-			reason:  "A place that was changed is asked about, and what is around it does not matter.",
+			reason:  "The result for a changed place has only its own chain.",
 			changes: []change{{"set", "/m/a", 2}, {"set", "/m/b", 7}},
 			path:    "/m/a",
 			want:    []string{"/m/a: 1 → 2 = 2"},
 		},
 		"PathAround": {
-			reason:  "What was changed inside a place is shown instead of the whole.",
+			reason:  "If only a part inside the place was changed, the chain of the part is returned.",
 			changes: []change{{"set", "/m/a", 2}, {"set", "/l/0/v", 7}},
 			path:    "/m",
 			want:    []string{"/m/a: 1 → 2 = 2"},
 		},
 		"PathAroundWritten": {
-			reason:  "The whole too, if it was written.",
+			reason:  "If the whole place was written too, both chains are returned.",
 			changes: []change{{"set", "/m", map[string]any{"a": 2}}, {"set", "/m/a", 3}},
 			path:    "/m",
 			want:    []string{"/m: map[a:1] → map[a:2] = map[a:3]", "/m/a: 1 → 2@/m~ → 3 = 3"},
 		},
 		"PathInside": {
-			reason:  "A place inside one that was written has a chain, though no change names it.",
+			reason:  "A place inside a written value has a chain, although no change names the place.",
 			changes: []change{{"add", "/l/0", map[string]any{"v": map[string]any{"w": 5}}}},
 			path:    "/l/0/v/w",
 			want:    []string{"/l/0/v/w: → 5@/l/0 = 5"},
 		},
 		"PathUntouched": {
-			reason:  "A place that no change touched comes from the hub.",
+			reason:  "The value of an unchanged place comes from the hub.",
 			changes: []change{{"set", "/m/b", 2}},
 			path:    "/m/a",
 			want:    []string{"/m/a: 1 = 1"},
 		},
 		"PathMoved": {
-			reason:  "The path means the place in the end; the element was elsewhere.",
+			reason:  "The path is a place in the final object; its element was at another place before.",
 			changes: []change{{"add", "/l/0", "x"}, {"set", "/l/1/v", 8}},
 			path:    "/l/1/v",
 			want:    []string{"/l/1/v (/l/0/v): 1 → 8 = 8"},
 		},
 		"PathMovedAway": {
-			reason:  "Where nothing is in the end, the element is meant that was there on the hub.",
+			reason:  "If the final object has no such place, the path means the element that was there on the hub.",
 			changes: []change{{"remove", "/l/0", nil}},
 			path:    "/l/1",
 			want:    []string{"/l/0 (/l/1): map[v:2] = map[v:2]"},
 		},
 		"PathRemoved": {
-			reason:  "Where an element was removed and another has moved in, both are meant.",
+			reason:  "If the next element takes the place of a removed one, the path means both.",
 			changes: []change{{"remove", "/l/0", nil}},
 			path:    "/l/0",
 			want:    []string{"/l/0 (/l/1): map[v:2] = map[v:2]", "/l/0: map[v:1] → gone"},
 		},
 		"PathNull": {
-			reason: "A null is there, and is not nothing.",
+			reason: "Null is a value, unlike an absent value.",
 			path:   "/z",
 			want:   []string{"/z: <nil> = <nil>"},
 		},
 		"Null": {
-			reason:  "It may be written, and written over.",
+			reason:  "Null can be written and overwritten.",
 			changes: []change{{"set", "/m/a", nil}, {"set", "/z", 1}},
 			want:    []string{"/m/a: 1 → <nil> = <nil>", "/z: <nil> → 1 = 1"},
 		},
 		"PathNowhere": {
-			reason: "A place where there never was anything has a field that says nothing.",
+			reason: "A place that never had a value gives one field without values.",
 			path:   "/m/x",
 			want:   []string{"/m/x:"},
 		},
@@ -234,7 +234,7 @@ func TestFieldsOfSecret(t *testing.T) {
 		"/metadata/labels/l: x → y = y",
 	}
 	if diff := gocmp.Diff(want, drawn(h.fields())); diff != "" {
-		t.Errorf("What a Secret says is masked.\n-want, +got:\n%s", diff)
+		t.Errorf("The values of a Secret are masked.\n-want, +got:\n%s", diff)
 	}
 }
 
@@ -247,51 +247,51 @@ func TestFieldsOfSecretAnnotations(t *testing.T) {
 		want    []string
 	}{
 		"FromHub": {
-			reason: "Who applies a Secret may leave all of it in an annotation, under any key.",
+			reason: "A tool may store the whole Secret in an annotation with any key.",
 			path:   "/metadata/annotations/tool~1applied",
 			want:   []string{"/metadata/annotations/tool~1applied: *** = ***"},
 		},
 		"Ours": {
-			reason: "What is ours repeats nothing.",
+			reason: "Refract's own annotations contain no values of the Secret.",
 			path:   "/metadata/annotations/refract.dev~1note",
 			want:   []string{"/metadata/annotations/refract.dev~1note: told = told"},
 		},
 		"All": {
-			reason: "All of them at once.",
+			reason: "The result for all annotations masks each of them.",
 			path:   "/metadata/annotations",
 			want:   []string{"/metadata/annotations: map[m:map[in:***] refract.dev/note:told tool/applied:***] = map[m:map[in:***] refract.dev/note:told tool/applied:***]"},
 		},
 		"Around": {
-			reason: "What is around them is told without them.",
+			reason: "The same applies to the result for the metadata.",
 			path:   "/metadata",
 			want: []string{"/metadata: map[annotations:map[m:map[in:***] refract.dev/note:told tool/applied:***] name:s]" +
 				" = map[annotations:map[m:map[in:***] refract.dev/note:told tool/applied:***] name:s]"},
 		},
 		"Inside": {
-			reason: "No API server takes an annotation with something inside, and a file may have one.",
+			reason: "An API server rejects an annotation with members, but a file may contain one.",
 			path:   "/metadata/annotations/m/in",
 			want:   []string{"/metadata/annotations/m/in: *** = ***"},
 		},
 		"ByPolicy": {
-			reason:  "What a policy wrote is told, and not what was there before.",
+			reason:  "A value from a policy is shown, but the value before it is masked.",
 			changes: []change{{"set", "/metadata/annotations/tool~1applied", "a"}, {"set", "/metadata/annotations/tool~1applied", "b"}},
 			path:    "/metadata/annotations/tool~1applied",
 			want:    []string{"/metadata/annotations/tool~1applied: *** → a~ → b = b"},
 		},
 		"BesidePolicy": {
-			reason:  "What a policy wrote beside it changes nothing.",
+			reason:  "A policy that sets another annotation does not unmask this one.",
 			changes: []change{{"set", "/metadata/annotations/other", "a"}},
 			path:    "/metadata/annotations/tool~1applied",
 			want:    []string{"/metadata/annotations/tool~1applied: *** = ***"},
 		},
 		"AllByPolicy": {
-			reason:  "A policy that writes all of them hides what was there.",
+			reason:  "A policy that replaces all annotations does not reveal the former values.",
 			changes: []change{{"set", "/metadata/annotations", map[string]any{"tool/applied": "a"}}},
 			path:    "/metadata/annotations/tool~1applied",
 			want:    []string{"/metadata/annotations/tool~1applied: *** → a@/metadata/annotations = a"},
 		},
 		"OtherKind": {
-			reason: "Other kinds keep nothing secret.",
+			reason: "Annotations of other kinds are not masked.",
 			kind:   "ConfigMap",
 			path:   "/metadata/annotations/tool~1applied",
 			want:   []string{"/metadata/annotations/tool~1applied: hidden = hidden"},
@@ -317,7 +317,7 @@ func TestFieldsOfSecretAnnotations(t *testing.T) {
 }
 
 // FuzzFields makes random changes and verifies the rules for all chains: each change is in its field once, a write is
-// shadowed exactly if the record of changes says so, and successive values have no gaps.
+// shadowed if and only if the list of changes says so, and successive values have no gaps.
 func FuzzFields(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -332,7 +332,7 @@ func FuzzFields(f *testing.F) {
 				}
 				written[w.Change]++
 				if w.Shadowed != h.hidden[w.Change] {
-					t.Errorf("%s: change %d: shadowed is %t, and in the record %t", field.Path, w.Change, w.Shadowed, h.hidden[w.Change])
+					t.Errorf("%s: change %d: shadowed is %t, and in the list of changes %t", field.Path, w.Change, w.Shadowed, h.hidden[w.Change])
 				}
 				if c := h.changes[w.Change]; w.Path != c.Path || w.Op != c.Op || !tree.Equal(w.Before, c.Before) || !tree.Equal(w.After, c.After) {
 					t.Errorf("%s: change %d is %v, and its write %v", field.Path, w.Change, c, w)

@@ -37,8 +37,8 @@ func checkDigests(outcomes []render.Outcome, items map[tree.Author]*item, out *r
 	}
 }
 
-// retagged returns the sum of all changes of each image whose tag they change, in their order. Its author is that of
-// the last change of the tag.
+// retagged returns for each image one change that combines all changes of the image. The images are in the order of
+// their first changes. The author is that of the last change of the tag.
 func retagged(changes []tree.Change) []*tree.Change {
 	var images []*tree.Change
 	byPath := map[string]*tree.Change{}

@@ -253,7 +253,7 @@ func (l *labelled) misspelt() int {
 	return n
 }
 
-// mean marks policies of this name as used, because they may be meant.
+// mean counts the policies of this name as used, because a misspelt label may mean them.
 func (l *labelled) mean(name string) {
 	for _, is := range l.policies.refs() {
 		if is.Name == name {

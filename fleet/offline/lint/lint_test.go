@@ -100,16 +100,16 @@ func TestCodes(t *testing.T) {
 	explained := map[Code]bool{}
 	for _, c := range Codes {
 		if explained[c.Code] || c.Title == "" || !strings.HasSuffix(c.Text, ".") {
-			t.Errorf("%s is explained twice, or in part", c.Code)
+			t.Errorf("%s has two explanations, or an incomplete one", c.Code)
 		}
 		explained[c.Code] = true
 		if !found[c.Code] {
-			t.Errorf("%s: no archive has such a mistake", c.Code)
+			t.Errorf("%s: no archive has a mistake with this code", c.Code)
 		}
 	}
 	for code := range found {
 		if !explained[code] {
-			t.Errorf("%s is not explained", code)
+			t.Errorf("%s has no explanation", code)
 		}
 	}
 }
@@ -135,8 +135,8 @@ func TestFingerprints(t *testing.T) {
 	}
 }
 
-// TestEachIsAskedAgain verifies that a canceled lint ends soon and has no result. In this input the last item hides all
-// others, and it takes long to find that none of them is needed.
+// TestEachIsAskedAgain verifies that a canceled lint ends soon and has no result. In this input the last item hides the
+// changes of all others, and the proof that none of them is needed takes long.
 func TestEachIsAskedAgain(t *testing.T) {
 	const items = 200
 	text := "apiVersion: core.kubeadmiral.io/v1alpha1\nkind: ClusterOverridePolicy\nmetadata: {name: many}\nspec:\n  overrideRules:\n  - overriders:\n      jsonpatch:\n" +
@@ -149,7 +149,7 @@ func TestEachIsAskedAgain(t *testing.T) {
 	asked := 0
 	result, err := Each(set, problems, func(*render.Outcome) error { asked++; return nil })
 	if err != nil || asked < items || len(result.Findings) < items-1 {
-		t.Fatalf("want to be asked for each of %d items, and all found needless but the last; got %d questions, %d findings, %v", items, asked, len(result.Findings), err)
+		t.Fatalf("want a call of each for every one of %d items, and a finding for all but the last; got %d calls, %d findings, %v", items, asked, len(result.Findings), err)
 	}
 	over, after := errors.New("nobody waits"), 0
 	result, err = Each(set, problems, func(*render.Outcome) error {
@@ -160,7 +160,7 @@ func TestEachIsAskedAgain(t *testing.T) {
 		return over
 	})
 	if !errors.Is(err, over) || result != nil || after > items {
-		t.Errorf("want no result and %v, after few questions more; got %v, %v, %d", over, result, err, after)
+		t.Errorf("want no result and %v, after few more calls of each; got %v, %v, %d", over, result, err, after)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestNulls(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(text.String(), "%!") || strings.Contains(text.String(), "<nil>") {
-				t.Errorf("%s:%d: null instead of %s:\n%s", file.Name, j+1, value, text.String())
+				t.Errorf("%s:%d: with null instead of %s, a message formats a missing value:\n%s", file.Name, j+1, value, text.String())
 			}
 		}
 	}

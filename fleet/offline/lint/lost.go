@@ -9,7 +9,7 @@ import (
 	"refract.dev/tree"
 )
 
-// lost are the parts of the input that could not be read. A manifest that may be among them is not reported as missing.
+// lost are the parts of the input that could not be read. A missing manifest is not reported if it may be among them.
 type lost struct {
 	// anything reports whether a document of unknown kind could not be read.
 	anything bool

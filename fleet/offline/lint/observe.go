@@ -19,7 +19,8 @@ type observer struct {
 	holding  map[holding][]*rule
 }
 
-// holding is a question that many variants have in common: the rules of the policy that apply to the cluster.
+// holding identifies the rules of a policy that apply to a cluster. Many variants have it in common, so the result is
+// cached.
 type holding struct {
 	policy  *policy
 	cluster string
@@ -103,7 +104,7 @@ func (b *observer) holds(p *policy, at run) []*rule {
 	return rules
 }
 
-// The keys for names that an item may miss: containers on the one hand, and variables and keys of maps on the other.
+// The keys for names that an item may not find: the names of containers, and the names of variables and keys of maps.
 // The prefixes distinguish equal names.
 func containerKey(name string) string { return "container " + name }
 func memberKey(name string) string    { return "member " + name }
@@ -177,8 +178,8 @@ func (b *observer) observeChanges(at run) {
 	}
 }
 
-// lastHiders returns for each change the author of the last change that hides it and has another author; nil without
-// one.
+// lastHiders returns for each change the author of the last change that hides it, other than its own author; nil
+// without one.
 func lastHiders(changes []tree.Change) []*tree.Author {
 	// In a chain, each change hides the one before. last is the author of the last change of a chain, and other the
 	// last author who differs from it.

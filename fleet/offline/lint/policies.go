@@ -18,7 +18,7 @@ type policies struct {
 	byCompiled map[*override.Policy]*policy
 	byAuthor   map[tree.Author]*item
 	placingBy  map[tree.Policy]*placingPolicy // By ref.
-	// named are the policies that an object names, or may mean.
+	// named are the policies that objects name, and the policies that a misspelt label may mean.
 	named map[tree.Policy]bool
 }
 

@@ -38,7 +38,8 @@ type rule struct {
 
 	// runs are the variants that the rule applies to.
 	runs []run
-	// failed reports whether one of the runs failed, because of any rule. The changes in such a run are not known.
+	// failed reports whether a rule failed in one of the runs, this one or another. The changes in such a run are not
+	// known.
 	failed bool
 	// reported reports whether a finding explains all further anomalies of the rule.
 	reported bool
@@ -74,8 +75,8 @@ type effects struct {
 	// a run.
 	ran     int
 	skipped bool
-	// changed is the number of its changes, hidden the number of those that later changes hide, and hiders their
-	// authors.
+	// changed is the number of changes by the item, hidden the number of those that later changes hide. hiders are the
+	// authors of the later changes.
 	changed, hidden int
 	hiders          map[tree.Author]bool
 	// missed counts the runs without a name, by a key for the name. deleted are the names that a delete found.

@@ -73,7 +73,8 @@ func useOf(p *policy, outcomes []render.Outcome, placingBy map[tree.Policy]*plac
 }
 
 // mayReach reports whether an object can be placed on one of the clusters without any change of the policies, for
-// example when the cluster becomes ready or maxClusters leads to another choice, or after a reported mistake is fixed.
+// example when the cluster becomes ready when maxClusters leads to another choice, or after a reported mistake is
+// fixed.
 func (u *use) mayReach(clusters []*placement.Cluster) bool {
 	for _, p := range u.placing {
 		if p == nil || p.reported {

@@ -31,7 +31,7 @@ func checkSARIF(t *testing.T, r *Result) {
 		case result.RuleIndex < 0 || rules[result.RuleIndex].ID != result.RuleID:
 			t.Errorf("result %d: rule %d is not %s", i, result.RuleIndex, result.RuleID)
 		case !slices.Contains([]Severity{Error, Warning}, result.Level) || result.Message.Text == "" || len(result.Locations) != 1:
-			t.Errorf("result %d lacks something: %+v", i, result)
+			t.Errorf("result %d lacks a level, a message or a place: %+v", i, result)
 		case prints[result.PartialFingerprints[fingerprint]]:
 			t.Errorf("result %d has the fingerprint of another", i)
 		}

@@ -11,8 +11,8 @@ import (
 	"refract.dev/tree"
 )
 
-// checkShadows finds rules and items without effect: later changes of the policy hide all of their changes, and without
-// them the results would be the same.
+// checkShadows finds rules and items without effect: later changes of the same policy hide all of their changes, and
+// the results are the same without them.
 func checkShadows(overriding []*policy, ended func() bool, out *report) {
 	for _, p := range overriding {
 		for _, r := range p.rules {
@@ -130,8 +130,8 @@ func checkBoth(outcomes []render.Outcome, items map[tree.Author]*item, ended fun
 	}
 }
 
-// mostHidden is the maximum number of examined pairs of changes of one variant. Policies that repeatedly change the
-// same places have too many pairs, all with the same result.
+// mostHidden is the maximum number of examined pairs of changes of one variant. If policies repeatedly change the same
+// places, there are too many pairs, all with the same result.
 const mostHidden = 1_000_000
 
 // pairsOf iterates over the pairs of items of different policies with the second one overruling the first, and their

@@ -29,7 +29,7 @@ func checkUsed(objects []manifest.Object, policies *policies, lost *lost, out *r
 	}
 }
 
-// sameName returns an object with the name of a policy that could name the policy and does not; otherwise the only
+// sameName returns an object that has the name of a policy and could name the policy, but does not; otherwise the only
 // object that could name it.
 func sameName(ref tree.Policy, objects []manifest.Object) *manifest.Object {
 	var could []*manifest.Object

@@ -70,7 +70,7 @@ func (v *values) compare(o *render.Outcome, out *report) {
 		}
 		for _, m := range v.types.Check(at.variant.Object.Object, template) {
 			if !slices.Contains(before, m) {
-				v.noteAt(at, m, m.Path) // An earlier mistake at a new place has no change there.
+				v.noteAt(at, m, m.Path) // A mistake that moved from another place has no change here.
 			}
 		}
 		if v.types.misshapen(o) {

@@ -37,7 +37,7 @@ func (o *Object) Identity() Identity { return identityOf(o.Content) }
 type collector struct {
 	objects  []*object
 	problems []*Problem
-	// namespaced tells the scopes of further kinds; it may be nil.
+	// namespaced returns the scopes of further kinds; it may be nil.
 	namespaced func(schema.GroupKind) (namespaced, known bool)
 	// namespace is the namespace of objects that name none; empty means the namespace default.
 	namespace string
@@ -109,8 +109,8 @@ func (c *collector) finish(ctx context.Context) (*Set, []*Problem, error) {
 	return set, c.problems, nil
 }
 
-// each runs a step for all objects without a problem, concurrently on all processors. Steps whose result is known from
-// the last time are skipped.
+// each runs a step for all objects without a problem, concurrently on all processors. Steps with a known result from
+// the last call are skipped.
 func (c *collector) each(ctx context.Context, of func(*object) *step, do func(*object)) {
 	right := slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool { return o.wrong })
 	concurrently(ctx, len(right), func(i int) {
@@ -142,7 +142,7 @@ func (c *collector) checkUnique() {
 	}
 }
 
-// scopes returns a function that tells the scope of a kind, if it is known: from Refract's kinds, the built-in kinds,
+// scopes returns a function for the scope of a kind, if the scope is known: from Refract's kinds, the built-in kinds,
 // the CustomResourceDefinitions of the input, and the caller.
 func (c *collector) scopes() func(schema.GroupKind) (namespaced, known bool) {
 	scopes := builtInScopes()

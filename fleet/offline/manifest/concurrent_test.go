@@ -31,7 +31,7 @@ func TestConcurrently(t *testing.T) {
 		}
 	})
 	if len(done) != n-1 || !slices.Equal(failed, []int{stumbles}) {
-		t.Errorf("want all done but %d, which failed: got %d done, and %v failed", stumbles, len(done), failed)
+		t.Errorf("want all calls done except %d, which panics: got %d done, and %v failed", stumbles, len(done), failed)
 	}
 }
 

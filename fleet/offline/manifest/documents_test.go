@@ -20,25 +20,25 @@ func TestDocuments(t *testing.T) {
 		problems []string
 	}{
 		"AsTheyStand": {
-			reason: "Neither a namespace is added, nor is a name asked for; integers keep their value.",
+			reason: "Documents adds no namespace, and requires no name; integers keep their value.",
 			text:   "a: 9007199254740993\nb: 1.5\n---\nkind: X\n",
 			want:   []map[string]any{{"a": int64(9007199254740993), "b": 1.5}, {"kind": "X"}},
 			places: []string{"stdin:1: document 1", "stdin:4: document 2"},
 		},
 		"Lists": {
-			reason: "A list is its items, and of a typed list they have the type.",
+			reason: "A list is returned as its items, and the items of a typed list get its type.",
 			text:   "apiVersion: v1\nkind: List\nitems:\n- {kind: A}\n- apiVersion: g/v1\n  kind: BList\n  items:\n  - {x: 1}\n",
 			want:   []map[string]any{{"kind": "A"}, {"apiVersion": "g/v1", "kind": "B", "x": int64(1)}},
 			places: []string{"stdin:4: document 1", "stdin:8: document 1"},
 		},
 		"JSON": {
-			reason: "JSON is as good, and so are values one after the other.",
+			reason: "JSON is read, too, also several values in sequence.",
 			text:   "{\"a\": 1}\n{\"a\": 2}\n",
 			want:   []map[string]any{{"a": int64(1)}, {"a": int64(2)}},
 			places: []string{"stdin:1: document 1", "stdin:2: document 2"},
 		},
 		"Local": {
-			reason: "What never goes to an API server is left out; a definition is not, wherever it goes.",
+			reason: "Objects that never go to an API server are left out, except CustomResourceDefinitions.",
 			text: "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n---\napiVersion: apiextensions.k8s.io/v1\n" +
 				"kind: CustomResourceDefinition\nmetadata: {annotations: {config.kubernetes.io/local-config: \"true\"}}\n",
 			want: []map[string]any{{
@@ -48,16 +48,16 @@ func TestDocuments(t *testing.T) {
 			places: []string{"stdin:4: document 2"},
 		},
 		"Twice": {
-			reason: "A key that is there twice is found with both lines, in lists too; other documents are read.",
+			reason: "A duplicate key is reported with both lines, also in a list; the other documents are read.",
 			text:   "a: 1\na: 2\n---\nb: 1\n",
 			want:   []map[string]any{{"b": int64(1)}}, places: []string{"stdin:4: document 2"},
 			problems: []string{"stdin:2: document 1: a: is set twice, first on line 1"},
 		},
 		"NoObject": {
-			reason: "A scalar is no object.", text: "just text\n", problems: []string{"stdin:1: document 1: is a string, want an object"},
+			reason: "A scalar is not an object.", text: "just text\n", problems: []string{"stdin:1: document 1: is a string, want an object"},
 		},
-		"Nothing": {reason: "What was asked for must hold something.", text: "# nothing\n", problems: []string{"stdin: has no manifest"}},
-		"Missing": {reason: "And it must be there.", file: "missing.yaml", problems: []string{"missing.yaml: does not exist"}},
+		"Nothing": {reason: "A named file must contain a manifest.", text: "# nothing\n", problems: []string{"stdin: has no manifest"}},
+		"Missing": {reason: "A named file must exist.", file: "missing.yaml", problems: []string{"missing.yaml: does not exist"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

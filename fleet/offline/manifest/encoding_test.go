@@ -30,20 +30,20 @@ func TestText(t *testing.T) {
 	cases := map[string]struct {
 		reason, in, want, err string
 	}{
-		"Plain":       {reason: "UTF-8 is what most files are.", in: "a: é\r\nb: 🙂\n", want: "a: é\r\nb: 🙂\n"},
-		"Mark":        {reason: "A byte order mark is no text.", in: "\uFEFFa: 1\n", want: "a: 1\n"},
-		"LittleEnd":   {reason: "The shell of Windows writes this for >.", in: utf16Of(binary.LittleEndian, "a: é\r\nb: 🙂\n"), want: "a: é\r\nb: 🙂\n"},
-		"BigEnd":      {reason: "Other systems write this.", in: utf16Of(binary.BigEndian, "a: 1\n"), want: "a: 1\n"},
-		"CutOff":      {reason: "Half a character is no end.", in: utf16Of(binary.LittleEndian, "a: 1")[:9], err: "line 1 begins UTF-16 that ends with half a character: the file was cut off; save the file as UTF-8"},
+		"Plain":       {reason: "Most files are UTF-8.", in: "a: é\r\nb: 🙂\n", want: "a: é\r\nb: 🙂\n"},
+		"Mark":        {reason: "A byte order mark is not part of the text.", in: "\uFEFFa: 1\n", want: "a: 1\n"},
+		"LittleEnd":   {reason: "PowerShell writes this encoding for >.", in: utf16Of(binary.LittleEndian, "a: é\r\nb: 🙂\n"), want: "a: é\r\nb: 🙂\n"},
+		"BigEnd":      {reason: "Other systems write this encoding.", in: utf16Of(binary.BigEndian, "a: 1\n"), want: "a: 1\n"},
+		"CutOff":      {reason: "A text cannot end with half a character.", in: utf16Of(binary.LittleEndian, "a: 1")[:9], err: "line 1 begins UTF-16 that ends with half a character: the file was cut off; save the file as UTF-8"},
 		"Surrogate":   {reason: "Half a pair is no character.", in: "\xFF\xFEa\x00\n\x00\x3D\xD8", err: "line 2 is not valid UTF-16: save the file as UTF-8"},
-		"ZeroInUTF16": {reason: "Text has no zeros.", in: utf16Of(binary.BigEndian, "a\x00"), err: "line 1 has a zero character, so it is not text: save the file as UTF-8"},
-		"UTF32":       {reason: "Its mark begins as that of UTF-16 does.", in: "\xFF\xFE\x00\x00a\x00\x00\x00", err: "line 1 is UTF-32: save the file as UTF-8"},
-		"UTF32BigEnd": {reason: "The other order.", in: "\x00\x00\xFE\xFF\x00\x00\x00a", err: "line 1 is UTF-32: save the file as UTF-8"},
-		"NoMark":      {reason: "Without a mark, the order of the bytes would be a guess.", in: "a\x00:\x00", err: "line 1 has a zero byte, so it is not text, or UTF-16 without a byte order mark: save the file as UTF-8"},
-		"Latin1":      {reason: "A guess would change a value.", in: "a: 1\nb: \xE9\n", err: "line 2 has the byte 0xE9, which is not UTF-8: save the file as UTF-8"},
-		"LoneReturn":  {reason: "YAML ends a line there, and other readers do not.", in: "a: 1\n---\rb: 2\n", err: "line 2 ends with a carriage return alone, where readers disagree: save the file with line feeds, or with both (LF or CRLF)"},
-		"LastReturn":  {reason: "It is the same at the end.", in: "a: 1\r", err: "line 1 ends with a carriage return alone, where readers disagree: save the file with line feeds, or with both (LF or CRLF)"},
-		"Empty":       {reason: "Nothing is text."},
+		"ZeroInUTF16": {reason: "A text contains no zero characters.", in: utf16Of(binary.BigEndian, "a\x00"), err: "line 1 has a zero character, so it is not text: save the file as UTF-8"},
+		"UTF32":       {reason: "The byte order mark of UTF-32 begins like that of UTF-16.", in: "\xFF\xFE\x00\x00a\x00\x00\x00", err: "line 1 is UTF-32: save the file as UTF-8"},
+		"UTF32BigEnd": {reason: "The byte order may be reversed.", in: "\x00\x00\xFE\xFF\x00\x00\x00a", err: "line 1 is UTF-32: save the file as UTF-8"},
+		"NoMark":      {reason: "Without a mark, the byte order is not known.", in: "a\x00:\x00", err: "line 1 has a zero byte, so it is not text, or UTF-16 without a byte order mark: save the file as UTF-8"},
+		"Latin1":      {reason: "The encoding of such a byte is not known, and a guess could change a value.", in: "a: 1\nb: \xE9\n", err: "line 2 has the byte 0xE9, which is not UTF-8: save the file as UTF-8"},
+		"LoneReturn":  {reason: "YAML ends a line at a lone carriage return, and other readers do not.", in: "a: 1\n---\rb: 2\n", err: "line 2 ends with a carriage return alone, where readers disagree: save the file with line feeds, or with both (LF or CRLF)"},
+		"LastReturn":  {reason: "The same applies at the end of the file.", in: "a: 1\r", err: "line 1 ends with a carriage return alone, where readers disagree: save the file with line feeds, or with both (LF or CRLF)"},
+		"Empty":       {reason: "An empty file is text."},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -67,17 +67,17 @@ items:
 		field  string
 		want   Place
 	}{
-		"Whole":   {reason: "The object begins with its first field.", at: object.At, want: Place{"a.yaml", 2, 1}},
-		"Field":   {reason: "A field is where its key is.", at: object.At, field: "spec.replicas", want: Place{"a.yaml", 7, 1}},
-		"Deeper":  {reason: "What is not there is missing from what is.", at: object.At, field: "spec.template.spec", want: Place{"a.yaml", 6, 1}},
-		"Unknown": {reason: "Without any of it the object is named.", at: object.At, field: "status", want: Place{"a.yaml", 2, 1}},
-		"Policy":  {reason: "Policies know their lines.", at: policy.At, field: "spec.overrideRules[0].overriders.jsonpatch[1].path", want: Place{"a.yaml", 21, 2}},
-		"Element": {reason: "An element is where it begins.", at: policy.At, field: "spec.overrideRules[0].overriders.jsonpatch[1]", want: Place{"a.yaml", 20, 2}},
-		"Cluster": {reason: "So do clusters.", at: cluster.At, field: "metadata.labels[example.com/region]", want: Place{"a.yaml", 29, 3}},
-		"Item":    {reason: "So do items of lists.", at: item.At, field: "metadata.name", want: Place{"a.yaml", 37, 4}},
-		"JSON":    {reason: "So does JSON.", at: inJSON.At, field: "metadata.name", want: Place{"b.json", 3, 1}},
-		"NoYAML":  {reason: "JSON that is no YAML has no lines but its first.", at: noYAML.At, field: "metadata.name", want: Place{"c.json", 1, 1}},
-		"None":    {reason: "Without lines the place is as it is.", at: (&Object{Place: Place{File: "hub"}}).At, field: "spec", want: Place{File: "hub"}},
+		"Whole":   {reason: "The place of an object is that of its first field.", at: object.At, want: Place{"a.yaml", 2, 1}},
+		"Field":   {reason: "The place of a field is that of its key.", at: object.At, field: "spec.replicas", want: Place{"a.yaml", 7, 1}},
+		"Deeper":  {reason: "A missing field is at the nearest field around it.", at: object.At, field: "spec.template.spec", want: Place{"a.yaml", 6, 1}},
+		"Unknown": {reason: "If nothing of the path exists, the place is that of the object.", at: object.At, field: "status", want: Place{"a.yaml", 2, 1}},
+		"Policy":  {reason: "The places of fields in policies are known.", at: policy.At, field: "spec.overrideRules[0].overriders.jsonpatch[1].path", want: Place{"a.yaml", 21, 2}},
+		"Element": {reason: "The place of an element is its first line.", at: policy.At, field: "spec.overrideRules[0].overriders.jsonpatch[1]", want: Place{"a.yaml", 20, 2}},
+		"Cluster": {reason: "Fields of clusters have places, too.", at: cluster.At, field: "metadata.labels[example.com/region]", want: Place{"a.yaml", 29, 3}},
+		"Item":    {reason: "The places of fields in the items of a list are known.", at: item.At, field: "metadata.name", want: Place{"a.yaml", 37, 4}},
+		"JSON":    {reason: "The places of fields in JSON are known.", at: inJSON.At, field: "metadata.name", want: Place{"b.json", 3, 1}},
+		"NoYAML":  {reason: "For JSON that is not YAML, only the first line is known.", at: noYAML.At, field: "metadata.name", want: Place{"c.json", 1, 1}},
+		"None":    {reason: "Without lines, the place is unchanged.", at: (&Object{Place: Place{File: "hub"}}).At, field: "spec", want: Place{File: "hub"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

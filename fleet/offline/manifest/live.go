@@ -10,10 +10,11 @@ import (
 // FromObjects is [Read] for objects from an API server. file describes their origin and becomes their Place, without a
 // line.
 //
-// namespaced, which may be nil, tells the scopes of further kinds. If the scope of a kind is not known, an object
-// without a namespace is assumed to be cluster-scoped. The size of objects is not checked, because they are stored already.
-// Lists are not divided. [LocalConfig] has an effect only on CustomResourceDefinitions and Namespaces. A Namespace that
-// names a rollout policy and does not ask to be propagated is in Namespaces only. Integers must be int64.
+// namespaced, which may be nil, returns the scopes of further kinds. If the scope of a kind is not known, an object
+// without a namespace is assumed to be cluster-scoped. The size of objects is not checked, because they are stored
+// already. Lists are not divided. [LocalConfig] has an effect only on CustomResourceDefinitions and Namespaces. A
+// Namespace that names a rollout policy and does not ask to be propagated is in Namespaces only. Integers must be
+// int64.
 //
 // A policy with mistakes is in the Set, because it is in force, and its problems are returned.
 //

@@ -25,7 +25,7 @@ func TestFromObjects(t *testing.T) {
 		want       string
 	}{
 		"Sorted": {
-			reason: "Objects are sorted as manifests are; that they were written by an API server is no mistake.",
+			reason: "Stored objects are sorted into the same lists as manifests; the fields that an API server adds are no mistakes.",
 			objects: []string{
 				`{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, uid: u, generation: 2}, spec: {replicas: 2}, status: {replicas: 2}}`,
 				`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: op, namespace: shop, creationTimestamp: "2026-01-02T03:04:05Z", resourceVersion: "7", managedFields: [{manager: kubectl, operation: Apply, apiVersion: core.kubeadmiral.io/v1alpha1, time: "2026-01-02T03:04:05Z", fieldsType: FieldsV1, fieldsV1: {"f:spec": {}}}]}, spec: {}, status: {refCount: 1}}`,
@@ -39,7 +39,7 @@ hub: Propagation shop/web.deployments.apps, namespaced, in Propagations
 `,
 		},
 		"Checked": {
-			reason: "What is wrong is found, and told without a line.",
+			reason: "Mistakes are found, and reported without a line.",
 			objects: []string{
 				`{apiVersion: v1, kind: ConfigMap, metadata: {namespace: shop}}`,
 				`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: op, namespace: shop}, spec: {overrideRule: []}}`,
@@ -57,7 +57,7 @@ hint: did you mean overrideRules?
 `,
 		},
 		"InjectionPolicies": {
-			reason: "A policy that is not valid is there all the same, as an object, and in force it is not.",
+			reason: "An invalid injection policy is in Objects, because it exists, but not in InjectionPolicies.",
 			objects: []string{
 				`{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: good, namespace: shop, creationTimestamp: "2026-01-02T03:04:05Z"}, spec: {selector: {}, env: [{name: A, value: 1}]}, status: {matched: 1, later: true}}`,
 				`{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: bad, namespace: shop}, spec: {selector: {matchExpressions: [{key: a, operator: Foo}]}, env: [{name: A}]}}`,
@@ -68,7 +68,7 @@ error: hub: ServiceInjectionPolicy shop/bad: spec.selector.matchExpressions[0].o
 `,
 		},
 		"ScopeSeen": {
-			reason: "What is held without a namespace cannot have one, whatever its kind.",
+			reason: "A stored object without a namespace is cluster-scoped, whatever its kind.",
 			objects: []string{
 				`{apiVersion: example.com/v1, kind: Tenant, metadata: {name: acme}}`,
 				`{apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}}`,
@@ -78,7 +78,7 @@ hub: Widget shop/w, namespaced, in Objects
 `,
 		},
 		"ScopeKnown": {
-			reason: "The caller's knowledge extends that of the package, and does not replace it.",
+			reason: "The scopes from the caller extend the built-in scopes, and do not replace them.",
 			objects: []string{
 				`{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}`,
 				`{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`,
@@ -89,12 +89,12 @@ hub: Namespace shop, cluster-scoped, in Objects
 `,
 		},
 		"NamespaceTakenAway": {
-			reason:  "What belongs to no namespace has none, and the object given keeps its own.",
+			reason:  "A cluster-scoped object loses its namespace in the Set; the given object does not change.",
 			objects: []string{`{apiVersion: v1, kind: Node, metadata: {name: node-1, namespace: shop}}`},
 			want:    "hub: Node node-1, cluster-scoped, in Objects\n",
 		},
 		"AsHeld": {
-			reason: "What is held is neither a list nor left out.",
+			reason: "A stored object is neither divided like a list nor left out.",
 			objects: []string{
 				`{apiVersion: example.com/v1, kind: AllowList, metadata: {name: a, namespace: shop}, items: [{a: b}]}`,
 				`{apiVersion: v1, kind: ConfigMap, metadata: {name: l, namespace: shop, annotations: {config.kubernetes.io/local-config: "true"}}}`,
@@ -155,10 +155,10 @@ metadata: {name: eu}
 		manifests   int
 	}{
 		"Object": {
-			reason: "A CustomResourceDefinition is an object that explains others.", objects: []string{"zones.example.com", "eu"}, manifests: 2,
+			reason: "A CustomResourceDefinition is an object, and defines the kinds of others.", objects: []string{"zones.example.com", "eu"}, manifests: 2,
 		},
 		"Local": {
-			reason:      "One that stays local explains others and is no object.",
+			reason:      "A CustomResourceDefinition with the annotation local-config defines kinds, but is not an object of the Set.",
 			annotations: `, annotations: {config.kubernetes.io/local-config: "true"}`, objects: []string{"eu"}, manifests: 1,
 		},
 	}
@@ -238,7 +238,7 @@ func TestMemory(t *testing.T) {
 		}
 		fresh, found := FromObjects("hub", step.objects, nil)
 		if diff := cmp.Diff(describe(fresh, found), describe(set, problems)); diff != "" {
-			t.Errorf("%s: -as new, +got:\n%s", step.name, diff)
+			t.Errorf("%s: -as without a Previous, +got:\n%s", step.name, diff)
 		}
 		for i := range set.OverridePolicies {
 			p := &set.OverridePolicies[i]

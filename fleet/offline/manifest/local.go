@@ -8,9 +8,9 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// LocalConfig is the annotation, with the value "true", of manifests for tools, which are not sent to an API server.
-// The annotation is ignored on an object with the label of a propagation policy: such an object asks to be propagated,
-// and the controllers, which do not know the annotation, propagate it.
+// LocalConfig is an annotation. Its value "true" marks manifests for tools, which are not sent to an API server. The
+// annotation is ignored on an object with the label of a propagation policy: such an object asks to be propagated, and
+// the controllers, which do not know the annotation, propagate it.
 //
 // Source: https://kpt.dev/reference/annotations/local-config/.
 const LocalConfig = "config.kubernetes.io/local-config"
@@ -41,7 +41,7 @@ func asksToBePropagated(content map[string]any) bool {
 }
 
 // explains reports whether an object describes other objects even if it is not propagated itself: a
-// CustomResourceDefinition does, and a Namespace, which may name a rollout policy for its objects.
+// CustomResourceDefinition describes a kind, and a Namespace may name a rollout policy for its objects.
 func explains(content map[string]any) bool { return isDefinition(content) || isNamespace(content) }
 
 func isNamespace(content map[string]any) bool {

@@ -170,7 +170,7 @@ const Stdin = "-"
 // are in the order of the input.
 func Read(paths []string, stdin io.Reader) (*Set, []*Problem) { return ReadFor(nil, paths, stdin) }
 
-// ReadFor is [Read] for manifests for an API server. namespaced tells the scopes of its kinds.
+// ReadFor is [Read] for manifests for an API server. namespaced returns the scopes of its kinds.
 func ReadFor(namespaced func(schema.GroupKind) (namespaced, known bool), paths []string, stdin io.Reader) (*Set, []*Problem) {
 	sources, problems := find(paths, stdin)
 	return read(&collector{namespaced: namespaced}, sources, problems)

@@ -116,21 +116,21 @@ func TestReadPaths(t *testing.T) {
 		problems []string
 	}{
 		"File":           {reason: "A file is read.", paths: []string{"one.yaml"}, want: []string{"one.yaml one"}},
-		"AnyExtension":   {reason: "A file that is named is read whatever it is called.", paths: []string{"two.txt"}, want: []string{"two.txt two"}},
-		"Folder":         {reason: "A folder is read with what is inside it, sorted, without hidden files.", paths: []string{"deep"}, want: []string{"deep/a.json a", "deep/b.yml b", "deep/er/c.yaml c"}},
-		"InOrder":        {reason: "What is named first comes first.", paths: []string{"two.txt", "one.yaml"}, want: []string{"two.txt two", "one.yaml one"}},
-		"Twice":          {reason: "What is named twice is read once.", paths: []string{"deep/er/c.yaml", "deep", "./one.yaml", "one.yaml"}, want: []string{"deep/er/c.yaml c", "deep/a.json a", "deep/b.yml b", "one.yaml one"}},
-		"Stdin":          {reason: "A dash means stdin.", paths: []string{"-", "one.yaml", "-"}, stdin: fmt.Sprintf(object, "in"), want: []string{"stdin in", "one.yaml one"}},
-		"Missing":        {reason: "The others are read all the same.", paths: []string{"on.yaml", "one.yaml"}, want: []string{"one.yaml one"}, problems: []string{"on.yaml: does not exist (did you mean one.yaml?)"}},
-		"MissingFar":     {reason: "A guess that is wild is worse than none.", paths: []string{"zzzzzzzz/x.yaml"}, problems: []string{"zzzzzzzz/x.yaml: does not exist"}},
-		"Comma":          {reason: "kubectl takes several files in one flag.", paths: []string{"one.yaml,two.txt"}, problems: []string{"one.yaml,two.txt: does not exist (repeat the flag for each: -f one.yaml -f two.txt)"}},
-		"Pattern":        {reason: "A quoted pattern reaches the program as it is.", paths: []string{"deep/*.yml"}, problems: []string{"deep/*.yml: does not exist (only the shell expands patterns: leave out the quotes, or name the folder)"}},
-		"Kustomization":  {reason: "kustomize needs no kind in its file, and what stands there is said once.", paths: []string{"built"}, problems: []string{"built/kustomization.yaml:1: document 1: is a kustomization, not a manifest (build it with kubectl kustomize DIRECTORY, and pipe the result in with -f -)"}},
-		"ItemsNull":      {reason: "A list that has lost its items is none of no items.", paths: []string{"-"}, stdin: "kind: List\napiVersion: v1\nitems: null\n", problems: []string{"stdin:3: document 1: items: is null, want a list of objects"}},
+		"AnyExtension":   {reason: "A named file is read whatever its extension.", paths: []string{"two.txt"}, want: []string{"two.txt two"}},
+		"Folder":         {reason: "A folder is read with its subfolders, sorted, without hidden files.", paths: []string{"deep"}, want: []string{"deep/a.json a", "deep/b.yml b", "deep/er/c.yaml c"}},
+		"InOrder":        {reason: "The order is that of the paths.", paths: []string{"two.txt", "one.yaml"}, want: []string{"two.txt two", "one.yaml one"}},
+		"Twice":          {reason: "A file that is named twice is read once.", paths: []string{"deep/er/c.yaml", "deep", "./one.yaml", "one.yaml"}, want: []string{"deep/er/c.yaml c", "deep/a.json a", "deep/b.yml b", "one.yaml one"}},
+		"Stdin":          {reason: "The path - means stdin.", paths: []string{"-", "one.yaml", "-"}, stdin: fmt.Sprintf(object, "in"), want: []string{"stdin in", "one.yaml one"}},
+		"Missing":        {reason: "A missing file does not prevent the reading of others.", paths: []string{"on.yaml", "one.yaml"}, want: []string{"one.yaml one"}, problems: []string{"on.yaml: does not exist (did you mean one.yaml?)"}},
+		"MissingFar":     {reason: "A far-fetched suggestion is worse than none.", paths: []string{"zzzzzzzz/x.yaml"}, problems: []string{"zzzzzzzz/x.yaml: does not exist"}},
+		"Comma":          {reason: "kubectl accepts several files in one flag, so users may try it.", paths: []string{"one.yaml,two.txt"}, problems: []string{"one.yaml,two.txt: does not exist (repeat the flag for each: -f one.yaml -f two.txt)"}},
+		"Pattern":        {reason: "The shell does not expand a quoted pattern.", paths: []string{"deep/*.yml"}, problems: []string{"deep/*.yml: does not exist (only the shell expands patterns: leave out the quotes, or name the folder)"}},
+		"Kustomization":  {reason: "A kustomization needs no kind, and gets a single problem.", paths: []string{"built"}, problems: []string{"built/kustomization.yaml:1: document 1: is a kustomization, not a manifest (build it with kubectl kustomize DIRECTORY, and pipe the result in with -f -)"}},
+		"ItemsNull":      {reason: "A list with null as items has lost them, and is not an empty list.", paths: []string{"-"}, stdin: "kind: List\napiVersion: v1\nitems: null\n", problems: []string{"stdin:3: document 1: items: is null, want a list of objects"}},
 		"EmptyFolder":    {reason: "A folder without manifests is a mistake.", paths: []string{"empty"}, problems: []string{"empty: this folder has no manifest (*.yaml, *.yml or *.json)"}},
-		"EmptyDocuments": {reason: "A file may say nothing.", paths: []string{"comments"}},
-		"OnlyLeftOut":    {reason: "A folder may hold nothing but what never goes to an API server.", paths: []string{"local"}},
-		"URL":            {reason: "A URL would be read from the network.", paths: []string{"https://example.com/a.yaml"}, problems: []string{"https://example.com/a.yaml: is not a file or folder (to read from a URL, fetch it and pipe it in with -f -)"}},
+		"EmptyDocuments": {reason: "A file may contain only comments.", paths: []string{"comments"}},
+		"OnlyLeftOut":    {reason: "A folder may contain only documents that never go to an API server.", paths: []string{"local"}},
+		"URL":            {reason: "URLs are not read, because the commands use no network.", paths: []string{"https://example.com/a.yaml"}, problems: []string{"https://example.com/a.yaml: is not a file or folder (to read from a URL, fetch it and pipe it in with -f -)"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -163,18 +163,18 @@ func TestValues(t *testing.T) {
 		want   any
 	}{
 		"Integer":         {reason: "Integers stay integers.", in: "3", want: int64(3)},
-		"GreatInteger":    {reason: "Integers beyond 2^53 survive.", in: "9007199254740993", want: int64(9007199254740993)},
-		"LeastInteger":    {reason: "So do negative ones.", in: "-9223372036854775808", want: int64(-9223372036854775808)},
+		"GreatInteger":    {reason: "Integers beyond 2^53 keep their value.", in: "9007199254740993", want: int64(9007199254740993)},
+		"LeastInteger":    {reason: "Negative integers keep their value, too.", in: "-9223372036854775808", want: int64(-9223372036854775808)},
 		"Float":           {reason: "A fraction is a float.", in: "1.5", want: 1.5},
 		"Yes":             {reason: "yes is true, as for kubectl.", in: "yes", want: true},
-		"QuotedYes":       {reason: "A string stays one.", in: `"yes"`, want: "yes"},
+		"QuotedYes":       {reason: "A quoted value is a string.", in: `"yes"`, want: "yes"},
 		"Octal":           {reason: "A leading zero means octal, as for kubectl.", in: "0644", want: int64(0o644)},
 		"Date":            {reason: "A date is a string.", in: "2026-01-02", want: "2026-01-02"},
 		"JSONEscape":      {reason: "Flow style is YAML.", in: `{"a": ["\u00e9"]}`, want: map[string]any{"a": []any{"\u00e9"}}},
-		"NumberAsKey":     {reason: "Keys are strings.", in: "{1: a}", want: map[string]any{"1": "a"}},
-		"Nothing":         {reason: "Null is kept for the API server to judge.", in: "null", want: nil},
+		"NumberAsKey":     {reason: "Keys become strings.", in: "{1: a}", want: map[string]any{"1": "a"}},
+		"Nothing":         {reason: "Null is kept, and the API server decides.", in: "null", want: nil},
 		"AnchorAndMerge":  {reason: "Anchors are resolved.", in: "{a: &x {b: 1}, c: {<<: *x}}", want: map[string]any{"a": map[string]any{"b": int64(1)}, "c": map[string]any{"b": int64(1)}}},
-		"BlockWithMarker": {reason: "Dashes inside a block are text unless a line begins with them.", in: "\"--- \"", want: "--- "},
+		"BlockWithMarker": {reason: "Dashes begin a document only at the beginning of a line.", in: "\"--- \"", want: "--- "},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -196,8 +196,8 @@ func TestTooLarge(t *testing.T) {
 		size   int
 		want   string
 	}{
-		"Most":    {reason: "The limit itself can be stored.", size: maxSize - around},
-		"TooMuch": {reason: "One byte more cannot.", size: maxSize - around + 1, want: "a.yaml:1: document 1: X default/x: has 1572865 bytes; more than 1572864 cannot be stored"},
+		"Most":    {reason: "An object of the maximum size can be stored.", size: maxSize - around},
+		"TooMuch": {reason: "An object that is one byte larger cannot be stored.", size: maxSize - around + 1, want: "a.yaml:1: document 1: X default/x: has 1572865 bytes; more than 1572864 cannot be stored"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -250,21 +250,21 @@ func TestSplit(t *testing.T) {
 		in     string
 		want   []part
 	}{
-		"None":      {reason: "Nothing is no text."},
-		"One":       {reason: "Without markers all is one document.", in: "a: 1\nb: 2", want: []part{{"a: 1\nb: 2", 1}}},
+		"None":      {reason: "An empty text has no part."},
+		"One":       {reason: "Without markers, the text is one document.", in: "a: 1\nb: 2", want: []part{{"a: 1\nb: 2", 1}}},
 		"Two":       {reason: "A marker begins a document.", in: "a: 1\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 2}}},
-		"Windows":   {reason: "Lines may end as on Windows.", in: "a: 1\r\n---\r\nb: 2\r\n", want: []part{{"a: 1\r\n", 1}, {"---\r\nb: 2\r\n", 2}}},
-		"Content":   {reason: "A document may begin behind its marker.", in: "--- {a: 1}\n--- # two\nb: 2\n", want: []part{{"--- {a: 1}\n", 1}, {"--- # two\nb: 2\n", 2}}},
-		"NoMarker":  {reason: "More dashes are a string.", in: "----\n---x\n", want: []part{{"----\n---x\n", 1}}},
-		"Indented":  {reason: "A marker stands at the beginning of a line.", in: "a: |\n  ---\n", want: []part{{"a: |\n  ---\n", 1}}},
+		"Windows":   {reason: "Lines may end with CRLF.", in: "a: 1\r\n---\r\nb: 2\r\n", want: []part{{"a: 1\r\n", 1}, {"---\r\nb: 2\r\n", 2}}},
+		"Content":   {reason: "A document may begin on the line of its marker.", in: "--- {a: 1}\n--- # two\nb: 2\n", want: []part{{"--- {a: 1}\n", 1}, {"--- # two\nb: 2\n", 2}}},
+		"NoMarker":  {reason: "Three dashes with other text directly behind them are not a marker.", in: "----\n---x\n", want: []part{{"----\n---x\n", 1}}},
+		"Indented":  {reason: "A marker is at the beginning of a line.", in: "a: |\n  ---\n", want: []part{{"a: |\n  ---\n", 1}}},
 		"End":       {reason: "Three dots end a document.", in: "a: 1\n...\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
-		"EndMarker": {reason: "Then another may begin as usual.", in: "a: 1\n...\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 3}}},
-		"EndNoted":  {reason: "A comment may follow the end of a document.", in: "a: 1\n... # end\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
-		"Directive": {reason: "A directive is no document.", in: "# one\n\n%YAML 1.1\n%TAG ! !a\n---\na: 1\n", want: []part{{"---\na: 1\n", 5}}},
-		"Between":   {reason: "It may stand between documents.", in: "a: 1\n...\n%YAML 1.1\r\n---\r\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\r\nb: 2\n", 4}}},
-		"Content%":  {reason: "A document that has begun has no directives.", in: "a:\n%YAML 1.1\n---\nb: 2\n", want: []part{{"a:\n%YAML 1.1\n", 1}, {"---\nb: 2\n", 3}}},
-		"Unmarked":  {reason: "A directive that no document follows is a mistake to be found.", in: "%YAML 1.1\na: 1\n", want: []part{{"%YAML 1.1\na: 1\n", 1}}},
-		"Comments":  {reason: "Comments alone stay.", in: "# one\n---\na: 1\n", want: []part{{"# one\n", 1}, {"---\na: 1\n", 2}}},
+		"EndMarker": {reason: "A marker may follow the three dots.", in: "a: 1\n...\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 3}}},
+		"EndNoted":  {reason: "A comment may follow the three dots.", in: "a: 1\n... # end\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
+		"Directive": {reason: "A directive is not a document.", in: "# one\n\n%YAML 1.1\n%TAG ! !a\n---\na: 1\n", want: []part{{"---\na: 1\n", 5}}},
+		"Between":   {reason: "A directive may be between two documents.", in: "a: 1\n...\n%YAML 1.1\r\n---\r\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\r\nb: 2\n", 4}}},
+		"Content%":  {reason: "Inside a document there are no directives.", in: "a:\n%YAML 1.1\n---\nb: 2\n", want: []part{{"a:\n%YAML 1.1\n", 1}, {"---\nb: 2\n", 3}}},
+		"Unmarked":  {reason: "A directive without a marker is a mistake, and stays in the text for the parser.", in: "%YAML 1.1\na: 1\n", want: []part{{"%YAML 1.1\na: 1\n", 1}}},
+		"Comments":  {reason: "A part with only comments is kept.", in: "# one\n---\na: 1\n", want: []part{{"# one\n", 1}, {"---\na: 1\n", 2}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -301,17 +301,17 @@ alias: *anchor
 		path   string
 		want   int
 	}{
-		"Whole":     {reason: "The whole begins where its first field does.", path: "", want: 1},
-		"Field":     {reason: "A field is where its key is.", path: "a.b", want: 2},
-		"Element":   {reason: "An element is where it begins.", path: "a.b[1]", want: 5},
-		"Inside":    {reason: "Paths go on inside elements.", path: "a.b[1].c", want: 5},
-		"Bracketed": {reason: "A key with dots stands in brackets.", path: "a.b[0][x.y/z]", want: 4},
-		"Dotted":    {reason: "Or does not.", path: "a.b[0].x.y/z", want: 4},
-		"Missing":   {reason: "A field that is missing is missing from the one around it.", path: "a.b[0].missing.field", want: 3},
-		"NoElement": {reason: "So is an element.", path: "a.b[7]", want: 2},
-		"Longer":    {reason: "A key is not found by its beginning.", path: "a.by", want: 1},
-		"Alias":     {reason: "What an alias stands for is where it is defined.", path: "alias.d", want: 9},
-		"Nowhere":   {reason: "Without any of it the document is named.", path: "z", want: 1},
+		"Whole":     {reason: "The line of the whole document is that of its first field.", path: "", want: 1},
+		"Field":     {reason: "The line of a field is that of its key.", path: "a.b", want: 2},
+		"Element":   {reason: "The line of an element is its first line.", path: "a.b[1]", want: 5},
+		"Inside":    {reason: "A path can continue inside an element.", path: "a.b[1].c", want: 5},
+		"Bracketed": {reason: "A key with dots is in brackets.", path: "a.b[0][x.y/z]", want: 4},
+		"Dotted":    {reason: "A key with dots may also be without brackets.", path: "a.b[0].x.y/z", want: 4},
+		"Missing":   {reason: "The line of a missing field is that of the nearest existing field around it.", path: "a.b[0].missing.field", want: 3},
+		"NoElement": {reason: "The line of a missing element is that of its list.", path: "a.b[7]", want: 2},
+		"Longer":    {reason: "The beginning of a name in the path does not match a shorter key.", path: "a.by", want: 1},
+		"Alias":     {reason: "The line of an alias's field is that at its anchor.", path: "alias.d", want: 9},
+		"Nowhere":   {reason: "If nothing of the path exists, the line is that of the document.", path: "z", want: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -321,7 +321,7 @@ alias: *anchor
 		})
 	}
 	if got := (lines{}).of("a", 99); got != 99 {
-		t.Errorf("of() of nothing = %d, want what the caller knows, 99", got)
+		t.Errorf("of() without lines = %d, want the fallback, 99", got)
 	}
 }
 
@@ -344,7 +344,7 @@ func FuzzRead(f *testing.F) {
 		set, problems := ReadFS(fstest.MapFS{"a.yaml": {Data: data}})
 		for _, p := range problems {
 			if p.Fact == "" || p.Place.File != "a.yaml" || p.Place.Line < 1 || p.Place.Line > bytes.Count(data, []byte("\n"))+1 {
-				t.Errorf("problem %+v says too little", p)
+				t.Errorf("problem %+v lacks a fact or a valid place", p)
 			}
 		}
 		for _, o := range set.Manifests {

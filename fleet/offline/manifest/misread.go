@@ -23,8 +23,8 @@ type Misreading struct {
 // String describes the misreading.
 func (m *Misreading) String() string { return fmt.Sprintf("`%s` is read as %s", m.Written, m.Read) }
 
-// Misread returns the keys and values of the object whose value differs from their notation, in their order. It takes
-// as long as reading the object.
+// Misread returns the keys and values of the object whose value differs from their notation, in their order. The call
+// takes as long as reading the object.
 func (o *Object) Misread() []Misreading {
 	var found []Misreading
 	root := o.lines.root()

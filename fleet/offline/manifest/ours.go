@@ -98,7 +98,7 @@ func policies[T, C any](compile func(*T) (*C, field.ErrorList), list func(*Set) 
 		compiled, errs := compile(p)
 		wrong := o.wrong
 		o.reportAll(errs)
-		if o.stored { // It is in force anyway, and fails where its invalid rules apply, or releases nothing.
+		if o.stored { // The policy is in force anyway: it fails where its invalid rules apply, or releases nothing.
 			o.wrong = wrong
 		}
 		o.add = func(s *Set) {

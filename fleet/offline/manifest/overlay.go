@@ -11,8 +11,8 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Overlay returns the Set that results when the manifests of over are applied to s. Each replaces the manifest of the
-// same identity, or is appended. All others are those of s, in its order.
+// Overlay returns the Set that results when the manifests of over are applied to s. Each manifest of over replaces the
+// one of s with the same identity, or is appended. All other manifests are those of s, in the order of s.
 //
 // Fields that only an API server writes are kept from s: the status of a cluster, and for clusters and objects the UID
 // and the deletion timestamp.

@@ -39,13 +39,13 @@ func TestOverlay(t *testing.T) {
 		want          []string // In the order of Manifests.
 		wantOfObjects []string
 	}{
-		"Nothing": {reason: "Nothing over nothing is nothing."},
+		"Nothing": {reason: "Two empty Sets give an empty Set."},
 		"Same": {
-			reason: "Without anything over it a set stays as it is.",
+			reason: "Without manifests over it, a Set does not change.",
 			below:  objects, want: []string{"below:2 one", "below:4 two"}, wantOfObjects: []string{"below:2 one", "below:4 two"},
 		},
 		"InPlace": {
-			reason: "What is there is replaced where it stands, at any version; what is not comes last.",
+			reason: "An existing manifest is replaced in its place, whatever its version, and a new one is appended.",
 			below:  objects,
 			over: `{apiVersion: v2, kind: ConfigMap, metadata: {name: one}}
 ---
@@ -57,7 +57,7 @@ func TestOverlay(t *testing.T) {
 			wantOfObjects: []string{"over:1 one", "below:4 two", "over:3 two", "over:5 two"},
 		},
 		"EveryList": {
-			reason: "All kinds are replaced by their like, and by it alone.",
+			reason: "In each list, a manifest is replaced by one of the same identity, and by no other.",
 			below:  policies + "---" + objects, over: policies,
 			want: []string{
 				"over:2 p", "over:4 p", "over:6 p", "over:8 p", "over:10 p", "over:12 p", "over:14 p", "over:16 p",
@@ -66,7 +66,7 @@ func TestOverlay(t *testing.T) {
 			wantOfObjects: []string{"below:18 one", "below:20 two"},
 		},
 		"EveryListAdded": {
-			reason: "All kinds are added.",
+			reason: "Manifests of all kinds are added.",
 			below:  objects, over: policies,
 			want: []string{
 				"below:2 one", "below:4 two",
@@ -141,7 +141,7 @@ func TestOverlayInjectionPolicies(t *testing.T) {
 		t.Errorf("Overlay(): InjectionPolicies: -want, +got:\n%s", diff)
 	}
 	if len(got.Notes) != 1 || got.Notes[0].Place.File != "over.yaml" {
-		t.Errorf("Overlay(): want one note, on what is laid over, got %v", got.Notes)
+		t.Errorf("Overlay(): want one note, about the manifest of over, got %v", got.Notes)
 	}
 }
 
@@ -170,15 +170,15 @@ status: {conditions: [{type: Ready, status: "False", lastProbeTime: null, lastTr
 	set := below.Overlay(over)
 	object, cluster := set.Objects[0].Content, set.Clusters[0].Cluster
 	if object.GetUID() != "u-1" || object.GetDeletionTimestamp() == nil || object.GetLabels()["a"] != "c" {
-		t.Errorf("An object that is being deleted cannot be applied back into life: got %v", object.Object)
+		t.Errorf("want the object to keep its deletion timestamp, got %v", object.Object)
 	}
 	if cluster.UID != "u-2" || len(cluster.Status.Conditions) != 1 || cluster.Labels["region"] != "us" {
-		t.Errorf("A new label makes no cluster ready: got %v", cluster)
+		t.Errorf("want the cluster to keep its status, got %v", cluster)
 	}
 	if cluster.DeletionTimestamp.IsZero() {
-		t.Error("A cluster that leaves cannot be applied back into the fleet: want its time of deletion")
+		t.Error("want the leaving cluster to keep its deletion timestamp")
 	}
 	if o := over.Objects[0].Content; o.GetUID() != "" || over.Clusters[0].Cluster.UID != "" {
-		t.Error("Overlay() changed what was laid over")
+		t.Error("Overlay() changed its argument")
 	}
 }

@@ -22,27 +22,27 @@ func TestDecodeQuickly(t *testing.T) {
 		in     string
 		quick  bool
 	}{
-		"Manifest":     {reason: "What people write is quick.", in: fleet(1, 0, 0)[0], quick: true},
-		"Numbers":      {reason: "Numbers are what they are after JSON.", in: "a: [1, -1, 0, -0, 0.0, -0.0, 1.5, 1e3, 1E3, 1e-7, 0.000001, 1e20, 1e21, 1e22, 4611686018427387904.0, 9007199254740993, 9007199254740993.0, 9223372036854775807, 9223372036854775808, 18446744073709551615, 18446744073709551616, -9223372036854775808, -9223372036854775809, 9.223372036854775e18, 010, 0o10, 0x1F, 0b11, -0b11, 1_000, 1_0.5, +1, 5e-324, 1.7976931348623157e308]", quick: true},
-		"Words":        {reason: "Words mean what they mean to kubectl.", in: "a: [yes, No, on, OFF, y, n, true, 'true', ~, null, Null, '', =, 2026-01-02, 2026-01-02T03:04:05Z, '12:30', .5, ., 1.2.3, 0x, 1e, e1]", quick: true},
-		"Strings":      {reason: "Strings survive, whatever JSON escapes in them.", in: "a: \"<&>\\u2028\\0\\x01\\xe9\\U0001F600\"\nb: |\n  ---x\n  \ttab\n\nc: >-\n  folded\n  text\nd: 'it''s'\n", quick: true},
-		"Aliases":      {reason: "What an alias stands for is a value of its own.", in: "a: &x {b: [1]}\nc: *x\nd: [*x, *x]\n", quick: true},
-		"Tags":         {reason: "Tags say what is meant.", in: "a: !!str 1\nb: !!int \"3\"\nc: !!float 1\nd: !!binary aGk=\ne: !unknown x\n", quick: true},
-		"EmptyMembers": {reason: "What is empty is null, but an empty object is not.", in: "a:\nb: {}\nc: []\n", quick: true},
-		"Merge":        {reason: "What a merge sets may be set again.", in: "a: &x {b: 1}\nc: {<<: *x, b: 2}\n"},
+		"Manifest":     {reason: "Usual manifests are decoded quickly.", in: fleet(1, 0, 0)[0], quick: true},
+		"Numbers":      {reason: "Numbers have the values that they have after a conversion to JSON.", in: "a: [1, -1, 0, -0, 0.0, -0.0, 1.5, 1e3, 1E3, 1e-7, 0.000001, 1e20, 1e21, 1e22, 4611686018427387904.0, 9007199254740993, 9007199254740993.0, 9223372036854775807, 9223372036854775808, 18446744073709551615, 18446744073709551616, -9223372036854775808, -9223372036854775809, 9.223372036854775e18, 010, 0o10, 0x1F, 0b11, -0b11, 1_000, 1_0.5, +1, 5e-324, 1.7976931348623157e308]", quick: true},
+		"Words":        {reason: "Words have the same values as for kubectl.", in: "a: [yes, No, on, OFF, y, n, true, 'true', ~, null, Null, '', =, 2026-01-02, 2026-01-02T03:04:05Z, '12:30', .5, ., 1.2.3, 0x, 1e, e1]", quick: true},
+		"Strings":      {reason: "Strings keep their value, even if JSON escapes their characters.", in: "a: \"<&>\\u2028\\0\\x01\\xe9\\U0001F600\"\nb: |\n  ---x\n  \ttab\n\nc: >-\n  folded\n  text\nd: 'it''s'\n", quick: true},
+		"Aliases":      {reason: "Each alias gets a copy of its target.", in: "a: &x {b: [1]}\nc: *x\nd: [*x, *x]\n", quick: true},
+		"Tags":         {reason: "Tags determine the types.", in: "a: !!str 1\nb: !!int \"3\"\nc: !!float 1\nd: !!binary aGk=\ne: !unknown x\n", quick: true},
+		"EmptyMembers": {reason: "An empty value is null, but an empty object is not.", in: "a:\nb: {}\nc: []\n", quick: true},
+		"Merge":        {reason: "A direct key may override a merged one, so merges are left to the slow decoder.", in: "a: &x {b: 1}\nc: {<<: *x, b: 2}\n"},
 		"NumberAsKey":  {reason: "Two keys may become the same string.", in: "{1: a, '1': b}"},
-		"BooleanAsKey": {reason: "So may these.", in: "{yes: a, 'true': b}"},
-		"NullAsKey":    {reason: "This is none for JSON.", in: "{~: a}"},
-		"Twice":        {reason: "A key that is set twice is reported.", in: "{a: 1, b: {c: 1, c: 2}}"},
-		"Infinite":     {reason: "JSON has no such number.", in: "a: .inf"},
-		"NotANumber":   {reason: "Nor this one.", in: "a: .nan"},
-		"NotText":      {reason: "JSON replaces what is no text.", in: "a: !!binary gIE="},
-		"NotTextKey":   {reason: "Also as a key.", in: "!!binary gIE=: a"},
-		"Timestamp":    {reason: "A date is a string, even where it is said to be none.", in: "a: !!timestamp 2026-01-02", quick: true},
-		"Deep":         {reason: "There is a limit to depth.", in: "a: " + strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)},
-		"Array":        {reason: "What is no object is a mistake.", in: "[a]"},
-		"Nothing":      {reason: "An empty document is no document.", in: "# only a comment\n"},
-		"Broken":       {reason: "What is wrong is for the slow way to say.", in: "a: b: c"},
+		"BooleanAsKey": {reason: "The same applies to booleans.", in: "{yes: a, 'true': b}"},
+		"NullAsKey":    {reason: "JSON has no null key.", in: "{~: a}"},
+		"Twice":        {reason: "A duplicate key is left to the slow decoder, which reports it.", in: "{a: 1, b: {c: 1, c: 2}}"},
+		"Infinite":     {reason: "JSON has no infinite number.", in: "a: .inf"},
+		"NotANumber":   {reason: "JSON has no NaN.", in: "a: .nan"},
+		"NotText":      {reason: "JSON replaces bytes that are not UTF-8.", in: "a: !!binary gIE="},
+		"NotTextKey":   {reason: "The same applies to keys.", in: "!!binary gIE=: a"},
+		"Timestamp":    {reason: "A date is a string, even with the tag of a timestamp.", in: "a: !!timestamp 2026-01-02", quick: true},
+		"Deep":         {reason: "The depth is limited.", in: "a: " + strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)},
+		"Array":        {reason: "A document that is not an object is a mistake.", in: "[a]"},
+		"Nothing":      {reason: "A document with only a comment is empty.", in: "# only a comment\n"},
+		"Broken":       {reason: "Syntax errors are left to the slow decoder, which reports them.", in: "a: b: c"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,15 +85,15 @@ func TestBegin(t *testing.T) {
 		in     string
 		want   int // 0 if it is not certain.
 	}{
-		"First":     {reason: "Content may come first.", in: "a: 1\n", want: 7},
-		"Marker":    {reason: "A marker is no content.", in: "---\na: 1\n", want: 8},
-		"Behind":    {reason: "What stands behind it is.", in: "--- {a: 1}\n", want: 7},
-		"Comments":  {reason: "Neither are comments and empty lines.", in: "--- # \u4e00\n\t\n  # more\n  a: 1", want: 10},
-		"Windows":   {reason: "Lines may end as on Windows.", in: "---\r\n# one\r\na: 1\r\n", want: 9},
-		"Nothing":   {reason: "There may be no content.", in: "# one\n", want: 0},
-		"OldMac":    {reason: "A line of YAML may end where no line of the file does.", in: "# one\ra: 1\n", want: 0},
-		"Separator": {reason: "In more than one way.", in: "\u2028a: 1\n", want: 0},
-		"Inside":    {reason: "Behind the beginning it does not matter.", in: "a: \"\u2028\"\n", want: 7},
+		"First":     {reason: "The content may begin on the first line.", in: "a: 1\n", want: 7},
+		"Marker":    {reason: "A marker is not content.", in: "---\na: 1\n", want: 8},
+		"Behind":    {reason: "The content may be on the line of the marker.", in: "--- {a: 1}\n", want: 7},
+		"Comments":  {reason: "Comments and empty lines are not content.", in: "--- # \u4e00\n\t\n  # more\n  a: 1", want: 10},
+		"Windows":   {reason: "Lines may end with CRLF.", in: "---\r\n# one\r\na: 1\r\n", want: 9},
+		"Nothing":   {reason: "A text may have no content.", in: "# one\n", want: 0},
+		"OldMac":    {reason: "YAML ends a line at a lone carriage return, and the file does not.", in: "# one\ra: 1\n", want: 0},
+		"Separator": {reason: "YAML also ends a line at a Unicode line separator.", in: "\u2028a: 1\n", want: 0},
+		"Inside":    {reason: "A separator after the beginning of the content does not matter.", in: "a: \"\u2028\"\n", want: 7},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ type Propagation struct {
 	// that approves the change for this object only.
 	Asked    placement.Question
 	Approved string
-	// Follows are the leaders of the object, in its namespace.
+	// Follows are the leaders of the object, the objects that it travels with, in its namespace.
 	Follows []refractv1alpha1.FollowedObject
 	// Rendered are the override policies of the copies, including those deleted since, without generation.
 	Rendered []tree.Policy

@@ -19,7 +19,7 @@ func TestPropagations(t *testing.T) {
 		want   Propagation
 	}{
 		"Namespaced": {
-			reason: "All clusters with a row may hold a copy, but one that is to go, and deleted policies were rendered with too, as the controllers see it.",
+			reason: "Each cluster in the report may have a copy, unless it is to be deleted. Deleted policies count as rendered, as for the controllers.",
 			in: `apiVersion: refract.dev/v1alpha1
 kind: Propagation
 metadata: {name: web.deployments.apps, namespace: shop}
@@ -54,7 +54,7 @@ status:
 			},
 		},
 		"ClusterScoped": {
-			reason: "A report on a cluster-scoped object may know nothing yet.",
+			reason: "A report on a cluster-scoped object may be empty.",
 			in: `apiVersion: refract.dev/v1alpha1
 kind: ClusterPropagation
 metadata: {name: shop.namespaces}
@@ -66,7 +66,7 @@ spec: {source: {apiVersion: v1, kind: Namespace, resource: namespaces, name: sho
 			},
 		},
 		"BadSource": {
-			reason: "A version that is none leads to an identity that no object has.",
+			reason: "An invalid version gives an identity that no object has.",
 			in: `apiVersion: refract.dev/v1alpha1
 kind: Propagation
 metadata: {name: x}

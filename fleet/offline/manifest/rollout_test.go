@@ -9,8 +9,8 @@ import (
 	"refract.dev/tree"
 )
 
-// TestFloor verifies that a Namespace of a hub that names a rollout policy applies it to its objects, and is itself
-// propagated only if it asks for that.
+// TestFloor verifies for a Namespace of a hub that names a rollout policy: its objects obey the policy, and the
+// Namespace itself is propagated only if it has a propagation label.
 func TestFloor(t *testing.T) {
 	const named = "refract.dev/cluster-rollout-policy-name: floor"
 	cases := map[string]struct {

@@ -62,10 +62,10 @@ func checkReplaced(t *testing.T, doc *document, at value, now any) {
 	t.Helper()
 	text, updated, refused := updateText(doc, []*proposal{{at: at, now: now}})
 	if len(updated) == 0 && string(text) != string(doc.Text) {
-		t.Errorf("replacing nothing made:\n%s", text)
+		t.Errorf("an update without replacements made:\n%s", text)
 	}
 	if lines, crlf := bytes.Count(text, []byte("\n")), bytes.Count(text, []byte("\r\n")); lines != crlf && allCRLF(doc.Text) {
-		t.Errorf("replacing %s by %v ended %d of %d lines otherwise", at.path, now, lines-crlf, lines)
+		t.Errorf("replacing %s by %v changed the ends of %d of %d lines", at.path, now, lines-crlf, lines)
 	}
 	if len(refused) > 0 {
 		return

@@ -28,25 +28,25 @@ func TestLoadPaths(t *testing.T) {
 		problems string
 	}{
 		"Folder": {
-			reason: "All files in it and below are read, but those that are hidden or called otherwise.",
+			reason: "All files in the folder and its subfolders are read, except hidden files and files with other extensions.",
 			paths:  []string{"d"},
 			files:  []string{"d/a.yaml", "d/e/b.yml"},
 			inputs: []string{"d/in", "/abs"},
 		},
 		"Twice": {
-			reason: "A file is read once, and paths are seen from its folder.",
+			reason: "A file is read once, and its paths are relative to its folder.",
 			paths:  []string{"d/e/b.yml", "d/e", "./d/e/b.yml"},
 			files:  []string{"d/e/b.yml"},
 			inputs: []string{"d/e/in", "/abs"},
 		},
 		"Named": {
-			reason: "A file that is named is read, whatever it is called.",
+			reason: "A named file is read whatever its extension.",
 			paths:  []string{"d/a.txt", "d/.hidden.yaml"},
 			files:  []string{"d/a.txt", "d/.hidden.yaml"},
 			inputs: []string{"d/in", "/abs"},
 		},
 		"Missing": {
-			reason:   "A path that is not there is a problem, and others are read.",
+			reason:   "A missing path is a problem, and the others are read.",
 			paths:    []string{"nowhere", "d/e"},
 			files:    []string{"d/e/b.yml"},
 			inputs:   []string{"d/e/in", "/abs"},
@@ -136,17 +136,17 @@ func TestUpdateCRLF(t *testing.T) {
 	}
 	cases := map[string]struct{ reason, before, after string }{
 		"BlockBelowKey": {
-			reason: "A block in the place of a value on one line has new lines.",
+			reason: "A block that replaces a value on one line adds lines.",
 			before: "/metadata/labels: {}\n",
 			after:  "/metadata/labels:\n          region: eu\n",
 		},
 		"BlockText": {
-			reason: "The end of the last line of a text in a block belongs to the file.",
+			reason: "The end of the last line of a block text belongs to the file.",
 			before: "/metadata/labels/region: |\n          x\n          y\n        /metadata/name: web\n",
 			after:  "/metadata/labels/region: eu\n        /metadata/name: web\n",
 		},
 		"Scalar": {
-			reason: "What follows a value on its line stays.",
+			reason: "The rest of the line after a value stays.",
 			before: "/metadata/labels/region: us # Why.\n",
 			after:  "/metadata/labels/region: eu # Why.\n",
 		},

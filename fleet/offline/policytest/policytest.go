@@ -65,7 +65,7 @@ type check struct {
 // verdict is the result of a check.
 type verdict struct {
 	failures []Failure // Empty if the check passes.
-	// now is the value that would pass the check; it is meaningful only if known is true.
+	// now is the value for which the check would pass; it is meaningful only if known is true.
 	now   any
 	known bool
 }

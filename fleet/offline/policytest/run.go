@@ -86,7 +86,8 @@ func (r *runner) testCase(t *Test, c *testCase, arrivals []*arrival) Case {
 	return out
 }
 
-// judge returns the failures. It also records for each check the value that would pass; the error is the last proposal.
+// judge returns the failures. For each check it also records the value for which the check would pass. The proposal for
+// the error is the last one.
 func (x *expectations) judge(got *arrival, proposals []proposal) []Failure {
 	problem, failed := got.problem()
 	last := &proposals[len(x.checks)]

@@ -17,7 +17,7 @@ import (
 	"refract.dev/tree"
 )
 
-// proposal is the value that would have to be expected for a check to pass.
+// proposal is the expected value for which a check would pass.
 type proposal struct {
 	at    value
 	now   any
@@ -68,9 +68,9 @@ func (r *Refused) String() string {
 }
 
 // Update replaces the failed expectations of fields, setBy, error and object in the files of the tests by the actual
-// values. It adds and removes no expectation: if an object newly fails, if it does not have the field any more, or if
-// the clusters of a case differ, the user has to decide. The other bytes of a file do not change; comments inside a
-// value that is replaced as a whole are lost.
+// values. It adds and removes no expectation: the user has to decide if an object newly fails, if it does not have the
+// field any more, or if the results of a case differ between clusters. The other bytes of a file do not change;
+// comments inside a value that is replaced as a whole are lost.
 //
 // Update refuses a value that cannot be replaced in place: one with an anchor or a tag, or one with aliases that need
 // different values. A value that several cases share and agree on is replaced once.
@@ -175,7 +175,8 @@ type editor struct {
 	done []*edit
 }
 
-// apply applies the possible edits: all together or, if that is not possible, the possible ones of each half.
+// apply applies the edits: all together or, if that fails, each half by itself, so that only the impossible edits are
+// left.
 func (e *editor) apply(edits []*edit) {
 	half := len(edits) / 2
 	if e.try(edits) || half == 0 {
@@ -216,8 +217,8 @@ func (p *proposal) updated(r *replacement) Updated {
 	}
 }
 
-// pointer returns the place in the object that a replacement concerns. If it concerns none, the result is a place that
-// is not secret.
+// pointer returns the place in the object that a replacement concerns. If there is none, the result is a place that is
+// not secret.
 func (p *proposal) pointer(r *replacement) string {
 	var b strings.Builder
 	for _, key := range r.at.keys[len(p.at.keys):] {

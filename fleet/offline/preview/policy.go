@@ -23,8 +23,8 @@ type Policy struct {
 	Compiled *inject.Policy
 	// Service is the Service that completes the policy; nil without one.
 	Service *manifest.Object
-	// Missing reports whether the policy asks to be completed but the data is missing: the input does not have the
-	// Service, and the status of the policy does not have the data either.
+	// Missing reports that the policy asks for the data of a Service, and that neither the input has the Service nor
+	// the status of the policy has the data.
 	Missing bool
 	// AnnotationErrors are the errors in the annotations of the Service.
 	AnnotationErrors field.ErrorList

@@ -81,12 +81,12 @@ spec:
 			labels: `{b: "1"}`, env: "[]", applied: []string{"b"},
 		},
 		"Conflict": {
-			reason: "What is in the way stands in the template, and is the pod's own.",
+			reason: "The conflicting variable is in the template, and belongs to the pod itself.",
 			labels: `{a: "1"}`, env: `[{name: X, value: "3"}]`,
 			skipped: []skipped{{Policy: "a", Reason: inject.ReasonEnvConflict, Pointer: "/spec/template/spec/containers/1/env/0", Conflicts: true, Line: 9}},
 		},
 		"ConflictOfPolicies": {
-			reason: "The second policy is left out because of the first, not because of the pod.",
+			reason: "The second policy is omitted because of the first one, not because of the pod.",
 			labels: `{a: "1", b: "1"}`, env: "[]", applied: []string{"a"},
 			skipped: []skipped{{Policy: "b", Reason: inject.ReasonEnvConflict, Pointer: "", Conflicts: false, Line: 2}},
 		},

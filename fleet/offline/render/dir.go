@@ -199,7 +199,7 @@ func remove(root *os.Root, name string) error {
 	for at := path.Dir(name); at != "."; at = path.Dir(at) {
 		left, err := fs.ReadDir(root.FS(), at)
 		if err != nil || len(left) > 0 {
-			return nil //nolint:nilerr // What cannot be looked at is not known to be empty.
+			return nil //nolint:nilerr // A folder that cannot be read may not be empty.
 		}
 		if err := root.Remove(at); err != nil {
 			return err

@@ -29,61 +29,61 @@ func TestWriteDirLinks(t *testing.T) {
 		want   map[string]string // The content of the folder afterwards, with links and without the inventory.
 	}{
 		"Parent": {
-			reason: "No file is written to a linked folder.",
+			reason: "No file is written to a folder behind a link.",
 			links:  map[string]string{"a": "OUTSIDE"}, files: []File{{Path: "a/new.yaml", Content: []byte(ours)}},
 			link: "a", want: map[string]string{"a": "→ OUTSIDE"},
 		},
 		"RelativeParent": {
-			reason: "However it is linked.",
+			reason: "The same applies to a relative link.",
 			links:  map[string]string{"a": "../outside"}, files: []File{{Path: "a/new.yaml", Content: []byte(ours)}},
 			link: "a", want: map[string]string{"a": "→ ../outside"},
 		},
 		"DeepParent": {
-			reason: "No folder is made in one.",
+			reason: "No folder is created behind a link.",
 			links:  map[string]string{"a/b": "OUTSIDE"}, files: []File{{Path: "a/b/c/new.yaml", Content: []byte(ours)}},
 			link: "a/b", want: map[string]string{"a/b": "→ OUTSIDE"},
 		},
 		"Chain": {
-			reason: "The link named is the one on the way to the file.",
+			reason: "The error names the link in the path of the file, not a later one.",
 			links:  map[string]string{"a": "b", "b": "OUTSIDE"}, files: []File{{Path: "a/new.yaml", Content: []byte(ours)}},
 			link: "a", want: map[string]string{"a": "→ b", "b": "→ OUTSIDE"},
 		},
 		"File": {
-			reason: "Nothing is read through a link.",
+			reason: "No file is read through a link.",
 			links:  map[string]string{"new.yaml": "OUTSIDE/file"}, files: []File{{Path: "new.yaml", Content: []byte(theirs)}},
 			link: "new.yaml", want: map[string]string{"new.yaml": "→ OUTSIDE/file"},
 		},
 		"PrivateFile": {
-			reason: "No mode is changed through one.",
+			reason: "No file mode is changed through a link.",
 			links:  map[string]string{"new.yaml": "OUTSIDE/file"}, files: []File{{Path: "new.yaml", Content: []byte(theirs), Private: true}},
 			link: "new.yaml", want: map[string]string{"new.yaml": "→ OUTSIDE/file"},
 		},
 		"Nothing": {
-			reason: "Nothing is made outside where a link leads to nothing.",
+			reason: "A link to a missing file creates no file outside of the folder.",
 			links:  map[string]string{"new.yaml": "OUTSIDE/new"}, files: []File{{Path: "new.yaml", Content: []byte(ours)}},
 			link: "new.yaml", want: map[string]string{"new.yaml": "→ OUTSIDE/new"},
 		},
 		"Inventory": {
-			reason: "What was written before is not read from outside.",
+			reason: "An inventory is not read through a link.",
 			links:  map[string]string{Inventory: "OUTSIDE/inventory"},
 			link:   Inventory, want: map[string]string{},
 		},
 		"PruneThrough": {
-			reason: "What is behind a link is not what was written.",
+			reason: "A file behind a link is not one that WriteDir has written.",
 			links:  map[string]string{"a": "OUTSIDE"}, before: kept("a/file\n"),
 			link: "a", want: map[string]string{"a": "→ OUTSIDE"},
 		},
 		"PruneFolder": {
-			reason: "Nor is a folder there that is empty.",
+			reason: "An empty folder behind a link is not removed.",
 			links:  map[string]string{"a": "OUTSIDE"}, before: kept("a/empty/gone\n"),
 			link: "a", want: map[string]string{"a": "→ OUTSIDE"},
 		},
 		"PruneLink": {
-			reason: "A link in the place of what was written goes, what it leads to stays.",
+			reason: "A link in place of a written file is removed, but not its target.",
 			links:  map[string]string{"a/file": "OUTSIDE/file"}, before: kept("a/file\n"), want: map[string]string{},
 		},
 		"Inside": {
-			reason: "A link to a place in the folder is followed.",
+			reason: "A link to a place inside the folder is followed.",
 			links:  map[string]string{"a": "b/c"}, files: []File{{Path: "b/c/old.yaml", Content: []byte(ours)}, {Path: "a/new.yaml", Content: []byte(ours)}},
 			want: map[string]string{"a": "→ b/c", "b/c/old.yaml": ours, "b/c/new.yaml": ours},
 		},

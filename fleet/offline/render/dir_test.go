@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// owner is the command that manages the folder where its name does not matter.
+// owner is the command that manages the folder, for tests where its name does not matter.
 const owner = "this command"
 
 func TestWriteDir(t *testing.T) {
@@ -27,22 +27,22 @@ func TestWriteDir(t *testing.T) {
 		there  []string
 	}{
 		{
-			reason: "Folders are made, and all is written.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "2")},
+			reason: "Missing folders are created, and all files are written.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "2")},
 			want:  Written{Written: []string{"a/b/c.yaml", "a/d.yaml"}},
 			there: []string{"a/b/c.yaml=1", "a/d.yaml=2"},
 		},
 		{
-			reason: "What has not changed is not touched.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "3")},
+			reason: "An unchanged file is not touched.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "3")},
 			want:  Written{Written: []string{"a/d.yaml"}, Unchanged: 1},
 			there: []string{"a/b/c.yaml=1", "a/d.yaml=3"},
 		},
 		{
-			reason: "What was left out of a part stays, and is known.", files: []File{file("e.yaml", "4")}, keep: true,
+			reason: "Without prune, the files of earlier calls stay, and are reported as stale.", files: []File{file("e.yaml", "4")}, keep: true,
 			want:  Written{Written: []string{"e.yaml"}, Stale: []string{"a/b/c.yaml", "a/d.yaml"}},
 			there: []string{"a/b/c.yaml=1", "a/d.yaml=3", "e.yaml=4"},
 		},
 		{
-			reason: "What is not rendered any more is removed, and so are empty folders.", files: []File{file("e.yaml", "4")},
+			reason: "Files that are no longer rendered are removed, and so are empty folders.", files: []File{file("e.yaml", "4")},
 			want:  Written{Unchanged: 1, Removed: []string{"a/b/c.yaml", "a/d.yaml"}},
 			there: []string{"e.yaml=4"},
 		},
@@ -96,14 +96,14 @@ func TestWriteDirKeepsToItself(t *testing.T) {
 		}
 	}
 	if _, err := WriteDir(dir, owner, nil, true); err == nil || errors.As(err, new(*KeptError)) {
-		t.Error("WriteDir() believed an inventory that names a file outside")
+		t.Error("WriteDir() accepted an inventory with a file outside of the folder")
 	}
 	if err := os.Remove(filepath.Join(dir, Inventory)); err != nil {
 		t.Fatal(err)
 	}
 	done, err := WriteDir(dir, owner, nil, true)
 	if diff := cmp.Diff(&Written{}, done); diff != "" || err != nil {
-		t.Errorf("WriteDir() in a folder of somebody else: %v, -want, +got:\n%s", err, diff)
+		t.Errorf("WriteDir() in a folder of another command: %v, -want, +got:\n%s", err, diff)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "mine.yaml")); err != nil {
 		t.Errorf("WriteDir() removed what it had not written: %v", err)
@@ -117,11 +117,11 @@ func TestWriteDirOfAnother(t *testing.T) {
 		inventory string
 		want      *KeptError // Without the path.
 	}{
-		"None":    {reason: "A folder that nobody keeps can be kept."},
-		"Same":    {reason: "One's own folder stays one's own.", inventory: keptBy + owner + "\na.yaml\n"},
-		"Windows": {reason: "Git may have changed the ends of lines.", inventory: keptBy + owner + "\r\na.yaml\r\n"},
-		"Another": {reason: "What another has written is not removed.", inventory: keptBy + "another\na.yaml\n", want: &KeptError{Owner: "another"}},
-		"Nobody":  {reason: "Nor is what nobody knows who has.", inventory: "a.yaml\n", want: &KeptError{}},
+		"None":    {reason: "A command can manage a folder that no command manages yet."},
+		"Same":    {reason: "A command keeps managing its own folder.", inventory: keptBy + owner + "\na.yaml\n"},
+		"Windows": {reason: "Git may have changed the line endings.", inventory: keptBy + owner + "\r\na.yaml\r\n"},
+		"Another": {reason: "Files of another command are not removed.", inventory: keptBy + "another\na.yaml\n", want: &KeptError{Owner: "another"}},
+		"Nobody":  {reason: "Files in an inventory without a command are not removed.", inventory: "a.yaml\n", want: &KeptError{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -174,13 +174,13 @@ func TestFileNames(t *testing.T) {
 	cases := map[string]struct {
 		reason, name, suffix, want string
 	}{
-		"Short":     {reason: "A name that fits stays.", name: "a", suffix: ".yaml", want: "a.yaml"},
-		"Longest":   {reason: "So does the longest that fits.", name: long + "b", suffix: ".yaml", want: long + "b.yaml"},
-		"TooLong":   {reason: "One more, and it ends in a hash.", name: long + "bc", suffix: ".yaml", want: long[:233] + "~e5a3058ab632d9cd.yaml"},
-		"Another":   {reason: "Which is another for another name.", name: long + "bd", suffix: ".yaml", want: long[:233] + "~e8d1b09a43a4902d.yaml"},
-		"NoSuffix":  {reason: "A folder has more room.", name: long + "abcdef", want: long + "abcdef"},
-		"Escaped":   {reason: "What counts is the escaped name.", name: strings.Repeat(":", 84), suffix: ".yaml", want: strings.Repeat("%3A", 77) + "%3~330ffa1e10cb06ee.yaml"},
-		"NotHashed": {reason: "No other name becomes that of a hashed one.", name: "a~fd", suffix: ".yaml", want: "a%7Efd.yaml"},
+		"Short":     {reason: "A short name is not changed.", name: "a", suffix: ".yaml", want: "a.yaml"},
+		"Longest":   {reason: "A name of the maximum length is not changed.", name: long + "b", suffix: ".yaml", want: long + "b.yaml"},
+		"TooLong":   {reason: "A longer name is cut and ends in a hash.", name: long + "bc", suffix: ".yaml", want: long[:233] + "~e5a3058ab632d9cd.yaml"},
+		"Another":   {reason: "Another name gets another hash.", name: long + "bd", suffix: ".yaml", want: long[:233] + "~e8d1b09a43a4902d.yaml"},
+		"NoSuffix":  {reason: "A folder needs no suffix, so its name can be longer.", name: long + "abcdef", want: long + "abcdef"},
+		"Escaped":   {reason: "The limit applies to the escaped name.", name: strings.Repeat(":", 84), suffix: ".yaml", want: strings.Repeat("%3A", 77) + "%3~330ffa1e10cb06ee.yaml"},
+		"NotHashed": {reason: "No other name gives the file name of a hashed one.", name: "a~fd", suffix: ".yaml", want: "a%7Efd.yaml"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -23,24 +23,24 @@ func TestWriteDirModes(t *testing.T) {
 		want   map[string]fs.FileMode
 	}{
 		"Usual": {
-			reason: "Others may read what is not private.", umask: 0o022,
+			reason: "Other users may read files that are not private.", umask: 0o022,
 			want: map[string]fs.FileMode{Inventory: 0o644, "a": 0o755, "a/public": 0o644, "a/private": 0o600},
 		},
 		"Careful": {
-			reason: "Nobody may read what the umask forbids.", umask: 0o077,
+			reason: "The umask also restricts files that are not private.", umask: 0o077,
 			want: map[string]fs.FileMode{Inventory: 0o600, "a": 0o700, "a/public": 0o600, "a/private": 0o600},
 		},
 		"Group": {
-			reason: "The group may write where it is let.", umask: 0o002,
+			reason: "The umask may allow the group to write.", umask: 0o002,
 			want: map[string]fs.FileMode{Inventory: 0o664, "a": 0o775, "a/public": 0o664, "a/private": 0o600},
 		},
 		"There": {
-			reason: "What is there keeps its mode, but for what is private and others may read.", umask: 0o022,
+			reason: "An existing file keeps its mode, unless it is private and others may read it.", umask: 0o022,
 			before: map[string]fs.FileMode{"a/public": 0o640, "a/private": 0o640},
 			want:   map[string]fs.FileMode{Inventory: 0o644, "a": 0o755, "a/public": 0o640, "a/private": 0o600},
 		},
 		"ReadOnly": {
-			reason: "A private file may be more so.", umask: 0o022,
+			reason: "A private file may have an even stricter mode.", umask: 0o022,
 			before: map[string]fs.FileMode{"a/private": 0o400},
 			want:   map[string]fs.FileMode{Inventory: 0o644, "a": 0o755, "a/public": 0o644, "a/private": 0o400},
 		},

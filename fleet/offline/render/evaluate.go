@@ -31,12 +31,13 @@ type Options struct {
 	// clusters where maxClusters leaves a choice, and the changes of an override policy that no longer exists are
 	// rolled back. Without it, an object waits for the missing policy.
 	Before *Evaluation
-	// Approved evaluates as if all pending changes of placements were approved. Whole reports whether the set then has
-	// all objects of its namespaces. Only then can their common losses of clusters be counted.
+	// Approved evaluates as if all pending changes of placements were approved. Whole reports that the set has all
+	// objects of the namespaces after the change. Only then is the number of objects known that would leave a cluster
+	// together.
 	Approved, Whole bool
-	// Each is called with each outcome immediately. An error from Each ends the evaluation, for example
-	// because the request was canceled or the result grows too large. An object that others follow may be passed twice.
-	// Each may be nil.
+	// Each is called with each outcome immediately. An error from Each ends the evaluation, for example because the
+	// request was canceled or the result grows too large. A leader, an object that others travel with, may be passed
+	// twice. Each may be nil.
 	Each func(*Outcome) error
 }
 
@@ -57,12 +58,12 @@ type Evaluation struct {
 // counts as ready, unless it was read from a hub. A cluster that is deleted and leaves the fleet gets nothing. The
 // Propagations of the set, if any, are the earlier state.
 //
-// An object with a propagation label has followers: for each cluster, the objects that its rendered pod template refers
-// to, and the objects named in its annotation followers. A follower goes to the clusters of its leaders in addition
-// to the clusters of its own propagation label, and is rendered with its own override labels. An object whose
-// annotation disable-following is "true" has no followers and follows nothing. The propagation policy of the leader can
-// disable followers, too. A follower has followers of its own only on the clusters of its own policy. Where a leader
-// cannot be rendered, or an annotation keeps the controllers from writing it, its former followers stay.
+// An object with a propagation label is the leader of its followers: for each cluster, the objects that its rendered
+// pod template refers to, and the objects named in its annotation followers. A follower goes to the clusters of its
+// leaders in addition to the clusters of its own propagation label, and is rendered with its own override labels. An
+// object whose annotation disable-following is "true" has no followers and follows nothing. The propagation policy of
+// the leader can disable followers, too. A follower has followers of its own only on the clusters of its own policy.
+// Where a leader cannot be rendered, or an annotation keeps the controllers from writing it, its former followers stay.
 //
 // An object with the annotation no-scheduling stays on its clusters. If these are not known, the object is shown on the
 // clusters that its policy would choose, unless the set is that of a hub.

@@ -11,8 +11,8 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// TestBefore evaluates two states of a fleet, one after the other. The facts that controllers would remember from the
-// first state determine the result of the second.
+// TestBefore evaluates two states of a fleet, one after the other. The second result depends on facts of the first
+// state, which the controllers would remember.
 func TestBefore(t *testing.T) {
 	const (
 		eu   = "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: eu-1, labels: {tier: std}}}\n---\n"
@@ -51,19 +51,19 @@ status: {clusters: [{name: us-1, state: Synced}], overridePolicies: [{kind: Over
 		before, after string
 		want          string
 	}{
-		"Sticky":          {reason: "Where there is a choice an object stays.", before: us + one + tiers + object, after: eu + us + one + tiers + object, want: "us-1 v"},
-		"PolicyDeleted":   {reason: "The overrides of a deleted policy are taken back.", before: gold + all + tiers + object, after: gold + all + object, want: "eu-1 v"},
-		"NeverThere":      {reason: "A policy that never was there is waited for.", before: gold + all, after: gold + all + object, want: "error"},
-		"PlacementGone":   {reason: "Without its placement an object stays where it is, on clusters as they are now.", before: eu + all + tiers + object, after: gold + us + tiers + object, want: "eu-1 gold"},
-		"ClusterGone":     {reason: "A cluster that left has nothing.", before: eu + us + all + tiers + object, after: us + tiers + object, want: "us-1 v"},
-		"AllClustersGone": {reason: "Where nothing is left, the placement is waited for.", before: eu + all + tiers + object, after: us + tiers + object, want: "error"},
-		"ReportOfBefore":  {reason: "What failed before still is where it was reported to be.", before: eu + us + one + object + onUS, after: eu + us + one + tiers + object, want: "us-1 v"},
-		"RolledBack":      {reason: "Reported policies are known to have been there.", before: eu + us + one + object + onUS, after: eu + us + one + object, want: "us-1 v"},
-		"Held":            {reason: "What is held stays where it is, whatever would be chosen now.", before: eu + us + one + tiers + held + onUS, after: eu + us + one + tiers + object, want: "us-1 v"},
-		"Unlabelled":      {reason: "An object that asks for nothing any more goes.", before: eu + all + tiers + object, after: eu + all + tiers + plain, want: "gone"},
-		"Native":          {reason: "What each cluster makes for itself is placed nowhere.", before: eu + all, after: eu + all + native, want: "error"},
-		"NativePlain":     {reason: "Nor is it shown for any cluster.", before: eu + us + all, after: eu + us + all + nativePlain, want: "gone"},
-		"AlwaysPlain":     {reason: "One that never asked is shown for every cluster, both times.", before: eu + us + plain, after: eu + us + plain, want: "eu-1 v us-1 v"},
+		"Sticky":          {reason: "An object stays on its clusters where the policy leaves a choice.", before: us + one + tiers + object, after: eu + us + one + tiers + object, want: "us-1 v"},
+		"PolicyDeleted":   {reason: "The changes of a deleted override policy are rolled back.", before: gold + all + tiers + object, after: gold + all + object, want: "eu-1 v"},
+		"NeverThere":      {reason: "An object waits for a policy that has never existed.", before: gold + all, after: gold + all + object, want: "error"},
+		"PlacementGone":   {reason: "If its propagation policy is deleted, an object stays on its clusters, and is rendered for their present labels.", before: eu + all + tiers + object, after: gold + us + tiers + object, want: "eu-1 gold"},
+		"ClusterGone":     {reason: "A cluster that left gets nothing.", before: eu + us + all + tiers + object, after: us + tiers + object, want: "us-1 v"},
+		"AllClustersGone": {reason: "If all of its clusters have left, an object waits for its propagation policy.", before: eu + all + tiers + object, after: us + tiers + object, want: "error"},
+		"ReportOfBefore":  {reason: "An object that could not be rendered before stays on the clusters that its Propagation reports.", before: eu + us + one + object + onUS, after: eu + us + one + tiers + object, want: "us-1 v"},
+		"RolledBack":      {reason: "A policy that the Propagation reports has existed, so its changes are rolled back.", before: eu + us + one + object + onUS, after: eu + us + one + object, want: "us-1 v"},
+		"Held":            {reason: "An annotation keeps the object on its clusters, whatever the policy would choose now.", before: eu + us + one + tiers + held + onUS, after: eu + us + one + tiers + object, want: "us-1 v"},
+		"Unlabelled":      {reason: "An object that loses its propagation label is deleted.", before: eu + all + tiers + object, after: eu + all + tiers + plain, want: "gone"},
+		"Native":          {reason: "Objects that each cluster creates itself are placed nowhere.", before: eu + all, after: eu + all + native, want: "error"},
+		"NativePlain":     {reason: "Without a label, it is not shown, either.", before: eu + us + all, after: eu + us + all + nativePlain, want: "gone"},
+		"AlwaysPlain":     {reason: "An object that never had a propagation label is shown for every cluster, before and after the change.", before: eu + us + plain, after: eu + us + plain, want: "eu-1 v us-1 v"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

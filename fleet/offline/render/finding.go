@@ -107,7 +107,7 @@ func fewOf(first []string, n int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(first[:few], ", "), n-few)
 }
 
-// Together combines findings that differ only in the cluster, in the order of the first of them.
+// Together combines findings that differ only in the cluster. The results are in the order of their first findings.
 func Together(findings []Finding) []Said {
 	var all []Said
 	at := map[string]int{}

@@ -15,12 +15,12 @@ import (
 	"refract.dev/fleet/policy/podtemplate"
 )
 
-// followers are the relations between leaders and followers.
+// followers are the relations between leaders and their followers: a follower travels with each of its leaders.
 type followers struct {
 	// could are the objects of the set that can follow others.
 	could map[manifest.Identity]bool
-	// collecting is true while the followers of each object are collected. The leaders of an object do not matter
-	// during that time.
+	// collecting is true while the followers of each object are collected. During that time, the evaluation of an
+	// object ignores its own leaders.
 	collecting bool
 	// leads are the leaders of each object.
 	leads map[manifest.Identity][]followed
@@ -40,7 +40,7 @@ type leader struct {
 	refractv1alpha1.FollowedObject
 }
 
-// followed is a leader of an object, and the clusters where the object follows it.
+// followed is a leader of an object, with the clusters to which the object travels with it.
 type followed struct {
 	by       refractv1alpha1.FollowedObject
 	clusters []string // Unsorted, possibly with duplicates.
@@ -70,7 +70,7 @@ func newFollowers(set *manifest.Set) *followers {
 	return f
 }
 
-// objects evaluates the chosen objects. Before them it evaluates all objects that may lead them.
+// objects evaluates the chosen objects. First it evaluates all objects that may be leaders of chosen ones.
 func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) bool) (err error) {
 	e.followers = newFollowers(set)
 	is := make([]bool, len(set.Objects))
@@ -119,7 +119,7 @@ func mayHaveFollowers(o *manifest.Object) bool {
 	return (labelled || keeping.DryRun) && (len(keeping.Followers) > 0 || !placement.Follows(o.Content.GroupVersionKind().GroupKind()))
 }
 
-// addFollowers records the followers of an object.
+// addFollowers adds the followers of an object to the relations.
 func (e *evaluator) addFollowers(o *Outcome) {
 	if o.Gone != "" {
 		return

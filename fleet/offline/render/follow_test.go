@@ -10,8 +10,8 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// TestFollow evaluates two states of a fleet, one after the other, and verifies the clusters of the ConfigMap settings
-// in the second.
+// TestFollow evaluates two states of a fleet, one after the other, and verifies in the second the clusters of the
+// ConfigMap settings. Its leader, the object that it travels with, is usually a Pod.
 func TestFollow(t *testing.T) {
 	const (
 		fleet = `
@@ -57,22 +57,22 @@ spec: {containers: [{name: a, image: a}], volumes: [{name: a, configMap: {name: 
 		before, after string
 		want          string
 	}{
-		"Goes":       {reason: "It goes where the leader goes.", after: pod("web", eu, "", "settings") + settings, want: "eu-1 follows pods web"},
-		"Two":        {reason: "With two leaders it is where one of them is.", after: pod("a", eu, "", "settings") + settings + pod("b", us, "", "settings"), want: "eu-1 us-1 follows pods a, pods b"},
-		"NoLabel":    {reason: "A leader that is not placed leads nowhere.", before: pod("web", eu, "", "settings") + settings, after: pod("web", "", "", "settings") + settings, want: "gone"},
-		"NotNamed":   {reason: "So does one that does not refer to it any more.", before: pod("web", eu, "", "settings") + settings, after: pod("web", eu, "", "others") + settings, want: "gone"},
-		"Moves":      {reason: "It leaves a cluster with the leader.", before: pod("web", all, "", "settings") + settings, after: pod("web", us, "", "settings") + settings, want: "us-1 follows pods web"},
-		"Alone":      {reason: "The leader's policy can say that nothing follows.", after: pod("web", "kubeadmiral.io/propagation-policy-name: alone", "", "settings") + settings, want: "eu-1 us-1"},
-		"Disabled":   {reason: "So can the leader.", after: pod("web", eu, `kubeadmiral.io/disable-following: "true"`, "settings") + settings, want: "eu-1 us-1"},
-		"Fails":      {reason: "Where the leader cannot be made and stays as it is, what follows stays.", before: pod("web", all, "", "settings") + settings, after: pod("web", all+fails, "", "settings") + settings, want: "eu-1 us-1 follows pods web"},
-		"FailsAnew":  {reason: "It goes nowhere for a leader that cannot be made there.", after: pod("web", all+fails, "", "settings") + settings, want: "eu-1 follows pods web"},
-		"FailsWhole": {reason: "A leader that waits for a policy keeps it where it is.", before: pod("web", eu, "", "settings") + settings, after: pod("web", us+gone, "", "settings") + settings, want: "eu-1 follows pods web"},
-		"DryRun":     {reason: "So does one of which nothing is written.", before: pod("web", eu, "", "settings") + settings, after: pod("web", us, dry, "settings") + settings, want: "eu-1 follows pods web"},
-		"DryRunAnew": {reason: "It goes nowhere for that.", after: pod("web", us, dry, "settings") + settings, want: "eu-1 us-1"},
-		"Label":      {reason: "Where its own label gets it, it is as well.", after: pod("web", eu, "", "settings") + "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {" + us + "}}}", want: "eu-1 us-1 follows pods web"},
-		"NamedByOne": {reason: "What follows leads only to where its own label gets it.", after: pod("web", eu, "", "others") +
+		"Goes":       {reason: "A follower goes where its leader is placed.", after: pod("web", eu, "", "settings") + settings, want: "eu-1 follows pods web"},
+		"Two":        {reason: "A follower with two leaders goes to the clusters of both.", after: pod("a", eu, "", "settings") + settings + pod("b", us, "", "settings"), want: "eu-1 us-1 follows pods a, pods b"},
+		"NoLabel":    {reason: "A leader without a propagation policy has no clusters, so its follower has none.", before: pod("web", eu, "", "settings") + settings, after: pod("web", "", "", "settings") + settings, want: "gone"},
+		"NotNamed":   {reason: "An object that the leader no longer refers to does not follow it any more.", before: pod("web", eu, "", "settings") + settings, after: pod("web", eu, "", "others") + settings, want: "gone"},
+		"Moves":      {reason: "A follower leaves a cluster together with its leader.", before: pod("web", all, "", "settings") + settings, after: pod("web", us, "", "settings") + settings, want: "us-1 follows pods web"},
+		"Alone":      {reason: "The propagation policy of a leader can disable following.", after: pod("web", "kubeadmiral.io/propagation-policy-name: alone", "", "settings") + settings, want: "eu-1 us-1"},
+		"Disabled":   {reason: "An annotation of the leader can disable it, too.", after: pod("web", eu, `kubeadmiral.io/disable-following: "true"`, "settings") + settings, want: "eu-1 us-1"},
+		"Fails":      {reason: "Where a leader cannot be rendered and keeps its content, its followers stay.", before: pod("web", all, "", "settings") + settings, after: pod("web", all+fails, "", "settings") + settings, want: "eu-1 us-1 follows pods web"},
+		"FailsAnew":  {reason: "An object does not follow a leader to a cluster where the leader cannot be rendered.", after: pod("web", all+fails, "", "settings") + settings, want: "eu-1 follows pods web"},
+		"FailsWhole": {reason: "The followers of a leader that waits for a policy stay on their clusters.", before: pod("web", eu, "", "settings") + settings, after: pod("web", us+gone, "", "settings") + settings, want: "eu-1 follows pods web"},
+		"DryRun":     {reason: "The followers of a leader with annotation dry-run stay on their clusters.", before: pod("web", eu, "", "settings") + settings, after: pod("web", us, dry, "settings") + settings, want: "eu-1 follows pods web"},
+		"DryRunAnew": {reason: "A leader with annotation dry-run gets no new followers.", after: pod("web", us, dry, "settings") + settings, want: "eu-1 us-1"},
+		"Label":      {reason: "A follower with a label of its own also goes to the clusters of its own policy.", after: pod("web", eu, "", "settings") + "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {" + us + "}}}", want: "eu-1 us-1 follows pods web"},
+		"NamedByOne": {reason: "A follower is the leader of another object only on the clusters of its own policy.", after: pod("web", eu, "", "others") +
 			"{apiVersion: v1, kind: ConfigMap, metadata: {name: others, labels: {" + us + `}, annotations: {kubeadmiral.io/followers: '[{"kind":"ConfigMap","name":"settings"}]'}}}` + "\n---\n" + settings, want: "us-1 follows configmaps others"},
-		"NamesItself": {reason: "It does not travel with itself.", after: "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {" + us +
+		"NamesItself": {reason: "An object is not its own follower.", after: "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {" + us +
 			`}, annotations: {kubeadmiral.io/followers: '[{"kind":"ConfigMap","name":"settings"}]'}}}`, want: "us-1"},
 	}
 	for name, tc := range cases {

@@ -6,7 +6,7 @@ import (
 )
 
 // Obeys returns the rollout policies of the object, and the object that names them: the object itself or, if neither it
-// nor its namespace names a policy, one of its leaders.
+// nor its namespace names a policy, one of its leaders (the objects that it travels with).
 func (o *Outcome) Obeys(policies *manifest.Rollouts) (by *Outcome, names rollout.Names, warnings []string, err error) {
 	names, warnings, err = policies.Named(o.Object)
 	if err != nil || len(names.All()) > 0 {

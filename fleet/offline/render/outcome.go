@@ -30,7 +30,7 @@ type Outcome struct {
 	Variants []override.Variant
 	// Held is the annotation that keeps the controllers from changing or removing copies; empty without one.
 	Held string
-	// Follows are the leaders of the object, by resource and name.
+	// Follows are the leaders: the objects that this object travels with. They are named by resource and name.
 	Follows []refractv1alpha1.FollowedObject
 	// Leaders are the outcomes of those leaders whose clusters the set determines, in the same order. They must not be
 	// modified.
@@ -42,7 +42,7 @@ type Outcome struct {
 	// native; empty if it asks.
 	Gone string
 	// Waits is the change of the placement that awaits approval, and Approval the argument of refract approve; nil and
-	// empty without one. The change is included in Clusters if the options say that it is approved.
+	// empty without one. Clusters already includes the change if the options approve it.
 	Waits    *placement.Hold
 	Approval string
 	// Before are the clusters that had, or may have had, a copy. The slice is sorted and shared, and must not be
@@ -55,7 +55,7 @@ type Outcome struct {
 	request  *placement.Request
 	decision *placement.Decision
 
-	leads      bool // Whether others travel with the object.
+	leads      bool // Whether other objects travel with the object.
 	companions []decide.Companion
 	marks      map[tree.Policy]mark // Of all override policies.
 	after      previous             // For the evaluation of a later state.

@@ -127,7 +127,7 @@ func (e *evaluator) leaving(names []string) {
 }
 
 // ready reports whether a cluster accepts new objects. A cluster without a condition Ready is ready if it comes from a
-// manifest. On a hub, no replica has reached it yet, and it is not ready.
+// manifest. On a hub, such a cluster is not ready: no replica has reached it yet.
 func ready(c *corev1alpha1.FederatedCluster) bool {
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == corev1alpha1.ClusterReady {

@@ -23,7 +23,7 @@ type previous struct {
 	approved  string                           // The token that approves the change for this object only.
 	waiting   map[string]string                // The reasons why copies await approval of their deletion, by cluster.
 	rendered  []tree.Policy                    // The override policies of the copies, without generation.
-	following []refractv1alpha1.FollowedObject // The leaders of the object.
+	following []refractv1alpha1.FollowedObject // The leaders of the object: the objects that it travelled with.
 }
 
 // decided returns the earlier state in the form of a decision. live is whether it is from a hub.
@@ -34,8 +34,8 @@ func (was *previous) decided(live bool) *decide.Previous {
 	}
 }
 
-// remember returns a function that tells the earlier state of an object: from the earlier evaluation or else from the
-// Propagations of the set. Clusters that no longer exist are left out.
+// remember returns a function for the earlier state of an object, which comes from the earlier evaluation or else from
+// the Propagations of the set. Clusters that no longer exist are left out.
 func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manifest.Object) previous {
 	present := e.presence()
 	if before != nil {

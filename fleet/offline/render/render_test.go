@@ -89,17 +89,17 @@ func TestClusters(t *testing.T) {
 		err    error
 		near   string
 	}{
-		"All":            {reason: "Without names all clusters are shown, sorted.", in: members, want: []string{"member-1", "member-2"}},
-		"Some":           {reason: "Names leave the others out.", in: members, only: []string{"member-2", "member-2"}, want: []string{"member-2"}},
-		"Unknown":        {reason: "A name that is mistyped must not render nothing.", in: members, only: []string{"membr-1"}, near: "member-1"},
-		"UnknownFar":     {reason: "A guess that is wild is worse than none.", in: members, only: []string{"tokyo"}},
-		"None":           {reason: "Nothing can be said about no cluster.", err: ErrNoClusters},
-		"NoneButNamed":   {reason: "Without FederatedClusters a name is enough.", only: []string{"b", "a", "b"}, want: []string{"a", "b"}},
-		"NameOfThePage":  {reason: "A name that no FederatedCluster could have stands in KubeAdmiral's page.", only: []string{"Cluster-01"}, want: []string{"Cluster-01"}},
-		"Leaving":        {reason: "Nothing is placed on a cluster that leaves.", in: members + leaving, want: []string{"member-1", "member-2"}},
-		"LeavingNamed":   {reason: "Its name is not mistyped, and it gets nothing.", in: members + leaving, only: []string{"member-3"}, want: []string{}},
-		"AllLeave":       {reason: "They are known, and get nothing.", in: leaving, want: []string{}},
-		"NamedInNoOrder": {reason: "The order of the flags does not matter.", in: members, only: []string{"member-2", "member-1"}, want: []string{"member-1", "member-2"}},
+		"All":            {reason: "Without names, all clusters are shown, sorted.", in: members, want: []string{"member-1", "member-2"}},
+		"Some":           {reason: "With names, only those are shown, once.", in: members, only: []string{"member-2", "member-2"}, want: []string{"member-2"}},
+		"Unknown":        {reason: "A mistyped name is an error, not an empty result.", in: members, only: []string{"membr-1"}, near: "member-1"},
+		"UnknownFar":     {reason: "A far-fetched suggestion is worse than none.", in: members, only: []string{"tokyo"}},
+		"None":           {reason: "Without FederatedClusters and names, no cluster is known.", err: ErrNoClusters},
+		"NoneButNamed":   {reason: "Without FederatedClusters, names are enough.", only: []string{"b", "a", "b"}, want: []string{"a", "b"}},
+		"NameOfThePage":  {reason: "A name with capital letters, as in KubeAdmiral's documentation, is accepted although no FederatedCluster can have it.", only: []string{"Cluster-01"}, want: []string{"Cluster-01"}},
+		"Leaving":        {reason: "A cluster that leaves the fleet gets nothing.", in: members + leaving, want: []string{"member-1", "member-2"}},
+		"LeavingNamed":   {reason: "A leaving cluster is known, but gets nothing.", in: members + leaving, only: []string{"member-3"}, want: []string{}},
+		"AllLeave":       {reason: "Leaving clusters are known, but get nothing.", in: leaving, want: []string{}},
+		"NamedInNoOrder": {reason: "The order of the names does not matter.", in: members, only: []string{"member-2", "member-1"}, want: []string{"member-1", "member-2"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -185,13 +185,13 @@ func TestFiles(t *testing.T) {
 		want    []string
 		fails   bool
 	}{
-		"CoreGroup":     {reason: "The core group has no name.", objects: []map[string]any{object("v1", "ConfigMap", "shop", "a")}, want: []string{"m/shop/configmap-a.yaml"}},
-		"Group":         {reason: "A group stands behind the kind.", objects: []map[string]any{object("apps/v1", "Deployment", "shop", "a")}, want: []string{"m/shop/deployment.apps-a.yaml"}},
-		"ClusterScoped": {reason: "No namespace can be called _cluster.", objects: []map[string]any{object("v1", "Namespace", "", "a")}, want: []string{"m/_cluster/namespace-a.yaml"}},
-		"Colon":         {reason: "Not every file system takes a colon.", objects: []map[string]any{object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "system:a%b")}, want: []string{"m/_cluster/clusterrole.rbac.authorization.k8s.io-system%3Aa%25b.yaml"}},
+		"CoreGroup":     {reason: "The core group is not part of the file name.", objects: []map[string]any{object("v1", "ConfigMap", "shop", "a")}, want: []string{"m/shop/configmap-a.yaml"}},
+		"Group":         {reason: "The group follows the kind.", objects: []map[string]any{object("apps/v1", "Deployment", "shop", "a")}, want: []string{"m/shop/deployment.apps-a.yaml"}},
+		"ClusterScoped": {reason: "The folder _cluster is for cluster-scoped objects: no namespace can have that name.", objects: []map[string]any{object("v1", "Namespace", "", "a")}, want: []string{"m/_cluster/namespace-a.yaml"}},
+		"Colon":         {reason: "Some file systems do not allow a colon.", objects: []map[string]any{object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "system:a%b")}, want: []string{"m/_cluster/clusterrole.rbac.authorization.k8s.io-system%3Aa%25b.yaml"}},
 		"Outside":       {reason: "No name leads out of the folder.", cluster: "../..", objects: []map[string]any{object("v1", "X", "", "a")}, want: []string{"%2E.%2F../_cluster/x-a.yaml"}},
-		"Capitals":      {reason: "A name keeps its capitals.", cluster: "Cluster-01", objects: []map[string]any{object("v1", "X", "", "a")}, want: []string{"Cluster-01/_cluster/x-a.yaml"}},
-		"OneFile":       {reason: "Not every file system tells capitals from small letters.", objects: []map[string]any{object("v1", "X", "", "Admin"), object("v1", "X", "", "admin")}, fails: true},
+		"Capitals":      {reason: "Capital letters are kept.", cluster: "Cluster-01", objects: []map[string]any{object("v1", "X", "", "a")}, want: []string{"Cluster-01/_cluster/x-a.yaml"}},
+		"OneFile":       {reason: "Some file systems do not distinguish capital and small letters.", objects: []map[string]any{object("v1", "X", "", "Admin"), object("v1", "X", "", "admin")}, fails: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

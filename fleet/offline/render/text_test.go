@@ -19,45 +19,45 @@ func TestMask(t *testing.T) {
 		want   tree.Change
 	}{
 		"OtherKind": {
-			reason: "Only Secrets keep secrets.", kind: schema.GroupKind{Kind: "ConfigMap"},
+			reason: "Only Secrets are masked.", kind: schema.GroupKind{Kind: "ConfigMap"},
 			change: tree.Change{Path: "/data/a", Op: tree.OpAdd, After: "b"}, want: tree.Change{Path: "/data/a", Op: tree.OpAdd, After: "b"},
 		},
 		"OtherGroup": {
-			reason: "Somebody else's Secret is another kind.", kind: schema.GroupKind{Group: "example.com", Kind: "Secret"},
+			reason: "A Secret of another group is another kind.", kind: schema.GroupKind{Group: "example.com", Kind: "Secret"},
 			change: tree.Change{Path: "/data/a", Op: tree.OpAdd, After: "b"}, want: tree.Change{Path: "/data/a", Op: tree.OpAdd, After: "b"},
 		},
 		"Replaced": {
-			reason: "That a value changes is no secret.", kind: secret,
+			reason: "The masks show that a value changes.", kind: secret,
 			change: tree.Change{Path: "/data/a", Op: tree.OpReplace, Before: "b", After: "c"},
 			want:   tree.Change{Path: "/data/a", Op: tree.OpReplace, Before: "*** (before)", After: "*** (after)"},
 		},
 		"Keys": {
-			reason: "Names of values are none.", kind: secret,
+			reason: "Keys and nulls are shown.", kind: secret,
 			change: tree.Change{Path: "/stringData", Op: tree.OpRemove, Before: map[string]any{"a": "b", "c": nil}},
 			want:   tree.Change{Path: "/stringData", Op: tree.OpRemove, Before: map[string]any{"a": "***", "c": nil}},
 		},
 		"Misspelt": {
-			reason: "Values under a key that no Secret has are no less secret.", kind: secret,
+			reason: "Values in a field that Secrets do not have, here a misspelt one, are masked, too.", kind: secret,
 			change: tree.Change{Path: "/stringdata/a", Op: tree.OpAdd, After: "b"},
 			want:   tree.Change{Path: "/stringdata/a", Op: tree.OpAdd, After: "***"},
 		},
 		"Type": {
-			reason: "What kind of Secret it is anybody may know.", kind: secret,
+			reason: "The type of a Secret is shown.", kind: secret,
 			change: tree.Change{Path: "/type", Op: tree.OpAdd, After: "Opaque"}, want: tree.Change{Path: "/type", Op: tree.OpAdd, After: "Opaque"},
 		},
 		"Labels": {
-			reason: "Labels are for all to see.", kind: secret,
+			reason: "Labels are shown.", kind: secret,
 			change: tree.Change{Path: "/metadata/labels/a", Op: tree.OpAdd, After: "b"}, want: tree.Change{Path: "/metadata/labels/a", Op: tree.OpAdd, After: "b"},
 		},
 		"Annotations": {
-			reason: "An annotation may hold a copy of it all.", kind: secret,
+			reason: "Annotations that may contain a copy of the Secret are masked.", kind: secret,
 			change: tree.Change{Path: "/metadata/annotations", Op: tree.OpAdd, After: map[string]any{
 				"team": "web", "kapp.k14s.io/original": `{"stringData":{"a":"b"}}`, "applied": strings.Repeat("H4sI", 40),
 			}},
 			want: tree.Change{Path: "/metadata/annotations", Op: tree.OpAdd, After: map[string]any{"team": "web", "kapp.k14s.io/original": "***", "applied": "***"}},
 		},
 		"Around": {
-			reason: "Nor does it show from further away.", kind: secret,
+			reason: "The same applies to a change of the whole object.", kind: secret,
 			change: tree.Change{Path: "", Op: tree.OpAdd, After: map[string]any{
 				"kind": "Secret", "data": map[string]any{"a": "b"}, "metadata": map[string]any{"name": "n", "annotations": map[string]any{"x": "{}"}},
 			}},

@@ -14,8 +14,8 @@ import (
 type mark struct {
 	checked    *corev1alpha1.CheckedReferences
 	generation int64
-	// live reports whether the policy was read from a hub. Then a missing check means that the references were not
-	// authorized.
+	// live reports whether the policy was read from a hub. Only then does a missing check mean that the references were
+	// not authorized.
 	live bool
 }
 

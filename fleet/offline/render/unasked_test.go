@@ -51,15 +51,15 @@ spec: {overrideRules: [{targetClusters: {clusters: [us-1]}, overriders: {jsonpat
 		only     []string
 		want     string // A part of the message; empty without a warning.
 	}{
-		"Manifest":   {reason: "A manifest does not say who wrote it.", metadata: "{name: pull, namespace: shop}", want: unknown},
-		"Elsewhere":  {reason: "On the clusters that are shown it brings in nothing.", metadata: "{name: pull, namespace: shop}", only: []string{"eu-1"}},
-		"Snapshot":   {reason: "The hub has said that it may.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: may},
-		"Older":      {reason: "That was about the policy as it was before.", metadata: "{name: pull, namespace: shop, uid: u, generation: 3}", status: may, want: unknown},
-		"Other":      {reason: "That was about another Secret.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: strings.Replace(may, "name: key", "name: other", 1), want: refused},
-		"Hub":        {reason: "A hub that says nothing has asked nobody.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", live: true, want: refused},
-		"HubSays":    {reason: "The hub says that it may.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: may, live: true},
-		"HubWasOnce": {reason: "It says so of the policy as it was.", metadata: "{name: pull, namespace: shop, uid: u, generation: 3}", status: may, live: true, want: refused},
-		"OverAHub":   {reason: "What a manifest would change there, nobody was asked about yet.", metadata: "{name: pull, namespace: shop}", live: true, want: unknown},
+		"Manifest":   {reason: "A manifest does not record whether its references were authorized.", metadata: "{name: pull, namespace: shop}", want: unknown},
+		"Elsewhere":  {reason: "On the shown clusters, the policy adds no references.", metadata: "{name: pull, namespace: shop}", only: []string{"eu-1"}},
+		"Snapshot":   {reason: "A snapshot has the status of the policy.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: may},
+		"Older":      {reason: "The authorization is for an earlier generation of the policy.", metadata: "{name: pull, namespace: shop, uid: u, generation: 3}", status: may, want: unknown},
+		"Other":      {reason: "The authorization is for another Secret.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: strings.Replace(may, "name: key", "name: other", 1), want: refused},
+		"Hub":        {reason: "On a hub, the references of a policy without an authorization in its status are not authorized.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", live: true, want: refused},
+		"HubSays":    {reason: "The status has the authorization.", metadata: "{name: pull, namespace: shop, uid: u, generation: 2}", status: may, live: true},
+		"HubWasOnce": {reason: "On a hub, the authorization in the status is for an earlier generation.", metadata: "{name: pull, namespace: shop, uid: u, generation: 3}", status: may, live: true, want: refused},
+		"OverAHub":   {reason: "The references of a manifest that changes a policy on a hub have not been checked yet.", metadata: "{name: pull, namespace: shop}", live: true, want: unknown},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

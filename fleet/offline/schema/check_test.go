@@ -51,16 +51,16 @@ func TestCheckBuiltin(t *testing.T) {
 		want   []Mismatch
 	}{
 		"Right": {
-			reason: "A right object has no mismatch.",
+			reason: "A valid object has no mismatch.",
 			object: pod(`, image: nginx, ports: [{containerPort: 80}], resources: {limits: {cpu: 1.5, memory: 1Gi}}`),
 		},
 		"StringForInteger": {
-			reason: "What is quoted is a string.",
+			reason: "A quoted number is a string.",
 			object: `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: "3", selector: {}, template: {spec: {containers: []}}}}`,
 			want:   []Mismatch{{Path: "/spec/replicas", Message: `is "3" (a string), want an integer`, Hint: "write it without quotes"}},
 		},
 		"IntegerForString": {
-			reason: "The commonest mistake in a container's environment.",
+			reason: "Unquoted values of environment variables are the most frequent mistake.",
 			object: pod(`, env: [{name: A, value: 1}, {name: B, value: true}]`),
 			want: []Mismatch{
 				{Path: "/spec/containers/0/env/0/value", Message: "is 1 (a number), want a string", Hint: "quote the value"},
@@ -73,12 +73,12 @@ func TestCheckBuiltin(t *testing.T) {
 			want:   []Mismatch{{Path: "/spec", Message: `is "{\"containers\": []}" (a string), want an object`, Hint: "write it without quotes"}},
 		},
 		"TextForInt32": {
-			reason: "Without quotes, this number would be too large.",
+			reason: "Without quotes, the number would be too large, so the message has no hint.",
 			object: `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: "2147483648", selector: {}, template: {spec: {containers: []}}}}`,
 			want:   []Mismatch{{Path: "/spec/replicas", Message: `is "2147483648" (a string), want an integer`}},
 		},
 		"StringForBoolean": {
-			reason: "A boolean is not quoted either.",
+			reason: "A quoted boolean is a string.",
 			object: pod(`, tty: "true", stdin: "on"`),
 			want: []Mismatch{
 				{Path: "/spec/containers/0/stdin", Message: `is "on" (a string), want a boolean`},
@@ -86,17 +86,17 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"ObjectForArray": {
-			reason: "Containers are a list.",
+			reason: "Containers are an array.",
 			object: `{apiVersion: v1, kind: Pod, spec: {containers: {name: web}}}`,
 			want:   []Mismatch{{Path: "/spec/containers", Message: "is an object, want an array"}},
 		},
 		"ScalarForObject": {
-			reason: "A spec has members.",
+			reason: "A spec is an object.",
 			object: `{apiVersion: v1, kind: Pod, spec: [1]}`,
 			want:   []Mismatch{{Path: "/spec", Message: "is an array, want an object"}},
 		},
 		"UnknownField": {
-			reason: "A field that is nearly one is a slip of the pen.",
+			reason: "A name that is similar to that of a field is probably a typo.",
 			object: pod(`, imagepullPolicy: Always, "a/b~c": 1`),
 			want: []Mismatch{
 				{Path: "/spec/containers/0/a~1b~0c", Message: "there is no such field"},
@@ -104,7 +104,7 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"UnknownRootField": {
-			reason: "A ConfigMap has no spec, and no status.",
+			reason: "A ConfigMap has neither spec nor status.",
 			object: `{apiVersion: v1, kind: ConfigMap, spec: {}, status: {}}`,
 			want:   []Mismatch{{Path: "/spec", Message: "there is no such field"}, {Path: "/status", Message: "there is no such field"}},
 		},
@@ -114,17 +114,17 @@ func TestCheckBuiltin(t *testing.T) {
 			want:   []Mismatch{{Path: "/spec/replicas", Message: "is 2147483648 (a number), want an integer from -2147483648 to 2147483647"}},
 		},
 		"Int64": {
-			reason: "An int64 holds more, but no fraction.",
+			reason: "An int64 can be larger than an int32, but has no fraction.",
 			object: `{apiVersion: v1, kind: Pod, spec: {activeDeadlineSeconds: 2147483648, terminationGracePeriodSeconds: 1.5, containers: []}}`,
 			want:   []Mismatch{{Path: "/spec/terminationGracePeriodSeconds", Message: "is 1.5 (a number), want an integer"}},
 		},
 		"TooLargeForInt64": {
-			reason: "A number that no int64 holds is decoded as a float64.",
+			reason: "A number that is too large for an int64 is decoded as a float64.",
 			object: `{apiVersion: v1, kind: Pod, spec: {activeDeadlineSeconds: 9223372036854775808, containers: []}}`,
 			want:   []Mismatch{{Path: "/spec/activeDeadlineSeconds", Message: "is 9223372036854776000 (a number), want an integer from -9223372036854775808 to 9223372036854775807"}},
 		},
 		"IntOrString": {
-			reason: "A port has a number or a name; a rolling update a number or a percentage.",
+			reason: "A port is a number or a name; a rolling update has numbers or percentages.",
 			object: `{apiVersion: v1, kind: Service, spec: {ports: [
 				{port: 80, targetPort: 8080}, {port: 81, targetPort: http}, {port: 82, targetPort: true}, {port: 83, targetPort: 2147483648}]}}`,
 			want: []Mismatch{
@@ -133,7 +133,7 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"Quantity": {
-			reason: "A quantity has one of the suffixes that Kubernetes knows, and no blank.",
+			reason: "A quantity has a suffix that Kubernetes knows, and no blank.",
 			object: pod(`, resources: {limits: {a: 1, b: 0.5, c: 100m, d: 1 GB, e: true, f: "", g: 1Gb, h: [1]}}`),
 			want: []Mismatch{
 				{Path: "/spec/containers/0/resources/limits/d", Message: `is "1 GB" (a string), want a quantity like 500m, 1.5 or 2Gi`},
@@ -144,7 +144,7 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"Enum": {
-			reason: "An enumeration lists what is right, and letters count in both cases.",
+			reason: "An enumeration lists the valid values, which are case-sensitive.",
 			object: pod(`, imagePullPolicy: Sometimes, terminationMessagePolicy: file`),
 			want: []Mismatch{
 				{Path: "/spec/containers/0/imagePullPolicy", Message: `is "Sometimes", want one of "Always", "IfNotPresent", "Never"`},
@@ -152,11 +152,11 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"EnumEmpty": {
-			reason: "An empty string is the default: charts render it.",
+			reason: "An empty string means the default of an enumeration, and charts render it.",
 			object: pod(`, imagePullPolicy: ""`),
 		},
 		"EnumInList": {
-			reason: "The elements of a list can be enumerated.",
+			reason: "The elements of a list can have an enumeration.",
 			object: `{apiVersion: v1, kind: PersistentVolumeClaim, spec: {accessModes: [ReadWriteOnce, RWX]}}`,
 			want: []Mismatch{{
 				Path:    "/spec/accessModes/1",
@@ -164,7 +164,7 @@ func TestCheckBuiltin(t *testing.T) {
 			}},
 		},
 		"Missing": {
-			reason: "What is required must be there, at each depth; null is not enough.",
+			reason: "Required fields must exist at each depth, and null does not count.",
 			object: `{apiVersion: apps/v1, kind: Deployment, spec: {selector: null, template: {spec: {containers: [{image: a}]}}}}`,
 			want: []Mismatch{
 				{Path: "/spec/selector", Message: "is missing"},
@@ -172,16 +172,16 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"NotRequired": {
-			reason: "An API server takes these as zero, whatever OpenAPI says.",
+			reason: "An API server reads these missing fields as zero, although OpenAPI requires them.",
 			object: pod(`, livenessProbe: {httpGet: {port: 80, httpHeaders: [{name: a}]}}, lifecycle: {preStop: {sleep: {}}}`),
 		},
 		"Null": {
-			reason: "Null is as good as absent in the types of Kubernetes.",
+			reason: "For built-in types, null is equivalent to an absent value.",
 			object: `{apiVersion: v1, kind: Pod, metadata: {creationTimestamp: null, labels: {a: null}},
 				spec: {nodeSelector: null, containers: [{name: a, image: null, args: [null]}, null]}, status: null}`,
 		},
 		"Status": {
-			reason: "Only a server writes the status.",
+			reason: "The status is not checked: only a server writes it.",
 			object: `{apiVersion: v1, kind: Pod, spec: {containers: []}, status: {phase: 1, nonsense: true}}`,
 		},
 		"Metadata": {
@@ -196,7 +196,7 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"Live": {
-			reason: "An object read from an API server is right.",
+			reason: "An object read from an API server is valid.",
 			object: `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: a, uid: b, resourceVersion: "1", creationTimestamp: "2026-01-02T03:04:05Z",
 				managedFields: [{manager: m, operation: Update, apiVersion: v1, time: "2026-01-02T03:04:05Z", fieldsType: FieldsV1, fieldsV1: {"f:spec": {}}}]},
 				spec: {acquireTime: "2026-01-02T03:04:05.000000Z", leaseDurationSeconds: 15}}`,
@@ -207,7 +207,7 @@ func TestCheckBuiltin(t *testing.T) {
 			want:   []Mismatch{{Path: "/spec/renewTime", Message: `is "2026-01-02 03:04" (a string), want a time like 2006-01-02T15:04:05.000000Z`}},
 		},
 		"SecretIsNotShown": {
-			reason: "A message must not tell a secret.",
+			reason: "A message does not contain the values of a Secret.",
 			object: `{apiVersion: v1, kind: Secret, type: 1, data: {a: "hunter2!", b: aGk=, c: 12}, stringData: {d: 34}}`,
 			want: []Mismatch{
 				{Path: "/data/a", Message: "is a string, want base64", Hint: "stringData takes plain text"},
@@ -217,7 +217,7 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"Long": {
-			reason: "A long value is shortened.",
+			reason: "A long value is cut.",
 			object: pod(`, tty: "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`),
 			want: []Mismatch{{
 				Path:    "/spec/containers/0/tty",
@@ -225,22 +225,22 @@ func TestCheckBuiltin(t *testing.T) {
 			}},
 		},
 		"SameName": {
-			reason: "Server-side apply refuses two elements with one key.",
+			reason: "Server-side apply rejects two elements with the same key.",
 			object: pod(`, env: [{name: A, value: a}, {name: B}, {name: A, value: b}]`),
 			want:   []Mismatch{{Path: "/spec/containers/0/env/2", Message: "has the same name as element 0"}},
 		},
 		"SamePort": {
-			reason: "A key has defaults: no protocol is TCP.",
+			reason: "A missing key has its default: no protocol means TCP.",
 			object: pod(`, ports: [{containerPort: 80}, {containerPort: 80, protocol: UDP}, {containerPort: 80, protocol: TCP}]`),
 			want:   []Mismatch{{Path: "/spec/containers/0/ports/2", Message: "has the same containerPort and protocol as element 0"}},
 		},
 		"SameSet": {
-			reason: "The elements of a set differ.",
+			reason: "The elements of a set must differ.",
 			object: `{apiVersion: v1, kind: PersistentVolume, metadata: {finalizers: [a, b, a]}}`,
 			want:   []Mismatch{{Path: "/metadata/finalizers/2", Message: "is the same as element 0"}},
 		},
 		"MissingKey": {
-			reason: "An element without its key is reported once, and is the same as none.",
+			reason: "An element without its key is reported once, and is not compared with others.",
 			object: `{apiVersion: v1, kind: Pod, spec: {containers: [{image: a}, {image: b}]}}`,
 			want: []Mismatch{
 				{Path: "/spec/containers/0/name", Message: "is missing"},
@@ -248,16 +248,16 @@ func TestCheckBuiltin(t *testing.T) {
 			},
 		},
 		"Anything": {
-			reason: "A RawExtension is whatever its user makes of it.",
+			reason: "A RawExtension allows any content.",
 			object: `{apiVersion: apps/v1, kind: ControllerRevision, revision: 1, data: {a: [1, {b: null}]}}`,
 		},
 		"NothingAllowed": {
-			reason: "An empty struct has no member.",
+			reason: "An empty struct has no fields.",
 			object: `{apiVersion: scheduling.k8s.io/v1beta1, kind: PodGroup, spec: {schedulingPolicy: {basic: {a: 1}}}}`,
 			want:   []Mismatch{{Path: "/spec/schedulingPolicy/basic/a", Message: "there is no such field"}},
 		},
 		"Definition": {
-			reason: "Types that contain themselves are checked all the way down.",
+			reason: "Types that contain themselves are checked at every depth.",
 			object: `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, spec: {group: a, scope: Cluster, names: {plural: a, kind: A},
 				versions: [{name: v1, schema: {openAPIV3Schema: {properties: {a: {properties: {b: {typ: string}}}}}}}]}}`,
 			want: []Mismatch{{
@@ -266,34 +266,34 @@ func TestCheckBuiltin(t *testing.T) {
 			}},
 		},
 		"OldVersion": {
-			reason: "A version that is no longer served is the one mistake that matters.",
+			reason: "If the version is no longer served, nothing else is reported.",
 			object: `{apiVersion: apps/v1beta1, kind: Deployment, spec: 1}`,
 			want:   []Mismatch{{Path: "/apiVersion", Message: `is "apps/v1beta1", which has no Deployment`, Hint: "Kubernetes 1.37 serves it as apps/v1"}},
 		},
 		"OldGroup": {
-			reason: "Kinds have moved out of extensions.",
+			reason: "Kinds of the group extensions are now in other groups.",
 			object: `{apiVersion: extensions/v1beta1, kind: Ingress}`,
 			want: []Mismatch{{
 				Path: "/apiVersion", Message: `is "extensions/v1beta1", which has no Ingress`, Hint: "Kubernetes 1.37 serves it as networking.k8s.io/v1",
 			}},
 		},
 		"GroupForgotten": {
-			reason: "v1 alone is the core group.",
+			reason: "v1 without a group is the core group.",
 			object: `{apiVersion: v1, kind: Deployment}`,
 			want:   []Mismatch{{Path: "/apiVersion", Message: `is "v1", which has no Deployment`, Hint: "Kubernetes 1.37 serves it as apps/v1"}},
 		},
 		"KindMistyped": {
-			reason: "A kind that is nearly one is a slip of the pen.",
+			reason: "A name that is similar to that of a kind is probably a typo.",
 			object: `{apiVersion: apps/v1, kind: Deploymnt}`,
 			want:   []Mismatch{{Path: "/kind", Message: `is "Deploymnt", and there is no such kind in apps/v1`, Hint: "did you mean Deployment?"}},
 		},
-		"UnknownType":   {reason: "Nothing is known of others' types.", object: `{apiVersion: example.com/v1, kind: Deployment, spec: 1}`},
-		"UnknownKind":   {reason: "A kind that is far from all may be new.", object: `{apiVersion: v1, kind: Quux}`},
-		"List":          {reason: "Lists are taken apart before.", object: `{apiVersion: v1, kind: PodList, items: 1}`},
-		"Kubeconfig":    {reason: "A kubeconfig is no ConfigMap.", object: `{apiVersion: v1, kind: Config}`},
-		"NoType":        {reason: "Without a type there is nothing to say.", object: `{spec: 1}`},
-		"KindIsNoText":  {reason: "Neither is there here.", object: `{apiVersion: v1, kind: 1}`},
-		"BadAPIVersion": {reason: "Nor here.", object: `{apiVersion: a/b/c, kind: Pod}`},
+		"UnknownType":   {reason: "Types of other groups are not known.", object: `{apiVersion: example.com/v1, kind: Deployment, spec: 1}`},
+		"UnknownKind":   {reason: "A kind that is similar to no known kind may be new.", object: `{apiVersion: v1, kind: Quux}`},
+		"List":          {reason: "Lists are divided into their items before the check.", object: `{apiVersion: v1, kind: PodList, items: 1}`},
+		"Kubeconfig":    {reason: "A kubeconfig is not mistaken for a ConfigMap.", object: `{apiVersion: v1, kind: Config}`},
+		"NoType":        {reason: "Without apiVersion and kind, the type is not known.", object: `{spec: 1}`},
+		"KindIsNoText":  {reason: "A kind that is not a string is not a known type.", object: `{apiVersion: v1, kind: 1}`},
+		"BadAPIVersion": {reason: "The same applies to an invalid apiVersion.", object: `{apiVersion: a/b/c, kind: Pod}`},
 	}
 	s := newSchemas(t)
 	for name, tc := range cases {

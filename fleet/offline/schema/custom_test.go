@@ -87,7 +87,7 @@ func TestCheckCustom(t *testing.T) {
 		want   []Mismatch
 	}{
 		"Right": {
-			reason: "A right object has no mismatch; defaults fill in what is required.",
+			reason: "A valid object has no mismatch, and defaults fill in required fields.",
 			object: widget(`, ratio: 0.5, step: 10, port: http, tags: [a, b], parts: [{name: a}, {name: a, kind: nut}], labels: {a: b},
 				at: "2026-01-02T03:04:05Z", address: 10.0.0.1, odd: x, source: {git: a}, some: {a: abc}, even: 4, either: ab`),
 		},
@@ -96,7 +96,7 @@ func TestCheckCustom(t *testing.T) {
 			object: `{apiVersion: example.com/v1, kind: Widget, spec: {size: 1.0, color: red}}`,
 		},
 		"Types": {
-			reason: "Types are told as for the types of Kubernetes.",
+			reason: "Type errors are reported as for built-in types.",
 			object: widget(`, mode: 1, ratio: "0.5", port: true, tags: {}, closed: [], labels: {a: 1}`),
 			want: []Mismatch{
 				{Path: "/spec/closed", Message: "is an array, want an object"},
@@ -108,7 +108,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Unknown": {
-			reason: "What a structural schema does not name is dropped; unless it is to be kept.",
+			reason: "Unknown fields are reported, unless the schema preserves them.",
 			object: widget(`, sise: 1, closed: {a: 1}, free: {other: {x: 1}, known: x}`),
 			want: []Mismatch{
 				{Path: "/spec/closed/a", Message: "there is no such field"},
@@ -117,12 +117,12 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Missing": {
-			reason: "A status is never asked for.",
+			reason: "A missing status is not reported.",
 			object: `{apiVersion: example.com/v1, kind: Widget}`,
 			want:   []Mismatch{{Path: "/spec", Message: "is missing"}},
 		},
 		"Null": {
-			reason: "Null is a value only where it is allowed; elsewhere an API server drops it.",
+			reason: "Null is a value only if the schema allows it; otherwise an API server drops it.",
 			object: `{apiVersion: example.com/v1, kind: Widget, spec: {size: null, mode: null, color: null, ratio: null, tags: [null]}}`,
 			want: []Mismatch{
 				{Path: "/spec/size", Message: "is missing"},
@@ -130,7 +130,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Bounds": {
-			reason: "Bounds belong to the range unless they are exclusive.",
+			reason: "Maximums are inclusive unless they are exclusive.",
 			object: `{apiVersion: example.com/v1, kind: Widget, spec: {size: 11, color: red, ratio: 1, step: 7}}`,
 			want: []Mismatch{
 				{Path: "/spec/ratio", Message: "is 1 (a number), want less than 1"},
@@ -139,7 +139,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"LowerBounds": {
-			reason: "Likewise below.",
+			reason: "The same applies to minimums.",
 			object: `{apiVersion: example.com/v1, kind: Widget, spec: {size: 0, color: red, ratio: 0}}`,
 			want: []Mismatch{
 				{Path: "/spec/ratio", Message: "is 0 (a number), want more than 0"},
@@ -147,18 +147,18 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"WholeNumber": {
-			reason: "An API server rounds the bound of a whole number toward zero.",
+			reason: "An API server rounds the bound of an integer toward zero.",
 			object: widget(`, share: 5`),
 			want: []Mismatch{{
 				Path: "/spec/share", Message: "is 5 (a number), want a multiple of 2.5", Hint: "for a whole number, an API server takes the bound as 2",
 			}},
 		},
 		"WholeMinimum": {
-			reason: "So 0 is not less than 0.5.",
+			reason: "After rounding the minimum 0.5, the integer 0 is valid.",
 			object: widget(`, share: 0`),
 		},
 		"Fraction": {
-			reason: "The bound of a fraction is exact.",
+			reason: "The bound of a number with a fraction is exact.",
 			object: widget(`, share: 0.4`),
 			want: []Mismatch{
 				{Path: "/spec/share", Message: "is 0.4 (a number), want a multiple of 2.5"},
@@ -166,7 +166,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Texts": {
-			reason: "Each thing wrong with a value is told, in characters, not bytes.",
+			reason: "All mistakes of a value are reported, and lengths are in characters, not bytes.",
 			object: `{apiVersion: example.com/v1, kind: Widget, spec: {size: 1, color: "ÄÖÜÄÖÜÄ", mode: fats, at: now, address: "::1"}}`,
 			want: []Mismatch{
 				{Path: "/spec/address", Message: `is "::1" (a string), want an IPv4 address`},
@@ -177,7 +177,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Lengths": {
-			reason: "Lists and maps have lengths, too.",
+			reason: "The lengths of lists and maps are checked, too.",
 			object: widget(`, tags: [], labels: {a: "", b: "", c: ""}`),
 			want: []Mismatch{
 				{Path: "/spec/labels", Message: "has 3 members, want at most 2"},
@@ -185,12 +185,12 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"NullIsNoMember": {
-			reason: "A member that is dropped does not count.",
+			reason: "A dropped field does not count.",
 			object: widget(`, labels: {a: null}`),
 			want:   []Mismatch{{Path: "/spec/labels", Message: "has 0 members, want at least 1"}},
 		},
 		"Same": {
-			reason: "Keys that are absent have their defaults.",
+			reason: "Missing keys have their defaults.",
 			object: widget(`, tags: [a, b, a], parts: [{name: a}, {name: a, kind: bolt}, {kind: nut}]`),
 			want: []Mismatch{
 				{Path: "/spec/parts/1", Message: "has the same name and kind as element 0"},
@@ -199,7 +199,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Embedded": {
-			reason: "An embedded object has a type, and metadata like any other.",
+			reason: "An embedded object has a type, and metadata like any other object.",
 			object: widget(`, template: {kind: 1, metadata: {labels: {a: 1}}, spec: {a: 1}}`),
 			want: []Mismatch{
 				{Path: "/spec/template/apiVersion", Message: "is missing"},
@@ -208,7 +208,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Metadata": {
-			reason: "A schema can say more of metadata, never less.",
+			reason: "A schema can restrict metadata further, but not extend it.",
 			object: `{apiVersion: example.com/v1, kind: Widget, metadata: {name: too-long, label: {}}, spec: {size: 1, color: red}}`,
 			want: []Mismatch{
 				{Path: "/metadata/label", Message: "there is no such field", Hint: "did you mean labels?"},
@@ -216,7 +216,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"NoAlternative": {
-			reason: "Alternatives that only require are told by name.",
+			reason: "Alternatives that only require fields are reported by the names of the fields.",
 			object: widget(`, source: {}, some: {a: abcd, size: 1}, even: 7, either: abcd`),
 			want: []Mismatch{
 				{Path: "/spec/either", Message: "fits more than one alternative of its schema, want one"},
@@ -228,7 +228,7 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"SeveralAlternatives": {
-			reason: "oneOf is one, not some.",
+			reason: "A value must fit exactly one alternative of oneOf.",
 			object: widget(`, source: {git: a, oci: b}, even: 13`),
 			want: []Mismatch{
 				{Path: "/spec/even", Message: "is excluded by its schema"},
@@ -236,12 +236,12 @@ func TestCheckCustom(t *testing.T) {
 			},
 		},
 		"Open": {
-			reason: "A schema can leave everything but metadata open.",
+			reason: "A schema can leave everything except metadata open.",
 			object: `{apiVersion: example.com/v1beta1, kind: Widget, metadata: {labels: 1}, spec: 1, more: {}}`,
 			want:   []Mismatch{{Path: "/metadata/labels", Message: "is 1 (a number), want an object"}},
 		},
 		"Unserved": {
-			reason: "A version that is not served is no version.",
+			reason: "A version that is not served is not a known type.",
 			object: `{apiVersion: example.com/v1alpha1, kind: Widget, spec: 1}`,
 			want: []Mismatch{{
 				Path: "/apiVersion", Message: `is "example.com/v1alpha1", which has no Widget`,
@@ -249,7 +249,7 @@ func TestCheckCustom(t *testing.T) {
 			}},
 		},
 		"KindMistyped": {
-			reason: "The kinds of a definition are known, too.",
+			reason: "Kinds of definitions are suggested, too.",
 			object: `{apiVersion: example.com/v1, kind: Widgte}`,
 			want:   []Mismatch{{Path: "/kind", Message: `is "Widgte", and there is no such kind in example.com/v1`, Hint: "did you mean Widget?"}},
 		},
@@ -277,7 +277,7 @@ func TestNew(t *testing.T) {
 		want   []string
 	}{
 		"None":     {reason: "Without definitions there is no problem."},
-		"NoSchema": {reason: "A version without a schema is open.", crds: []string{crd + `{name: v1, served: true}]}}`}, want: []string{"<nil>"}},
+		"NoSchema": {reason: "A version without a schema allows any content.", crds: []string{crd + `{name: v1, served: true}]}}`}, want: []string{"<nil>"}},
 		"OtherKind": {
 			reason: "Only definitions in v1 can be used.",
 			crds:   []string{`{apiVersion: apiextensions.k8s.io/v1beta1, kind: CustomResourceDefinition, metadata: {name: a}}`},
@@ -285,23 +285,23 @@ func TestNew(t *testing.T) {
 				`want CustomResourceDefinition in apiextensions.k8s.io/v1`},
 		},
 		"Undecodable": {
-			reason: "A definition with a wrong type cannot be read; Check says where.",
+			reason: "A definition with a value of a wrong type cannot be decoded; Check reports the place.",
 			crds:   []string{crd + `{name: 1}]}}`},
 			want:   []string{`decoding it`},
 		},
 		"Twice": {
-			reason: "The first definition of a type counts.",
+			reason: "If several definitions have a type, the first one counts.",
 			crds:   []string{crd + `{name: v1, served: true}]}}`, crd + `{name: v1, served: true}]}}`},
 			want:   []string{"<nil>", `version v1: A is defined already`},
 		},
 		"BadSchema": {
-			reason: "The place in the schema is told.",
+			reason: "The error has the place in the schema.",
 			crds:   []string{crd + `{name: v1, served: true, schema: {openAPIV3Schema: {properties: {spec: {items: {anyOf: [{pattern: "("}]}}}}}}]}}`},
 			want: []string{`version v1: schema: properties/spec: items: anyOf/0: ` +
 				"pattern: error parsing regexp: missing closing ): `(`"},
 		},
 		"Reference": {
-			reason: "A definition is complete in itself.",
+			reason: "A definition cannot refer to other documents.",
 			crds:   []string{crd + `{name: v1, served: true, schema: {openAPIV3Schema: {properties: {spec: {$ref: x}}}}}]}}`},
 			want: []string{`version v1: schema: properties/spec: ` +
 				`$ref: is "x", which a CustomResourceDefinition cannot have`},

@@ -6,10 +6,10 @@ import (
 	"refract.dev/tree"
 )
 
-// Carry returns the body of an apply with additional fields of have, the object on the cluster: fields that are left to
-// the cluster and that the manager applier still owns, with their present values. Without them, an API server removes a
-// field when its only owner stops applying it. Carry changes no field of the body, and adds no field to list elements
-// that the body lacks. Carries is false if no field was added.
+// Carry returns the body of an apply with additional fields of have, the object on the cluster. These are fields that
+// are left to the cluster and that the manager applier still owns, with their current values. Without them, an API
+// server removes a field when its only owner stops applying it. Carry changes no field of the body, and adds no field
+// to list elements that the body lacks. Carries is false if no field was added.
 func Carry(body, have map[string]any, applier string, left []tree.Pattern) (carried map[string]any, carries bool, err error) {
 	metadata, _ := have["metadata"].(map[string]any)
 	managers := managersIn(metadata)
@@ -40,7 +40,7 @@ func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to 
 	keys := place.Keys()
 	for i, key := range keys {
 		if len(fields) == 0 {
-			return to, nil, false // Inside a value with a single owner: the body has the whole value or none of it.
+			return to, nil, false // The field is inside an atomic value: the body has the whole value or none of it.
 		}
 		name, inside, next, found := m.step(fields, is, at, key)
 		if !found {

@@ -1,7 +1,7 @@
 // Package local decides which fields of an object on the hub are left to each cluster. Fields that a user requested are
 // sent to clusters. Fields that the hub's API server or its controllers assigned, such as the clusterIP of a Service,
-// are not: each cluster assigns its own. The decision precedes all override rules. A field that a rule writes counts as
-// requested.
+// are not sent: each cluster assigns its own. The decision precedes all override rules. A field that a rule writes
+// counts as requested.
 //
 // The package does no I/O and never modifies its arguments. docs/design/other-writers.md describes the rules and their
 // sources.
@@ -42,7 +42,7 @@ func Assigned(object map[string]any) []tree.Pointer {
 		return nil
 	}
 	uid, _ := metadata["uid"].(string)
-	version, _ := metadata["resourceVersion"].(string) // An export can lack the UID.
+	version, _ := metadata["resourceVersion"].(string) // An exported object may lack the UID.
 	stored := uid != "" || version != "" || recorded
 	origin := origin{object: object, managers: managers, stored: stored, byUser: slices.ContainsFunc(managers, manager.requests)}
 	var places []tree.Pointer
@@ -59,7 +59,8 @@ func Assigned(object map[string]any) []tree.Pointer {
 
 // WithoutManagers returns the object without metadata.managedFields, which take about half of its size. The annotation
 // [refractv1alpha1.AssignedAnnotation] lists the assigned fields instead, so that [Assigned] returns the same result.
-// An earlier annotation is replaced or removed: the author of the object does not decide which fields are assigned.
+// An earlier annotation is replaced or removed, because the author of the object must not decide which fields are
+// assigned.
 func WithoutManagers(object map[string]any) map[string]any {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -86,7 +87,8 @@ func WithoutManagers(object map[string]any) map[string]any {
 	return object
 }
 
-// record returns the value of the annotation, and false for an object that needs no annotation.
+// record returns the value of the annotation AssignedAnnotation. Needed is false for an object that needs no
+// annotation.
 func record(object map[string]any, managers []manager) (value string, needed bool) {
 	if len(managers) == 0 || len(rulesFor(object)) == 0 && !slices.ContainsFunc(managers, manager.controls) {
 		return "", false
@@ -99,8 +101,8 @@ func record(object map[string]any, managers []manager) (value string, needed boo
 	return string(text), err == nil // Strings always have a JSON text.
 }
 
-// Fields returns the fields that changes leave to each cluster. The index of an element is replaced by *, because the
-// element can have another index on a cluster.
+// Fields returns the fields that the changes leave to each cluster. The index of an element is replaced by *, because
+// the element may have another index on a cluster.
 func Fields(changes []tree.Change) []tree.Pattern {
 	var fields []tree.Pattern
 	for i := range changes {
@@ -210,7 +212,7 @@ func leavable(keys []string) bool {
 func pointersIn(record string, object map[string]any) []tree.Pointer {
 	var texts []string
 	if json.Unmarshal([]byte(record), &texts) != nil {
-		return nil // Only the author of a file can write another text.
+		return nil // The hub writes only valid texts; a file may have an invalid one.
 	}
 	var places []tree.Pointer
 	for _, text := range texts {
@@ -226,11 +228,11 @@ func pointersIn(record string, object map[string]any) []tree.Pointer {
 }
 
 // removable sorts pointers by their keys, and elements of an array from the last to the first, so that they can be
-// removed one by one. It leaves out a pointer inside another one.
+// removed one by one. It leaves out a pointer to a part of another pointer's value.
 func removable(places []tree.Pointer) []tree.Pointer {
 	slices.SortFunc(places, func(a, b tree.Pointer) int { return compare(a.Keys(), b.Keys()) })
 	var kept []tree.Pointer
-	for _, p := range places { // The pointers inside another one follow it directly.
+	for _, p := range places { // Pointers to parts of a value directly follow the pointer to the value.
 		if len(kept) == 0 || !tree.Covers(kept[len(kept)-1].String(), p.String()) {
 			kept = append(kept, p)
 		}

@@ -54,11 +54,11 @@ func TestAssigned(t *testing.T) {
 		want   []string
 	}{
 		"Manifest": {
-			reason: "A manifest without a UID keeps all fields: its author has written them.",
+			reason: "A manifest without a UID keeps all fields, because its author has written them.",
 			object: of(""),
 		},
 		"Exported": {
-			reason: "An exported object does not say who set its fields: the table decides.",
+			reason: "An exported object has no managedFields: the table decides.",
 			object: of(", uid: u"),
 			want: []string{
 				"/spec/ports/1/nodePort", "/spec/ports/0/nodePort", "/spec/ipFamilyPolicy", "/spec/ipFamilies",
@@ -66,14 +66,14 @@ func TestAssigned(t *testing.T) {
 			},
 		},
 		"NoOwner": {
-			reason: "A field without an owner was allocated. One that the user's manager owns is requested.",
+			reason: "A field without an owner was allocated. A field of the user's manager is requested.",
 			object: of(`, uid: u, managedFields: [{manager: kubectl, operation: Update, fieldsV1: {"f:spec": {"f:type": {}, "f:ports": {'k:{"port":80,"protocol":"TCP"}': {".": {}, "f:port": {}, "f:nodePort": {}}, 'k:{"port":443,"protocol":"TCP"}': {".": {}, "f:port": {}}}}}}]`),
 			want: []string{
 				"/spec/ports/1/nodePort", "/spec/ipFamilyPolicy", "/spec/ipFamilies", "/spec/healthCheckNodePort", "/spec/clusterIPs", "/spec/clusterIP",
 			},
 		},
 		"Recorded": {
-			reason: "A record of the owners replaces them.",
+			reason: "The annotation with the assigned fields replaces managedFields.",
 			object: of(`, uid: u, annotations: {refract.dev/assigned: '["/spec/clusterIP","/metadata/name","/kind","/spec/missing"]'}`),
 			want:   []string{"/spec/clusterIP"},
 		},
@@ -82,15 +82,15 @@ func TestAssigned(t *testing.T) {
 			object: of(`, uid: u, annotations: {refract.dev/assigned: '[]'}`),
 		},
 		"Headless": {
-			reason: "A Service without an address asks for that.",
+			reason: "A headless Service requests no address.",
 			object: `{apiVersion: v1, kind: Service, metadata: {name: db, uid: u}, spec: {clusterIP: None, clusterIPs: [None]}}`,
 		},
 		"DualStack": {
-			reason: "An API server chooses one family. Two are a request, whoever owns the field.",
+			reason: "An API server chooses one IP family. Two families are a request, regardless of the owner.",
 			object: `{apiVersion: v1, kind: Service, metadata: {name: db, uid: u}, spec: {ipFamilies: [IPv6, IPv4], ipFamilyPolicy: PreferDualStack}}`,
 		},
 		"Job": {
-			reason: "The API server makes the selector of a Job, and the labels that it selects by.",
+			reason: "The API server generates the selector of a Job, and the selected labels.",
 			object: `{apiVersion: batch/v1, kind: Job, metadata: {name: pi}, spec: {selector: {matchLabels: {batch.kubernetes.io/controller-uid: u}}, template: {metadata: {labels: {app: pi, batch.kubernetes.io/controller-uid: u, batch.kubernetes.io/job-name: pi, controller-uid: u, job-name: pi}}}}}`,
 			want: []string{
 				"/spec/template/metadata/labels/job-name", "/spec/template/metadata/labels/controller-uid",
@@ -98,7 +98,7 @@ func TestAssigned(t *testing.T) {
 			},
 		},
 		"JobWithSelector": {
-			reason: "With manualSelector its author has written the selector.",
+			reason: "With manualSelector the author has written the selector.",
 			object: `{apiVersion: batch/v1, kind: Job, metadata: {name: pi}, spec: {manualSelector: true, selector: {matchLabels: {app: pi}}, template: {metadata: {labels: {app: pi, job-name: x}}}}}`,
 		},
 		"Pod": {
@@ -126,14 +126,14 @@ spec:
 			},
 		},
 		"Claim": {
-			reason: "The volume, and the class that the hub has by default, are those of the hub.",
+			reason: "The volume and the default class belong to the hub.",
 			object: `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, uid: u, annotations: {note: x, pv.kubernetes.io/bind-completed: "yes", volume.kubernetes.io/selected-node: n}, managedFields: [{manager: kubectl, operation: Update, fieldsV1: {"f:spec": {"f:accessModes": {}}}}, {manager: kube-controller-manager, operation: Update, fieldsV1: {"f:spec": {"f:volumeName": {}}}}]}, spec: {accessModes: [ReadWriteOnce], storageClassName: standard, volumeName: pv-1}}`,
 			want: []string{
 				"/spec/volumeName", "/spec/storageClassName", "/metadata/annotations/volume.kubernetes.io~1selected-node", "/metadata/annotations/pv.kubernetes.io~1bind-completed",
 			},
 		},
 		"ClaimExported": {
-			reason: "A class is usually requested: without a known owner it is kept.",
+			reason: "A class is usually requested, so without a known owner it is kept.",
 			object: `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, uid: u}, spec: {storageClassName: fast, volumeName: pv-1}}`,
 			want:   []string{"/spec/volumeName"},
 		},
@@ -143,41 +143,41 @@ spec:
 			want:   []string{"/metadata/annotations/deployment.kubernetes.io~1revision"},
 		},
 		"Namespace": {
-			reason: "The API server names the namespace in a label, and keeps its finalizer.",
+			reason: "The API server adds the label with the name, and the finalizer.",
 			object: `{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {kubernetes.io/metadata.name: shop, team: a}}, spec: {finalizers: [kubernetes]}}`,
 			want:   []string{"/spec/finalizers", "/metadata/labels/kubernetes.io~1metadata.name"},
 		},
 		"InjectedAuthority": {
-			reason: "An injector owns only the authorities of webhooks, under whatever name.",
+			reason: "An injector owns only the caBundles of webhooks; its name does not matter.",
 			object: `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: w, uid: u, managedFields: [{manager: kubectl, operation: Apply, fieldsV1: {"f:webhooks": {'k:{"name":"a"}': {".": {}, "f:name": {}}}}}, {manager: some-injector, operation: Update, fieldsV1: {"f:webhooks": {'k:{"name":"a"}': {"f:clientConfig": {"f:caBundle": {}}}}}}]}, webhooks: [{name: a, clientConfig: {caBundle: x}}]}`,
 			want:   []string{"/webhooks/0/clientConfig/caBundle"},
 		},
 		"OwnAuthority": {
-			reason: "An authority that the user has applied is requested.",
+			reason: "A caBundle that the user has applied is requested.",
 			object: `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: w, uid: u, managedFields: [{manager: kubectl, operation: Apply, fieldsV1: {"f:webhooks": {'k:{"name":"a"}': {".": {}, "f:name": {}, "f:clientConfig": {"f:caBundle": {}}}}}}]}, webhooks: [{name: a, clientConfig: {caBundle: x}}]}`,
 		},
 		"ExportedAuthority": {
-			reason: "The annotation says that the authority is injected.",
+			reason: "The annotation shows that the caBundle is injected.",
 			object: `{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: w, uid: u, annotations: {cert-manager.io/inject-ca-from: a/b}}, spec: {caBundle: x}}`,
 			want:   []string{"/spec/caBundle"},
 		},
 		"Aggregated": {
-			reason: "Each cluster makes the rules of an aggregated ClusterRole.",
+			reason: "Each cluster generates the rules of an aggregated ClusterRole.",
 			object: `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: view-all}, aggregationRule: {clusterRoleSelectors: []}, rules: [{verbs: [get]}]}`,
 			want:   []string{"/rules"},
 		},
 		"Controllers": {
-			reason: "Of any kind, what only controllers of the hub have set is not requested; a status does not count.",
+			reason: "In objects of any kind, fields that only controllers of the hub have set are not requested; a status does not count.",
 			object: `{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, uid: u, annotations: {a: b, note: x}, managedFields: [{manager: kubectl, operation: Update, fieldsV1: {"f:metadata": {"f:annotations": {"f:note": {}}}}}, {manager: kube-controller-manager, operation: Update, subresource: status, fieldsV1: {"f:metadata": {"f:annotations": {"f:a": {}, "f:note": {}}}, "f:status": {"f:x": {}}}}]}, status: {x: 1}}`,
 			want:   []string{"/metadata/annotations/a"},
 		},
 		"MadeByController": {
-			reason: "What a controller has made asks for all of its fields, but for what the cluster assigned.",
+			reason: "In an object that a controller created, all fields are requested except those that the cluster assigned.",
 			object: `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data-db-0, uid: u, managedFields: [{manager: kube-controller-manager, operation: Update, fieldsV1: {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:accessModes": {}, "f:storageClassName": {}, "f:volumeName": {}}}}]}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, volumeName: pv-1}}`,
 			want:   []string{"/spec/volumeName"},
 		},
 		"BeforeFirstApply": {
-			reason: "The manager that an API server makes up says nothing of who has set a field.",
+			reason: "The manager before-first-apply, which an API server invents, does not identify the owner.",
 			object: of(`, uid: u, managedFields: [{manager: before-first-apply, operation: Update, fieldsV1: {"f:spec": {"f:clusterIP": {}, "f:type": {}}}}]`),
 			want: []string{
 				"/spec/ports/1/nodePort", "/spec/ports/0/nodePort", "/spec/ipFamilyPolicy", "/spec/ipFamilies",
@@ -198,7 +198,7 @@ spec:
 			}
 			reduced := local.WithoutManagers(obj)
 			if diff := cmp.Diff(tc.want, texts(local.Assigned(reduced))); diff != "" && !strings.Contains(tc.object, "refract.dev/assigned") {
-				t.Errorf("Assigned(WithoutManagers()) returns the same: -want, +got:\n%s", diff)
+				t.Errorf("Assigned(WithoutManagers()): -want, +got:\n%s", diff)
 			}
 			if metadata, ok := reduced["metadata"].(map[string]any); ok && metadata["managedFields"] != nil {
 				t.Error("WithoutManagers() keeps managedFields")
@@ -210,7 +210,7 @@ spec:
 	}
 }
 
-// byKeys orders pointers as [local.Assigned] does: the later element of a list comes first.
+// byKeys orders pointers like [local.Assigned]: later elements of a list come first.
 func byKeys(a, b string) int {
 	if x, y := strings.Split(a, "/"), strings.Split(b, "/"); len(x) > 3 && len(y) > 3 && x[2] == y[2] && x[3] != y[3] && x[3] < "9" && y[3] < "9" {
 		return strings.Compare(y[3], x[3])
@@ -226,8 +226,8 @@ func texts(places []tree.Pointer) []string {
 	return all
 }
 
-// TestAssignedIsLinear: the author of an object chooses the number of list elements, and how many of them managedFields
-// name. The work grows linearly with these numbers, not with their square.
+// TestAssignedIsLinear: the author of an object determines the number of list elements, and the number of elements in
+// managedFields. The work grows linearly with these numbers, not quadratically.
 func TestAssignedIsLinear(t *testing.T) {
 	work := func(n int) float64 {
 		ports, fields := make([]any, n), map[string]any{}
@@ -249,11 +249,11 @@ func TestAssignedIsLinear(t *testing.T) {
 		})
 	}
 	if few, many := work(200), work(1600); many > 12*few {
-		t.Errorf("8 times as many elements take %.0f allocations in place of %.0f", many, few)
+		t.Errorf("8 times as many elements take %.0f allocations instead of %.0f", many, few)
 	}
 }
 
-// TestSpellings: a set with two spellings of one name gives the same result in each run.
+// TestSpellings: a set with two spellings of one element name always gives the same result.
 func TestSpellings(t *testing.T) {
 	object := map[string]any{
 		"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP", "nodePort": int64(30080)}}},
@@ -286,10 +286,10 @@ func TestTooManyManagers(t *testing.T) {
 		}
 	}
 	if got := local.Assigned(object(100)); len(got) > 0 {
-		t.Errorf("at the bound the owner counts, got %v", texts(got))
+		t.Errorf("at the bound: want the owner to count, got %v", texts(got))
 	}
 	if diff := cmp.Diff([]string{"/spec/clusterIP"}, texts(local.Assigned(object(101)))); diff != "" {
-		t.Errorf("above the bound the table decides: -want, +got:\n%s", diff)
+		t.Errorf("above the bound: want the result of the table: -want, +got:\n%s", diff)
 	}
 }
 
@@ -301,18 +301,18 @@ func TestCarry(t *testing.T) {
 		want         string
 	}{
 		"Owned": {
-			"A field that its only owner stops sending would be removed.", `{spec: {paused: true}}`,
+			"The API server would remove a field that its only owner stops sending.", `{spec: {paused: true}}`,
 			[]string{"/spec/replicas"},
 			`{spec: {paused: true, replicas: 5}}`,
 		},
-		"Others": {"A field of another manager stays by itself.", `{spec: {}}`, []string{"/spec/size"}, `{}`},
+		"Others": {"A field of another manager stays without being sent.", `{spec: {}}`, []string{"/spec/size"}, `{}`},
 		"Sent":   {"A field that is sent is requested.", `{spec: {replicas: 2}}`, []string{"/spec/replicas"}, `{}`},
 		"Elements": {
-			"Elements of lists are found by their key fields; an element that the hub has no more goes.", `{spec: {hooks: [{name: c}, {name: b}]}}`,
+			"Elements of lists are found by their key fields; an element that the hub no longer has is removed.", `{spec: {hooks: [{name: c}, {name: b}]}}`,
 			[]string{"/spec/hooks/*/ca"},
 			`{spec: {hooks: [{name: c}, {name: b, ca: y}]}}`,
 		},
-		"Gone": {"Without the object around it a field is not carried.", `{}`, []string{"/spec/replicas"}, `{}`},
+		"Gone": {"A field is not carried if the body lacks its parent object.", `{}`, []string{"/spec/replicas"}, `{}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestFields(t *testing.T) {
 		got = append(got, f.String())
 	}
 	if diff := cmp.Diff([]string{"/spec/ports/*/nodePort", "/spec/clusterIP"}, got); diff != "" {
-		t.Errorf("Fields() returns what the hub assigned, once for all elements: -want, +got:\n%s", diff)
+		t.Errorf("Fields(): want each assigned field once for all elements: -want, +got:\n%s", diff)
 	}
 	if got := local.ByHub.String(); got != "left to the cluster: assigned by the hub" {
 		t.Errorf("ByHub is %q", got)

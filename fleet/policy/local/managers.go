@@ -23,12 +23,12 @@ type manager struct {
 // beforeFirstApply is the manager that an API server invents for fields without a known owner.
 const beforeFirstApply = "before-first-apply"
 
-// mostManagers bounds the entries of managedFields. An object with more counts as one without managedFields. API
-// servers keep ten entries of updates, and one for each manager that applies.
+// mostManagers bounds the entries of managedFields. An object with more entries counts as one without managedFields.
+// API servers keep ten entries of updates, and one for each manager that applies.
 const mostManagers = 100
 
-// managersIn returns the entries of an object. It leaves out those of the subresource scale: package propagation
-// decides on replicas.
+// managersIn returns the entries of an object. It leaves out entries of the subresource scale, because package
+// propagation decides on replicas.
 func managersIn(metadata map[string]any) []manager {
 	list, _ := metadata["managedFields"].([]any)
 	if len(list) > mostManagers {
@@ -47,20 +47,21 @@ func managersIn(metadata map[string]any) []manager {
 	return managers
 }
 
-// controllers are the managers of Kubernetes' own controllers, and of controllers that only complete objects of others.
+// controllers are the managers of Kubernetes' own controllers, and of controllers that only add fields to objects of
+// other authors.
 var controllers = []string{
 	"kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager", "clusterrole-aggregation-controller",
 	"kube-webhook-certgen", "service-ca-operator", "cluster-policy-controller",
 }
 
-// controls reports whether the manager is a controller, and not a user's tool: its name is a known controller, or it
-// owns only certificates of authorities, as injectors do.
+// controls reports whether the manager is a controller, and not a user's tool: it has the name of a known controller,
+// or it owns only fields caBundle, as injectors do.
 func (m manager) controls() bool {
 	return slices.Contains(controllers, m.name) || strings.HasSuffix(m.name, "-cloud-controller-manager") ||
 		strings.HasSuffix(m.name, "cainjector") || onlyAuthorities(m.fields)
 }
 
-// requests reports whether the manager writes the object itself for a user.
+// requests reports whether the manager writes the object itself, and not a subresource, for a user.
 func (m manager) requests() bool { return m.subresource == "" && !m.controls() }
 
 // onlyAuthorities reports whether all fields of a set are called caBundle.
@@ -81,12 +82,12 @@ func onlyAuthorities(fields map[string]any) bool {
 	return found
 }
 
-// owns reports whether the manager owns a field of the object, by itself or as part of a value that has one owner.
+// owns reports whether the manager owns a field of the object, directly or as a part of an atomic value.
 func (m manager) owns(object map[string]any, place tree.Pointer) bool {
 	fields, value, at := m.fields, any(object), tree.Pointer{}
 	for _, key := range place.Keys() {
 		if len(fields) == 0 {
-			return true // The enclosing value has one owner.
+			return true // The enclosing value is atomic.
 		}
 		var found bool
 		if _, fields, value, found = m.step(fields, value, at, key); !found {
@@ -116,14 +117,14 @@ func (m manager) step(fields map[string]any, value any, at tree.Pointer, key str
 	return "", nil, nil, false
 }
 
-// element is the entry of a set for one element of a list; the zero element if the set has no entry.
+// element is the entry of a set for one element of a list. The zero element means that the set has no entry.
 type element struct {
 	name   string
 	inside map[string]any
 }
 
-// elements returns the entry of the set for each element of a list. The time is linear in the elements and the names in
-// the set, not in their product: objects have thousands of both.
+// elements returns the entry of the set for each element of a list. The time is proportional to the sum of the numbers
+// of elements and of names in the set, not to their product: objects may have thousands of both.
 func (m manager) elements(fields map[string]any, list []any, at tree.Pointer) []element {
 	if all, known := m.lists[at.String()]; known {
 		return all
@@ -166,7 +167,8 @@ func namesIn(fields map[string]any) map[string]map[string]element {
 			}
 			all[signature] = map[string]element{}
 		}
-		// Of two spellings of one name the first counts, so that the result does not depend on the order of a map.
+		// If a name has two spellings, the first one in alphabetical order counts, so that the result does not depend
+		// on the order of a map.
 		if was, known := all[signature][values]; !known || name < was.name {
 			all[signature][values] = element{name, inside}
 		}
@@ -202,7 +204,7 @@ func parseName(name string) (signature, values string, ok bool) {
 	}
 }
 
-// valuesOf returns the values that a name with this signature has for an element.
+// valuesOf returns the values of the name that an element has with this signature.
 func valuesOf(signature string, value any, index int) string {
 	switch signature {
 	case byValue:
@@ -222,8 +224,8 @@ func valuesOf(signature string, value any, index int) string {
 	return textOf(all)
 }
 
-// textOf returns the JSON of a value: a whole number has one text, whatever its type. It is empty for a value without a
-// JSON text.
+// textOf returns the JSON of a value; "" for a value that has no JSON. A whole number has the same text for all Go
+// types.
 func textOf(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -17,14 +17,14 @@ const (
 	always when = iota
 	// stored is for fields that the API server computes for each object that it stores.
 	stored
-	// unowned is for fields that users may request: the owner decides. If the owner of a field of an exported object is
-	// not known, the table decides.
+	// unowned is for fields that users may request: the owner decides. If the owner is not known, as in an exported
+	// object, the field counts as assigned, unless chosen returns true.
 	unowned
-	// unownedOnly is for fields that users usually request: without a known owner they are kept.
+	// unownedOnly is for fields that users usually request. If the owner is not known, the field counts as requested.
 	unownedOnly
 )
 
-// rule is a field of a kind that each cluster assigns.
+// rule describes a field of a kind that each cluster assigns.
 type rule struct {
 	pattern tree.Pattern
 	when    when
@@ -77,7 +77,7 @@ var byKind = map[schema.GroupKind][]rule{
 		field("/spec/overhead", stored),
 		field("/spec/preemptionPolicy", unownedOnly),
 		field("/spec/priorityClassName", unownedOnly),
-		field("/spec/imagePullSecrets", unownedOnly), // Admission adds those of the ServiceAccount.
+		field("/spec/imagePullSecrets", unownedOnly), // Admission adds the pull Secrets of the ServiceAccount.
 	},
 	{Kind: "PersistentVolumeClaim"}: {
 		field("/spec/volumeName", unowned),

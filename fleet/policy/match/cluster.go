@@ -23,7 +23,7 @@ type Cluster struct {
 // Clusters is a selector of clusters. It chooses the clusters that satisfy the names, the labels and the affinity. An
 // empty criterion is satisfied by every cluster, so the zero Clusters chooses every cluster. It is immutable.
 type Clusters struct {
-	names    map[string]struct{} // Nil if names do not restrict the choice.
+	names    map[string]struct{} // Nil if the names do not restrict the choice.
 	labels   []requirement
 	affinity []term
 }
@@ -58,8 +58,8 @@ func CompileTarget(t *corev1alpha1.TargetClusters, path *field.Path) (Clusters, 
 	return c, errs
 }
 
-// MaxTerms is the maximum number of terms of a clusterAffinity. The schemas of the API have the same limit; see
-// [refract.dev/fleet/policy/override.MaxRules] for the reason why it is checked here as well.
+// MaxTerms is the maximum number of terms of a clusterAffinity. The schemas of the API have the same limit;
+// [refract.dev/fleet/policy/override.MaxRules] explains why the limit is checked here as well.
 const MaxTerms = 100
 
 // Compile compiles a clusterSelector and a clusterAffinity. Every mistake is reported, at its place below path. The
@@ -182,8 +182,7 @@ func (s *Clusters) Match(c *Cluster) bool {
 	return false
 }
 
-// Names returns the names of the clusters that are chosen by name, sorted. It is empty if names do not restrict the
-// choice.
+// Names returns the cluster names in the selector, sorted. It is empty if names do not restrict the choice.
 func (s *Clusters) Names() []string { return slices.Sorted(maps.Keys(s.names)) }
 
 // match implements the semantics of node selector terms in Kubernetes: a term without requirements matches nothing.

@@ -43,24 +43,27 @@ func TestMatch(t *testing.T) {
 	}{
 		"Absent":         {"No targetClusters: every cluster.", "", []string{"c1", "c2", "c3", "c4"}},
 		"Empty":          {"Three empty selectors: every cluster.", "{clusters: [], clusterSelector: {}, clusterAffinity: []}", []string{"c1", "c2", "c3", "c4"}},
-		"Names":          {"Exactly the names.", "{clusters: [c4, c1, ghost]}", []string{"c1", "c4"}},
+		"Names":          {"Exactly the named clusters are chosen.", "{clusters: [c4, c1, ghost]}", []string{"c1", "c4"}},
 		"Selector":       {"Every pair must match.", "{clusterSelector: {region: bj, zone: z1}}", []string{"c1"}},
-		"SelectorEmpty":  {"An empty value is a value, which a missing label has not.", `{clusterSelector: {region: ""}}`, nil},
-		"EmptyTerm":      {"An empty term matches nothing, as for nodes of Kubernetes.", "{clusterAffinity: [{}]}", nil},
-		"EmptyTermFirst": {"It does not keep another term from matching.", "{clusterAffinity: [{}, {matchExpressions: [{key: zone, operator: Exists}]}]}", []string{"c1", "c2"}},
+		"SelectorEmpty":  {"An empty value differs from a missing label.", `{clusterSelector: {region: ""}}`, nil},
+		"EmptyTerm":      {"An empty term matches nothing, as in the node affinity of Kubernetes.", "{clusterAffinity: [{}]}", nil},
+		"EmptyTermFirst": {"An empty term does not prevent a match of another term.", "{clusterAffinity: [{}, {matchExpressions: [{key: zone, operator: Exists}]}]}", []string{"c1", "c2"}},
 		"Terms":          {"One term is enough.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: In, values: [z1]}]}, {matchExpressions: [{key: provider, operator: In, values: [p, q]}]}]}", []string{"c1", "c3"}},
 		"Expressions":    {"Every expression of a term must match.", "{clusterAffinity: [{matchExpressions: [{key: region, operator: In, values: [bj]}, {key: zone, operator: NotIn, values: [z1]}]}]}", []string{"c2"}},
 		"NotIn":          {"A cluster without the label has none of the values.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: NotIn, values: [z1, z2]}]}]}", []string{"c2", "c3", "c4"}},
 		"Exists":         {"Exists needs no values.", "{clusterAffinity: [{matchExpressions: [{key: provider, operator: Exists}]}]}", []string{"c3"}},
-		"ExistsEmpty":    {"Nor do empty values disturb it.", "{clusterAffinity: [{matchExpressions: [{key: provider, operator: Exists, values: []}]}]}", []string{"c3"}},
-		"DoesNotExist":   {"The opposite.", "{clusterAffinity: [{matchExpressions: [{key: provider, operator: DoesNotExist}]}]}", []string{"c1", "c2", "c4"}},
-		"Gt":             {"Labels are compared as integers; what is none is not greater.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Gt, values: ["5"]}]}]}`, []string{"c2"}},
-		"Lt":             {"Nor is it less.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Lt, values: ["10"]}]}]}`, []string{"c1"}},
-		"Field":          {"The name is the one field.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: In, values: [c2, c3]}]}]}", []string{"c2", "c3"}},
-		"FieldNot":       {"And can be excluded.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [c2, c3]}]}]}", []string{"c1", "c4"}},
-		"FieldLong":      {"A name may be longer than a label's value.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [" + long + "]}]}]}", []string{"c1", "c2", "c3", "c4"}},
-		"FieldAndLabel":  {"Fields and labels of a term must match.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [c1]}], matchExpressions: [{key: region, operator: In, values: [bj]}]}]}", []string{"c2"}},
-		"All":            {"The three selectors are ANDed.", "{clusters: [c1, c3], clusterSelector: {region: bj}, clusterAffinity: [{matchExpressions: [{key: zone, operator: Exists}]}]}", []string{"c1"}},
+		"ExistsEmpty":    {"Exists allows an empty list of values.", "{clusterAffinity: [{matchExpressions: [{key: provider, operator: Exists, values: []}]}]}", []string{"c3"}},
+		"DoesNotExist": {
+			"DoesNotExist is the opposite of Exists.",
+			"{clusterAffinity: [{matchExpressions: [{key: provider, operator: DoesNotExist}]}]}", []string{"c1", "c2", "c4"},
+		},
+		"Gt":            {"Labels are compared as integers; another text is not greater.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Gt, values: ["5"]}]}]}`, []string{"c2"}},
+		"Lt":            {"Other text is not less.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Lt, values: ["10"]}]}]}`, []string{"c1"}},
+		"Field":         {"The only field is the name.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: In, values: [c2, c3]}]}]}", []string{"c2", "c3"}},
+		"FieldNot":      {"Names can be excluded.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [c2, c3]}]}]}", []string{"c1", "c4"}},
+		"FieldLong":     {"A name may be longer than a label's value.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [" + long + "]}]}]}", []string{"c1", "c2", "c3", "c4"}},
+		"FieldAndLabel": {"Fields and labels of a term must match.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [c1]}], matchExpressions: [{key: region, operator: In, values: [bj]}]}]}", []string{"c2"}},
+		"All":           {"The three selectors are ANDed.", "{clusters: [c1, c3], clusterSelector: {region: bj}, clusterAffinity: [{matchExpressions: [{key: zone, operator: Exists}]}]}", []string{"c1"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -92,18 +95,18 @@ func TestCompileErrors(t *testing.T) {
 		target string
 		want   []string
 	}{
-		"SelectorKey":   {"A key must be that of a label.", "{clusterSelector: {a b: x}}", []string{`t.clusterSelector[a b]: Invalid value: "a b": name part must consist of`}},
-		"SelectorValue": {"A value must be that of a label.", "{clusterSelector: {a: x y}}", []string{`t.clusterSelector[a]: Invalid value: "x y": a valid label must be`}},
+		"SelectorKey":   {"A key must be a valid label key.", "{clusterSelector: {a b: x}}", []string{`t.clusterSelector[a b]: Invalid value: "a b": name part must consist of`}},
+		"SelectorValue": {"A value must be a valid label value.", "{clusterSelector: {a: x y}}", []string{`t.clusterSelector[a]: Invalid value: "x y": a valid label must be`}},
 		"SelectorAll":   {"Every mistake is reported, in the order of the keys.", "{clusterSelector: {c: x y, b: x y}}", []string{"t.clusterSelector[b]: ", "t.clusterSelector[c]: "}},
 		"Operator":      {"The operators are those of node affinity.", "{clusterAffinity: [{}, {matchExpressions: [{key: a, operator: in, values: [x]}]}]}", []string{`t.clusterAffinity[1].matchExpressions[0].operator: Unsupported value: "in"`}},
-		"NoOperator":    {"One is needed.", "{clusterAffinity: [{matchExpressions: [{key: a}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].operator: Unsupported value: ""`}},
-		"Key":           {"A key must be that of a label.", "{clusterAffinity: [{matchExpressions: [{key: a b, operator: Exists}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].key: Invalid value: "a b"`}},
+		"NoOperator":    {"An operator is required.", "{clusterAffinity: [{matchExpressions: [{key: a}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].operator: Unsupported value: ""`}},
+		"Key":           {"A key must be a valid label key.", "{clusterAffinity: [{matchExpressions: [{key: a b, operator: Exists}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].key: Invalid value: "a b"`}},
 		"InNothing":     {"In needs values.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: In}]}]}", []string{"t.clusterAffinity[0].matchExpressions[0].values: Required value: must have at least one value with operator In"}},
-		"ExistsValues":  {"Exists has none.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: Exists, values: [x]}]}]}", []string{"t.clusterAffinity[0].matchExpressions[0].values: Forbidden: must be empty with operator Exists"}},
-		"GtMany":        {"Gt has one.", `{clusterAffinity: [{matchExpressions: [{key: a, operator: Gt, values: ["1", "2"]}]}]}`, []string{`t.clusterAffinity[0].matchExpressions[0].values: Invalid value: ["1","2"]: must be exactly one integer with operator Gt`}},
-		"LtWord":        {"Lt has an integer.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: Lt, values: [x]}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].values[0]: Invalid value: "x": must be an integer with operator Lt`}},
-		"Value":         {"A value must be that of a label.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: In, values: [x, x y]}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].values[1]: Invalid value: "x y"`}},
-		"Field":         {"There is one field, which has names.", "{clusterAffinity: [{matchFields: [{key: a, operator: Exists}, {key: metadata.name, operator: In}]}]}", []string{`t.clusterAffinity[0].matchFields[0].key: Unsupported value: "a": supported values: "metadata.name"`, `t.clusterAffinity[0].matchFields[0].operator: Unsupported value: "Exists": supported values: "In", "NotIn"`, "t.clusterAffinity[0].matchFields[1].values: Required value: must have at least one name"}},
+		"ExistsValues":  {"Exists allows no values.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: Exists, values: [x]}]}]}", []string{"t.clusterAffinity[0].matchExpressions[0].values: Forbidden: must be empty with operator Exists"}},
+		"GtMany":        {"Gt needs exactly one value.", `{clusterAffinity: [{matchExpressions: [{key: a, operator: Gt, values: ["1", "2"]}]}]}`, []string{`t.clusterAffinity[0].matchExpressions[0].values: Invalid value: ["1","2"]: must be exactly one integer with operator Gt`}},
+		"LtWord":        {"The value of Lt is an integer.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: Lt, values: [x]}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].values[0]: Invalid value: "x": must be an integer with operator Lt`}},
+		"Value":         {"A value must be a valid label value.", "{clusterAffinity: [{matchExpressions: [{key: a, operator: In, values: [x, x y]}]}]}", []string{`t.clusterAffinity[0].matchExpressions[0].values[1]: Invalid value: "x y"`}},
+		"Field":         {"The only field is the name.", "{clusterAffinity: [{matchFields: [{key: a, operator: Exists}, {key: metadata.name, operator: In}]}]}", []string{`t.clusterAffinity[0].matchFields[0].key: Unsupported value: "a": supported values: "metadata.name"`, `t.clusterAffinity[0].matchFields[0].operator: Unsupported value: "Exists": supported values: "In", "NotIn"`, "t.clusterAffinity[0].matchFields[1].values: Required value: must have at least one name"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +123,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// TestMaxTerms verifies that one term too many is a mistake, and that no term is compiled then.
+// TestMaxTerms verifies that too many terms are an error, and that no term is compiled then.
 func TestMaxTerms(t *testing.T) {
 	for n, want := range map[int]string{MaxTerms: "", MaxTerms + 1: "t.clusterAffinity: Too many: 101: must have at most 100 items"} {
 		target := &corev1alpha1.TargetClusters{ClusterAffinity: make([]corev1alpha1.ClusterSelectorTerm, n)}

@@ -83,13 +83,13 @@ func (r *requirement) why(value string, there bool) string {
 		want = fmt.Sprintf("want an integer above %d", r.bound)
 	case corev1alpha1.ClusterSelectorOpLt:
 		want = fmt.Sprintf("want an integer below %d", r.bound)
-	default: // Only in a selector with mistakes.
+	default: // Possible only in an invalid selector.
 		want = fmt.Sprintf("and there is no operator %q", r.operator)
 	}
 	return fmt.Sprintf("label %s is %q, %s", r.key, value, want)
 }
 
-// listed is the number of values in a sentence before the rest is only counted.
+// listed is the maximum number of values in a sentence. Further values are only counted.
 const listed = 3
 
 func list(values []string) string {

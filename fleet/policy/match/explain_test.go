@@ -22,24 +22,24 @@ func TestWhy(t *testing.T) {
 		"Absent":        {"Every cluster is chosen.", "", "c1", ""},
 		"Name":          {"Names are listed by name.", "{clusters: [c3, c2]}", "c1", "it is not among c2, c3"},
 		"Names":         {"Many names are counted.", "{clusters: [f, e, d, c, b, a]}", "c1", "it is not among a, b, c and 3 more"},
-		"Label":         {"The value that is there, and the one wanted.", "{clusterSelector: {region: sh}}", "c1", `label region is "bj", want "sh"`},
-		"NoLabel":       {"There is no value to show.", "{clusterSelector: {region: sh}}", "c4", "it has no label region"},
-		"First":         {"One sentence is about one requirement, the first by key that does not hold.", "{clusterSelector: {provider: q, region: bj, zone: z2}}", "c1", "it has no label provider"},
-		"NameBefore":    {"Names are asked first.", "{clusters: [c2], clusterSelector: {region: sh}}", "c1", "it is not among c2"},
-		"In":            {"Any of the values would do.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: In, values: [z2, z3]}]}]}", "c1", `label zone is "z1", want one of "z2", "z3"`},
-		"InOne":         {"The one value.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: In, values: [z2]}]}]}", "c1", `label zone is "z1", want "z2"`},
-		"NotIn":         {"None of the values would do.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: NotIn, values: [z1, z2]}]}]}", "c1", `label zone is "z1", want none of "z1", "z2"`},
-		"NotInOne":      {"The one value is there already.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: NotIn, values: [z1]}]}]}", "c1", `label zone is "z1", want another value`},
-		"Exists":        {"Any value would do.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: Exists}]}]}", "c4", "it has no label zone"},
-		"DoesNotExist":  {"No value would.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: DoesNotExist}]}]}", "c1", `label zone is "z1", want no such label`},
-		"Gt":            {"A bound is not reached.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Gt, values: ["5"]}]}]}`, "c1", `label nodes is "5", want an integer above 5`},
-		"Lt":            {"What is no integer is on neither side.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Lt, values: ["5"]}]}]}`, "c3", `label nodes is "many", want an integer below 5`},
-		"GtAbsent":      {"Nor is what is not there.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Gt, values: ["5"]}]}]}`, "c4", "it has no label nodes"},
-		"Field":         {"A field is the name.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: In, values: [c2]}]}]}", "c1", "it is not among c2"},
-		"FieldNot":      {"Which can be excluded.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [c1, c2]}]}]}", "c1", "it is among c1, c2, which are excluded"},
-		"FieldAndLabel": {"The field holds and the label does not.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: In, values: [c1]}], matchExpressions: [{key: region, operator: In, values: [sh]}]}]}", "c1", `label region is "bj", want "sh"`},
-		"EmptyTerm":     {"An empty term is a mistake that nobody reports.", "{clusterAffinity: [{}]}", "c1", "a term of clusterAffinity without requirements selects nothing"},
-		"Terms": {"Each term has its reason.", "{clusterAffinity: [{matchExpressions: [{key: region, operator: In, values: [sh]}]}, {matchExpressions: [{key: provider, operator: Exists}]}]}", "c1",
+		"Label":         {"The sentence has the actual and the wanted value.", "{clusterSelector: {region: sh}}", "c1", `label region is "bj", want "sh"`},
+		"NoLabel":       {"A missing label has no value to show.", "{clusterSelector: {region: sh}}", "c4", "it has no label region"},
+		"First":         {"The sentence is about the first unmet requirement, by key.", "{clusterSelector: {provider: q, region: bj, zone: z2}}", "c1", "it has no label provider"},
+		"NameBefore":    {"Names are checked first.", "{clusters: [c2], clusterSelector: {region: sh}}", "c1", "it is not among c2"},
+		"In":            {"All allowed values are named.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: In, values: [z2, z3]}]}]}", "c1", `label zone is "z1", want one of "z2", "z3"`},
+		"InOne":         {"A single allowed value is named.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: In, values: [z2]}]}]}", "c1", `label zone is "z1", want "z2"`},
+		"NotIn":         {"All excluded values are named.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: NotIn, values: [z1, z2]}]}]}", "c1", `label zone is "z1", want none of "z1", "z2"`},
+		"NotInOne":      {"The label has the only excluded value.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: NotIn, values: [z1]}]}]}", "c1", `label zone is "z1", want another value`},
+		"Exists":        {"The missing label is named.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: Exists}]}]}", "c4", "it has no label zone"},
+		"DoesNotExist":  {"Only the unwanted label is named.", "{clusterAffinity: [{matchExpressions: [{key: zone, operator: DoesNotExist}]}]}", "c1", `label zone is "z1", want no such label`},
+		"Gt":            {"The bound is named.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Gt, values: ["5"]}]}]}`, "c1", `label nodes is "5", want an integer above 5`},
+		"Lt":            {"A text that is no integer is neither above nor below a bound.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Lt, values: ["5"]}]}]}`, "c3", `label nodes is "many", want an integer below 5`},
+		"GtAbsent":      {"A missing label is neither above nor below a bound.", `{clusterAffinity: [{matchExpressions: [{key: nodes, operator: Gt, values: ["5"]}]}]}`, "c4", "it has no label nodes"},
+		"Field":         {"A field requirement is about the name.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: In, values: [c2]}]}]}", "c1", "it is not among c2"},
+		"FieldNot":      {"A name can be excluded.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: NotIn, values: [c1, c2]}]}]}", "c1", "it is among c1, c2, which are excluded"},
+		"FieldAndLabel": {"The field matches and the label does not.", "{clusterAffinity: [{matchFields: [{key: metadata.name, operator: In, values: [c1]}], matchExpressions: [{key: region, operator: In, values: [sh]}]}]}", "c1", `label region is "bj", want "sh"`},
+		"EmptyTerm":     {"An empty term is a mistake that no validation reports.", "{clusterAffinity: [{}]}", "c1", "a term of clusterAffinity without requirements selects nothing"},
+		"Terms": {"Each term has a reason.", "{clusterAffinity: [{matchExpressions: [{key: region, operator: In, values: [sh]}]}, {matchExpressions: [{key: provider, operator: Exists}]}]}", "c1",
 			`no term of clusterAffinity matches: [0] label region is "bj", want "sh"; [1] it has no label provider`},
 	}
 	for name, tc := range cases {
@@ -60,7 +60,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWhyUnknownOperator evaluates a selector with a mistake, which must not fail.
+// TestWhyUnknownOperator evaluates an invalid selector, which must not panic.
 func TestWhyUnknownOperator(t *testing.T) {
 	s, _ := CompileTarget(parseTarget(t, "{clusterAffinity: [{matchExpressions: [{key: zone, operator: Like}]}]}"), nil)
 	if diff := cmp.Diff(`label zone is "z1", and there is no operator "Like"`, s.Why(&fleet[0])); diff != "" {
@@ -68,7 +68,7 @@ func TestWhyUnknownOperator(t *testing.T) {
 	}
 }
 
-// FuzzWhy verifies that Why returns a reason exactly when the selector does not match. The target may have mistakes.
+// FuzzWhy verifies that Why returns a reason exactly when the selector does not match. The target may be invalid.
 // Labels are a list of words, each with a key and a value.
 func FuzzWhy(f *testing.F) {
 	f.Add("{clusters: [c1, c2], clusterSelector: {region: eu}}", "c1", "region=eu zone=")

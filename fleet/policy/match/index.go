@@ -2,14 +2,14 @@ package match
 
 import "slices"
 
-// Index contains selectors, and finds those that choose a cluster without evaluating each of them, because a policy may
-// have a rule for every cluster. The zero Index is empty. It is immutable.
+// Index finds the selectors that choose a cluster, without evaluating each selector, because a policy may have a rule
+// for every cluster. The zero Index is empty. It is immutable.
 type Index struct {
 	selectors []Clusters
-	every     []int                  // Choose every cluster.
-	byName    map[string][]candidate // Choose by name, and possibly by other criteria.
-	byLabel   []labelIndex           // Choose by label and possibly by other criteria, but not by name.
-	others    []int                  // Must be evaluated.
+	every     []int                  // Selectors that choose every cluster.
+	byName    map[string][]candidate // Selectors that choose by name, and possibly by other criteria.
+	byLabel   []labelIndex           // Selectors that choose by label and possibly by other criteria, but not by name.
+	others    []int                  // Selectors that must be evaluated.
 }
 
 // labelIndex contains the selectors that require one value of a label.
@@ -58,7 +58,7 @@ func (x *Index) addNames(s *Clusters, c candidate) {
 	}
 }
 
-// addLabel adds a selector by the first label of its clusterSelector. Such a requirement has one value.
+// addLabel adds a selector by the first label of its clusterSelector, whose requirement has one value.
 func (x *Index) addLabel(r *requirement, c candidate) {
 	i := slices.IndexFunc(x.byLabel, func(l labelIndex) bool { return l.key == r.key })
 	if i < 0 {

@@ -20,9 +20,8 @@ import (
 //   - the same with a clusterSelector in the rule;
 //   - for clusters that need five variants.
 //
-// For comparison, handwritten is the minimum that makes the same object from the same input: it copies the objects and
-// arrays that change, and knows no policies and records no changes. Deepcopy copies all of the input and changes
-// nothing.
+// For comparison, handwritten makes the same object from the same input with minimal code: it copies the objects and
+// arrays that change, without policies and without a record of changes. Deepcopy only copies the whole input.
 func BenchmarkRender(b *testing.B) {
 	obj := parseObject(b, readFile(b, "testdata/bench/deployment.yaml"))
 	everywhere := benchPolicy(b, "testdata/bench/policy.yaml")

@@ -10,14 +10,13 @@ import (
 	"refract.dev/tree"
 )
 
-// ErrNoPodTemplate is wrapped by the error for an overrider of containers on an object whose kind has no known pod
-// template.
+// ErrNoPodTemplate is wrapped by the error of a container overrider on an object whose kind has no known pod template.
 var ErrNoPodTemplate = fmt.Errorf("has no known pod template (known are those of %s)", podtemplate.Kinds)
 
 // container is an init container or container of the object at the time of the call to [rendering.containers].
 type container struct {
 	list   int // Index in the Lists of its pod template.
-	index  int // In the list.
+	index  int // Index in the list.
 	name   string
 	fields map[string]any // Read-only.
 }
@@ -89,11 +88,11 @@ type listAction struct {
 	size      int // Size of the written values in bytes.
 }
 
-// listEdit returns the new list, and does not modify the old one. Absent are the items that an overwrite did not find.
+// listEdit returns a new list, and does not modify the old one. Absent are the items that an overwrite did not find.
 type listEdit func(before []any) (after []any, absent []string, err error)
 
-// emptied is a list of a container that an override has emptied. The list stays until the end, so that later rules can
-// add to it.
+// emptied is a list of a container that an override has emptied. The list stays until the end of the rendering, so that
+// later rules can add to it.
 type emptied struct {
 	container string
 	part      podtemplate.Part

@@ -58,7 +58,7 @@ func requireContainerName(name string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// without returns a new list of the items that are not unwanted.
+// without returns a new list without the unwanted items.
 func without(items []any, unwanted func(any) bool) []any {
 	kept := make([]any, 0, len(items))
 	for _, item := range items {

@@ -43,8 +43,8 @@ func compileEnvs(_ *tree.Author, o *corev1alpha1.EnvOverrider, path *field.Path)
 	return a, errs
 }
 
-// compileVariables converts the variables. Among several variables of one name, the last one counts. Operator
-// addIfAbsent rejects duplicates.
+// compileVariables converts the variables. If several have the same name, the last one counts, except with operator
+// addIfAbsent, which rejects duplicates.
 func compileVariables(o *corev1alpha1.EnvOverrider, path *field.Path) (*variables, field.ErrorList) {
 	var errs field.ErrorList
 	vars := &variables{byName: make(map[string]any, len(o.Value))}

@@ -19,7 +19,7 @@ func TestEveryOverriderCounts(t *testing.T) {
 		}
 		filled := false
 		for _, value := range list.Index(0).Fields() {
-			switch value.Kind() { //nolint:exhaustive // Of these there may be many in an item.
+			switch value.Kind() { //nolint:exhaustive // Only these kinds can have many values in an item.
 			case reflect.Slice:
 				value.Set(reflect.MakeSlice(value.Type(), 3, 3))
 				filled = true

@@ -28,7 +28,7 @@ import (
 	"refract.dev/tree"
 )
 
-// FuzzRender renders policies and objects that are composed of pieces, most of which fit together.
+// FuzzRender renders policies and objects that are composed of fragments, most of which match each other.
 func FuzzRender(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("the quick brown fox jumps over the lazy dog, and over and over it again"))
@@ -76,7 +76,7 @@ func FuzzRenderJSON(f *testing.F) {
 	})
 }
 
-// checkLaws checks the laws that hold for every object and every policy.
+// checkLaws checks the properties that hold for every object and every policy.
 func checkLaws(t *testing.T, obj *unstructured.Unstructured, cop *corev1alpha1.ClusterOverridePolicy, op *corev1alpha1.OverridePolicy) {
 	t.Helper()
 	clusters := []match.Cluster{
@@ -136,8 +136,8 @@ func checkGrouping(t *testing.T, obj *unstructured.Unstructured, clusters []matc
 	}
 }
 
-// checkVariant verifies that the variant has either an object or an error, and that the object is JSON, has the same
-// identity, and is the template with the changes of the variant.
+// checkVariant verifies that the variant has either an object or an error. The object must be JSON, have the same
+// identity, and equal the template with the changes of the variant.
 func checkVariant(t *testing.T, obj *unstructured.Unstructured, policies []*Policy, v Variant) {
 	t.Helper()
 	if (v.Object == nil) != (v.Err != nil) {
@@ -165,7 +165,7 @@ func checkVariant(t *testing.T, obj *unstructured.Unstructured, policies []*Poli
 			t.Errorf("change %d is to finalizers, by %v", i, c.By)
 		}
 		if slices.ContainsFunc(c.Shadows, func(j int) bool { return j >= i }) || !slices.IsSorted(c.Shadows) {
-			t.Errorf("change %d shadows %v", i, c.Shadows)
+			t.Errorf("change %d: invalid Shadows %v", i, c.Shadows)
 		}
 		if c.Op == tree.OpReplace && tree.Equal(c.Before, c.After) {
 			t.Errorf("change %d changes nothing: %+v", i, c)
@@ -173,7 +173,7 @@ func checkVariant(t *testing.T, obj *unstructured.Unstructured, policies []*Poli
 	}
 	want := replay(t, Template(obj).Object, v.Changes)
 	if diff := cmp.Diff(want, dropEmpty(runtime.DeepCopyJSON(v.Object.Object)), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("the changes do not make the object: -want, +got:\n%s", diff)
+		t.Errorf("the changes do not result in the object: -want, +got:\n%s", diff)
 	}
 }
 
@@ -221,7 +221,7 @@ func replay(t *testing.T, template map[string]any, changes []tree.Change) map[st
 	return dropEmpty(runtime.DeepCopyJSON(doc.Root()))
 }
 
-// dropEmpty removes the members that a rendering omits when they are empty.
+// dropEmpty removes the empty members that a rendering omits.
 func dropEmpty(obj map[string]any) map[string]any {
 	dropEmptyMembers(obj, "metadata")
 	if metadata, ok := obj["metadata"].(map[string]any); ok {
@@ -293,7 +293,7 @@ func (c *choices) word(words string) string {
 	return strings.TrimPrefix(w, "EMPTY")
 }
 
-// seldom returns one of the words, and one of the others in 1 of 16 cases.
+// seldom returns one of the words, or in 1 of 16 cases one of the others.
 func (c *choices) seldom(words, others string) string {
 	if c.below(16) == 15 {
 		return c.word(others)
@@ -362,7 +362,7 @@ func (c *choices) overriders() *corev1alpha1.Overriders {
 	return o
 }
 
-// fill sets the fields of an item of any overrider, also of one that this file does not know, to words.
+// fill sets the fields of an item of any overrider to words, even of an overrider that is new to this file.
 func (c *choices) fill(v reflect.Value) {
 	const words = "EMPTY web side add replace delete overwrite a b 1 /spec/replicas /data/image x/y"
 	switch v.Kind() { //nolint:exhaustive // Items have no other kinds.

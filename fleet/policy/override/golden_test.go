@@ -22,8 +22,8 @@ func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", renderArchive)
 }
 
-// renderArchive returns the wanted files: the object of each cluster, the changes of each variant, and the errors and
-// warnings.
+// renderArchive returns the golden files of an archive: the object of each cluster, the changes of each variant, and
+// the errors and warnings.
 func renderArchive(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
 	in := golden.Texts(golden.Inputs(archive))

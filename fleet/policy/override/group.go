@@ -18,11 +18,11 @@ type clusterGroup struct {
 func group(clusters []match.Cluster, policies []*Policy) []clusterGroup {
 	h := newHolding(policies)
 	var g grouping
-	of := make([]int, len(clusters)) // Index in g.groups.
+	of := make([]int, len(clusters)) // By cluster: its index in g.groups.
 	at := 0
 	for i := range clusters {
 		bits := h.rules(&clusters[i])
-		if i == 0 || string(bits) != string(g.groups[at].rules) { // Neighbors are often alike.
+		if i == 0 || string(bits) != string(g.groups[at].rules) { // Adjacent clusters often have the same rules.
 			at = g.find(bits)
 		}
 		of[i] = at
@@ -39,7 +39,7 @@ func group(clusters []match.Cluster, policies []*Policy) []clusterGroup {
 	return g.groups
 }
 
-// Groups caches the clusters' groups for a caller that renders many objects with the same policies for the same
+// Groups caches the groups of clusters for a caller that renders many objects with the same policies for the same
 // clusters. With a thousand clusters, grouping takes longer than rendering. The zero value is an empty cache. A Groups
 // is for one goroutine.
 type Groups struct {
@@ -74,7 +74,7 @@ func (g *Groups) group(clusters []match.Cluster, policies []*Policy) []clusterGr
 	return groups
 }
 
-// holding computes the rules that apply to a cluster.
+// holding computes the set of rules that apply to a cluster.
 type holding struct {
 	every match.Marks // The rules that apply to every cluster.
 	some  []some
@@ -125,7 +125,7 @@ type grouping struct {
 	at     map[ruleSet]int // Index in groups; nil below fewGroups groups.
 }
 
-// With fewer groups than fewGroups, a comparison with each group is faster than a map.
+// For less than fewGroups groups, a comparison with each group is faster than a map.
 const fewGroups = 8
 
 // find returns the index of the group with these rules, and creates the group if necessary.

@@ -40,17 +40,17 @@ func TestGroups(t *testing.T) {
 		clusters []match.Cluster
 		policies []*Policy
 	}{
-		{"Nothing is known.", two, []*Policy{a}},
-		{"The same once more.", two, []*Policy{a}},
-		{"Another policy.", two, []*Policy{b}},
-		{"Other clusters.", three, []*Policy{a}},
-		{"Some of the clusters.", three[:4], []*Policy{a}},
-		{"None.", nil, []*Policy{a}},
-		{"Two policies.", three, []*Policy{a, b}},
-		{"They take effect in another order.", three, []*Policy{b, a}},
-		{"More than are remembered.", three, []*Policy{a, b, c}},
-		{"The first of these.", three, []*Policy{a, b}},
-		{"No policy.", three, nil},
+		{"The cache is empty.", two, []*Policy{a}},
+		{"The same clusters and policies again.", two, []*Policy{a}},
+		{"The same clusters with another policy.", two, []*Policy{b}},
+		{"Other clusters with the first policy.", three, []*Policy{a}},
+		{"Only some of the clusters.", three[:4], []*Policy{a}},
+		{"No clusters.", nil, []*Policy{a}},
+		{"Two policies for the other clusters.", three, []*Policy{a, b}},
+		{"The policies take effect in another order.", three, []*Policy{b, a}},
+		{"More policies than the cache allows.", three, []*Policy{a, b, c}},
+		{"Only the first two of these policies.", three, []*Policy{a, b}},
+		{"No policies.", three, nil},
 	} {
 		obj := configMap()
 		want := new(Budget).Render(obj, tc.clusters, tc.policies...)

@@ -17,7 +17,7 @@ var ErrPresent = errors.New("is already there: addIfAbsent does not replace it")
 
 // imageAction is one item of the image overrider.
 type imageAction struct {
-	at         tree.Pointer // Place of the image; the zero Pointer means the containers.
+	at         tree.Pointer // Place of the image; the zero Pointer means the images of the containers.
 	containers []string     // Empty means all containers.
 	named      map[string]bool
 	operations []corev1alpha1.ImageOperation
@@ -69,8 +69,8 @@ var componentHints = map[corev1alpha1.ImageComponent]string{
 }
 
 func checkOperation(op *corev1alpha1.ImageOperation, path *field.Path) *field.Error {
-	// A reference with the value as one of its components must parse into the same parts. A repository of one segment
-	// parses the same with any registry before it.
+	// A reference that has the value as one of its components must parse into the same components. The trial needs a
+	// registry: with one, even a repository of one segment parses unambiguously.
 	trial := image{registry: "registry.example", repository: "repository"}
 	component := trial.component(op.ImageComponent)
 	if component == nil {
@@ -172,8 +172,8 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Poin
 
 var secret = schema.GroupKind{Kind: "Secret"}
 
-// withoutValue returns the error of operate without the value, because the readers of the error may lack the right to
-// read the Secret.
+// withoutValue returns the error of operate without the value, because readers of the error may lack the right to read
+// the Secret.
 func withoutValue(err error) error {
 	if errors.Is(err, ErrPresent) {
 		return fmt.Errorf("has a component that %w (the values of a Secret are not shown)", ErrPresent)
@@ -181,8 +181,8 @@ func withoutValue(err error) error {
 	return fmt.Errorf("has or would get a value that %w (the values of a Secret are not shown)", ErrImage)
 }
 
-// operate returns the image after all operations. The result must parse into the intended parts: r.io/a.b/c without its
-// registry is a.b/c, which has the registry a.b.
+// operate returns the image after all operations. The result must parse into the intended components. For example,
+// r.io/a.b/c without its registry would be a.b/c, which parses with the registry a.b.
 func (a *imageAction) operate(before string) (string, error) {
 	img, err := parseImage(before)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 type patchAction struct {
 	operator corev1alpha1.Operator
 	at       tree.Pointer
-	value    any // All renderings share it: a Doc never modifies the values that it is given.
+	value    any // Shared by all renderings, because a Doc never modifies given values.
 	size     int // Size of the value in bytes.
 	version  bool
-	empty    any // Written instead of a removal, for a member that always exists while rules are applied.
+	empty    any // Written instead of a removal, for a member that must exist while rules are applied.
 }
 
 var jsonPatches = newOverrider("jsonpatch", func(o *corev1alpha1.Overriders) *[]corev1alpha1.JSONPatchOverrider { return &o.JSONPatch },
@@ -58,7 +58,7 @@ func compileJSONPatch(by *tree.Author, o *corev1alpha1.JSONPatchOverrider, path 
 	return a, a.compilePlace(by, path)
 }
 
-// parsePointer parses the pointer of a place to write to.
+// parsePointer parses the pointer to a place that the policy writes.
 func parsePointer(s string, path *field.Path) (tree.Pointer, *field.Error) {
 	if s == "" {
 		return tree.Pointer{}, field.Required(path, "must name a field, as /spec/replicas; the object as a whole cannot be replaced")
@@ -92,7 +92,7 @@ func parseValue(o *corev1alpha1.JSONPatchOverrider, path *field.Path) (any, *fie
 	return value, nil
 }
 
-// compilePlace checks the values for places that have the same type in every object: apiVersion and parts of metadata.
+// compilePlace checks the value for a place that has the same type in every object: apiVersion and parts of metadata.
 func (a *patchAction) compilePlace(by *tree.Author, path *field.Path) field.ErrorList {
 	if err := protected(a.at); err != nil {
 		return field.ErrorList{forbidden(path.Child("path"), err)}
@@ -113,7 +113,7 @@ func (a *patchAction) compilePlace(by *tree.Author, path *field.Path) field.Erro
 	return nil
 }
 
-// compileStrings checks the values for labels and annotations, and for single entries of them.
+// compileStrings checks the value for labels, annotations, or a single entry of them.
 func (a *patchAction) compileStrings(keys []string, path *field.Path) field.ErrorList {
 	value := path.Child("value")
 	switch {
@@ -148,7 +148,7 @@ func requireString(v any, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// shown returns the form of v for the text of a mistake.
+// shown returns the form of v for error messages.
 func shown(v any) any {
 	switch v.(type) {
 	case map[string]any, []any:
@@ -162,7 +162,7 @@ func (a *patchAction) compileFinalizers(by *tree.Author, keys []string, path *fi
 		return field.ErrorList{field.TypeInvalid(path.Child("value"), shown(v), "finalizers are an array of strings")}
 	}
 	if a.operator == corev1alpha1.OpRemove && len(keys) == 1 {
-		a.empty = noFinalizers // This changes nothing, unless a ClusterOverridePolicy has added some: see granted.
+		a.empty = noFinalizers // No change, unless a ClusterOverridePolicy has added finalizers: see granted.
 		return nil
 	}
 	if err := held(by, a.at.String()); err != nil {
@@ -212,7 +212,7 @@ func (a *patchAction) write(r *rendering, by *tree.Author) (tree.Change, error) 
 	case a.operator == corev1alpha1.OpRemove:
 		c, err := r.doc.Remove(a.at)
 		if err != nil && r.wasLeft(a.at.String()) {
-			return tree.Change{Path: a.at.String(), Op: tree.OpReplace}, nil // It is already removed for all clusters.
+			return tree.Change{Path: a.at.String(), Op: tree.OpReplace}, nil // The member is already removed for all clusters.
 		}
 		return c, err
 	}

@@ -14,20 +14,21 @@ import (
 )
 
 // Limits of the size of a policy. The schemas limit the rules and the items of a rule and of a policy, but cannot count
-// values. Policies in files, and policies that were stored before the schemas had limits, have only the limits below. A
-// policy beyond a limit fails every cluster, and no part of it is compiled.
+// values. For policies in files, and policies that were stored before the schemas had limits, only the limits below
+// apply. A policy beyond a limit fails on every cluster, and no part of it is compiled.
 const (
 	// MaxRules is the maximum number of rules of a policy, as in the schemas.
 	MaxRules = 1000
 	// MaxValues is the maximum number of values of a policy: items of overriders, entries of maps, elements of lists,
-	// names of clusters, and the values inside the values of JSON patches. An item of annotations may have thousands,
-	// and each takes some hundred bytes when compiled. The schemas permit 5,000 items, which leaves 10,000 other values.
+	// names of clusters, and the values inside the values of JSON patches. An item of annotations may have thousands of
+	// values, and each takes some hundred bytes when compiled. The schemas permit 5,000 items, which leaves 10,000 other
+	// values.
 	MaxValues = 15_000
 	// MaxDepth is the maximum number of segments of a path. It bounds the levels that a JSON patch adds to an object.
 	MaxDepth = 100
 )
 
-// Limits of the effect of the policies of an object. The rule that would exceed a limit fails its variant.
+// Limits of the effect of policies on an object. A rule that would exceed a limit makes its variant fail.
 const (
 	// MaxChanges is the maximum number of changes and warnings of all variants of an object together.
 	MaxChanges = 100_000
@@ -39,13 +40,13 @@ const (
 	// MaxTotalWork is the maximum work for all variants of an object together.
 	MaxTotalWork = 50_000_000
 	// MaxTotalBytes is the maximum number of bytes of JSON of all variants of an object together: for each variant the
-	// bytes of the object, and the bytes that rules have written, also those that later rules overwrite. A handful of
-	// variants are not measured.
+	// bytes of the object, and the bytes that rules have written, also those that later rules overwrite. For at most
+	// fewVariants variants, the bytes are not counted.
 	MaxTotalBytes = 64 << 20
 )
 
-// Sizes are not measured for at most fewVariants variants. So few variants are below MaxTotalBytes, because no API
-// server stores an object or a policy of more than 1.5 MiB.
+// fewVariants is the number of variants up to which bytes are not counted. So few variants never reach MaxTotalBytes,
+// because no API server stores an object or a policy of more than 1.5 MiB.
 const fewVariants = 8
 
 const (
@@ -72,18 +73,18 @@ var (
 // Budget is the remaining allowance for the variants of one object. A caller that renders an object in several calls
 // uses one Budget for all of them. The zero value is the full allowance. A Budget is for one goroutine.
 type Budget struct {
-	// Groups, if it is not nil, caches the clusters' groups for the rendering of several objects with the same Groups.
-	// The caller must then not modify the given clusters, nor Variant.Clusters, which these objects share.
+	// Groups, if not nil, caches the groups of clusters across the rendering of several objects. Then the caller must
+	// modify neither the given clusters nor Variant.Clusters, which these objects share.
 	Groups *Groups
 
-	changes, work, written int // Spent.
+	changes, work, written int // The spent parts of the limits.
 
 	variants int // Number of variants that did not fail.
 	size     int // Size of the object; zero while there are few variants.
 }
 
-// weigh measures the object if it has many variants. One measurement is enough, because shares of replicas do not make
-// the object larger.
+// weigh measures the object if it has many variants. One measurement is enough, because shares of replicas do not
+// increase the size.
 func (b *Budget) weigh(object map[string]any) {
 	if b.variants >= fewVariants && b.size == 0 {
 		b.size = tree.Size(object)
@@ -122,7 +123,7 @@ func (r *rendering) exceeded() error {
 	return nil
 }
 
-// excessive returns a mistake if the policy exceeds a limit.
+// excessive returns an error if the policy exceeds a limit; nil otherwise.
 func excessive(spec *corev1alpha1.OverridePolicySpec) *field.Error {
 	path := field.NewPath("spec", "overrideRules")
 	if n := len(spec.OverrideRules); n > MaxRules {
@@ -161,7 +162,8 @@ func valuesOf(rule *corev1alpha1.OverrideRule) int {
 	return n
 }
 
-// failing returns a policy that fails all clusters. Its rules are not compiled, so their targets are unknown.
+// failing returns a policy that fails on all clusters, because its rules are not compiled, and so their targets are
+// unknown.
 func failing(ref tree.Policy, rules int, mistake *field.Error) *Policy {
 	c := compiler{author: tree.Author{Policy: ref, Rule: tree.NoRule}}
 	c.fail(c.author, field.ErrorList{mistake})

@@ -17,8 +17,8 @@ import (
 	"refract.dev/tree"
 )
 
-// rulesOf returns a policy with one rule for each argument. The argument is the number of operations of the rule, all
-// at one place.
+// rulesOf returns a policy with one rule for each argument, which is the number of operations in the rule. All
+// operations are at the same place.
 func rulesOf(operations ...int) *corev1alpha1.OverridePolicy {
 	p := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	written := 0
@@ -63,43 +63,43 @@ func TestTooManyItems(t *testing.T) {
 		want   string // After "OverridePolicy default/web"; empty if the object gets its variant.
 	}{
 		"Items": {
-			reason: "All rules together may have as many, and 5,000 pass the schema.",
+			reason: "The rules may have 5,000 items together, the limit of the schema.",
 			policy: rulesOf(1000, 1000, 1000, 1000, 1000),
 		},
 		"OneItemMore": {
-			reason: "An item of a rule for another cluster fails the policy everywhere.",
+			reason: "An excess item in a rule for another cluster fails the policy on all clusters.",
 			policy: values(MaxValues-1, func(r *corev1alpha1.OverrideRule) {
 				r.Overriders.Image = make([]corev1alpha1.ImageOverrider, 1)
 			}),
 			want: tooMany,
 		},
 		"Rules": {
-			reason: "A policy may have as many.",
+			reason: "The maximum number of rules is allowed.",
 			policy: rulesOf(make([]int, MaxRules)...),
 		},
 		"OneRuleMore": {
-			reason: "Rules with nothing in them cost something, too.",
+			reason: "Empty rules count, too.",
 			policy: rulesOf(make([]int, MaxRules+1)...),
 			want:   ": spec.overrideRules: Too many: 1001: must have at most 1000 items",
 		},
 		"Values": {
-			reason: "One item may have as many.",
+			reason: "One item may have the maximum number of values.",
 			policy: values(MaxValues-1, func(*corev1alpha1.OverrideRule) {}),
 		},
 		"OneValueMore": {
-			reason: "It is one item, and compiled it is as much as thousands.",
+			reason: "A single item may be as large as thousands of items when compiled.",
 			policy: values(MaxValues, func(*corev1alpha1.OverrideRule) {}),
 			want:   tooMany,
 		},
 		"OneClusterMore": {
-			reason: "So are the clusters of a rule.",
+			reason: "The clusters of a rule count.",
 			policy: values(MaxValues-1, func(r *corev1alpha1.OverrideRule) {
 				r.TargetClusters = &corev1alpha1.TargetClusters{Clusters: []string{"a"}}
 			}),
 			want: tooMany,
 		},
 		"OneElementMore": {
-			reason: "What is in the value of a patch is decoded when the policy is compiled. A string is one, whatever is in it.",
+			reason: "The values inside a patch value count. A string is one value, whatever its characters.",
 			policy: values(MaxValues-6, func(r *corev1alpha1.OverrideRule) {
 				r.Overriders.JSONPatch = []corev1alpha1.JSONPatchOverrider{{Path: "/data", Value: &apiextensionsv1.JSON{
 					Raw: []byte(`{"a": ["[,{", {"b": "\",{[\\"}]}`),
@@ -108,12 +108,12 @@ func TestTooManyItems(t *testing.T) {
 			want: tooMany,
 		},
 		"Depth": {
-			reason: "A path may be as deep: what fails is that nothing is there.",
+			reason: "A path of the maximum depth is allowed; the error is that the place does not exist.",
 			policy: segments(MaxDepth),
 			want:   " rule 0 jsonpatch[0]: /a does not exist",
 		},
 		"Deeper": {
-			reason: "A deeper one is not even looked for.",
+			reason: "A deeper path is rejected without a lookup.",
 			policy: segments(MaxDepth + 1),
 			want:   " rule 0 jsonpatch[0]: spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: is too much: it has 101 segments, and a path may have 100",
 		},
@@ -129,14 +129,14 @@ func TestTooManyItems(t *testing.T) {
 				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 			if p.Rules() != len(tc.policy.Spec.OverrideRules) {
-				t.Errorf("The policy has %d rules, and compiled %d: whoever asks for one by its index gets it", len(tc.policy.Spec.OverrideRules), p.Rules())
+				t.Errorf("the policy has %d rules, and %d compiled: want every index valid", len(tc.policy.Spec.OverrideRules), p.Rules())
 			}
 		})
 	}
 }
 
-// TestStoredBeforeTheLimit verifies that a policy from the time before the limits, and one object that names it, cannot
-// exhaust the controllers of a fleet.
+// TestStoredBeforeTheLimit verifies that a policy that was stored before the limits existed, and an object that names
+// it, cannot exhaust the controllers of a fleet.
 func TestStoredBeforeTheLimit(t *testing.T) {
 	for _, n := range []int{12_000, 20_000} {
 		p := rulesOf(n)
@@ -146,10 +146,10 @@ func TestStoredBeforeTheLimit(t *testing.T) {
 		v := Apply(configMap(), match.Cluster{Name: "a"}, compiled)
 		runtime.ReadMemStats(&after)
 		if !errors.Is(v.Err, ErrTooMuch) {
-			t.Errorf("%d operations: want an error that says that it is too much, got %v", n, v.Err)
+			t.Errorf("%d operations: want ErrTooMuch, got %v", n, v.Err)
 		}
 		if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
-			t.Errorf("%d operations take %d bytes, and are not to be looked at", n, got)
+			t.Errorf("%d operations take %d bytes: want them not compiled", n, got)
 		}
 	}
 }
@@ -166,8 +166,8 @@ func containersOf(n int) *unstructured.Unstructured {
 	}}
 }
 
-// tags returns a policy that sets 200 tags on the images of all containers, one after the other. Each cluster has a
-// rule of its own.
+// tags returns a policy that sets 200 tags on the images of all containers, one after the other. Each cluster has its
+// own rule.
 func tags(clusters ...string) *corev1alpha1.OverridePolicy {
 	p := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	for _, cluster := range clusters {
@@ -182,7 +182,7 @@ func tags(clusters ...string) *corev1alpha1.OverridePolicy {
 	return p
 }
 
-// arguments returns a policy that appends n arguments, the given number of times.
+// arguments returns a policy that appends n arguments several times.
 func arguments(times, n int) *corev1alpha1.OverridePolicy {
 	p := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	args := make([]corev1alpha1.EntrypointOverrider, times)
@@ -202,26 +202,26 @@ func TestBudget(t *testing.T) {
 		reason string
 		object *unstructured.Unstructured
 		policy *corev1alpha1.OverridePolicy
-		want   []error // By cluster.
+		want   []error // The error of each cluster.
 	}{
 		"Warnings": {
-			reason: "Warnings take memory like changes.",
+			reason: "Warnings count like changes.",
 			object: containersOf(100), policy: missing, want: []error{nil, nil, nil, nil, errChanges},
 		},
 		"Changes": {
-			reason: "All variants together may have as many.",
+			reason: "All variants together may have the maximum number of changes.",
 			object: containersOf(100), policy: tags(a, b, c, d, e), want: []error{nil, nil, nil, nil, nil, nil},
 		},
 		"OneVariantMore": {
-			reason: "The variants that there is nothing left for fail. One that nothing is done for is there.",
+			reason: "Variants beyond the budget fail. A variant without changes does not fail.",
 			object: containersOf(100), policy: tags(a, b, c, d, e, f), want: []error{nil, nil, nil, nil, nil, errChanges, nil},
 		},
 		"Work": {
-			reason: "A list that grows with each item.",
+			reason: "A list grows with each item, within the limit of work.",
 			object: containersOf(1), policy: arguments(60, 100), want: []error{nil},
 		},
 		"TooMuchWork": {
-			reason: "It is few changes, and all of them keep what was before.",
+			reason: "The changes are few, but each keeps the previous list.",
 			object: containersOf(1), policy: arguments(900, 11), want: []error{errWork},
 		},
 	} {
@@ -279,8 +279,8 @@ func TestTotalBytes(t *testing.T) {
 		more   int
 		want   int // Number of clusters that get no object.
 	}{
-		"Bytes":       {"All clusters together may get as many.", 0, 0},
-		"OneByteMore": {"There is nothing left for the last one. The one that no rule is for gets the object as it is.", 1, 1},
+		"Bytes":       {"All clusters together may get the maximum number of bytes.", 0, 0},
+		"OneByteMore": {"The last variant exceeds the budget. A cluster without a rule gets the unchanged object.", 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := configMap()
@@ -293,14 +293,14 @@ func TestTotalBytes(t *testing.T) {
 					continue
 				}
 				if !errors.Is(v.Err, errTotalBytes) || !strings.HasPrefix(v.Err.Error(), "OverridePolicy default/web rule ") {
-					t.Errorf("want an error that names the rule and what there is too much of, got %v", v.Err)
+					t.Errorf("want an error that names the rule and the limit, got %v", v.Err)
 				}
 				for _, i := range v.Clusters {
 					failed = append(failed, clusters[i])
 				}
 			}
 			if len(failed) != tc.want || tc.want > 0 && failed[0].Name != "c63" {
-				t.Errorf("%s\nwant %d to fail, got %v", tc.reason, tc.want, failed)
+				t.Errorf("%s\nwant %d failed clusters, got %v", tc.reason, tc.want, failed)
 			}
 		})
 	}
@@ -315,9 +315,9 @@ func TestBudgetOfSeveralGoes(t *testing.T) {
 		errs = append(errs, budget.Render(containersOf(100), []match.Cluster{{Name: name}}, p)[0].Err)
 	}
 	if err := errors.Join(errs[:5]...); err != nil {
-		t.Errorf("Within the budget: %v", err)
+		t.Errorf("within the budget: %v", err)
 	}
 	if !errors.Is(errs[5], errChanges) {
-		t.Errorf("Each go has the budget to itself: %v", errs[5])
+		t.Errorf("want one budget for all calls, got %v", errs[5])
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Named returns the policies that the labels of an object name, in their order of effect and without generation. The
-// namespace is that of the object; it is empty for a cluster-scoped object. On a cluster-scoped object, the label of an
-// OverridePolicy has no effect and causes a warning. A label without a value is an error.
+// namespace is that of the object, and empty for a cluster-scoped object. On a cluster-scoped object, the label of an
+// OverridePolicy has no effect and causes a warning. A label with an empty value is an error.
 func Named(labels map[string]string, namespace string) (refs []tree.Policy, warnings []string, err error) {
 	if name, ok := labels[corev1alpha1.ClusterOverridePolicyLabel]; ok {
 		if name == "" {

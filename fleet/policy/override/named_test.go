@@ -18,13 +18,16 @@ func TestNamed(t *testing.T) {
 		warnings  []string
 		err       string
 	}{
-		"None":        {"No label names no policy.", map[string]string{"app": "web"}, "default", nil, nil, ""},
+		"None":        {"Without a label, no policy is named.", map[string]string{"app": "web"}, "default", nil, nil, ""},
 		"One":         {"An OverridePolicy is in the object's namespace.", map[string]string{op: "a"}, "default", []tree.Policy{{Kind: "OverridePolicy", Namespace: "default", Name: "a"}}, nil, ""},
-		"Cluster":     {"A ClusterOverridePolicy is in none.", map[string]string{cop: "b"}, "default", []tree.Policy{{Kind: "ClusterOverridePolicy", Name: "b"}}, nil, ""},
+		"Cluster":     {"A ClusterOverridePolicy has no namespace.", map[string]string{cop: "b"}, "default", []tree.Policy{{Kind: "ClusterOverridePolicy", Name: "b"}}, nil, ""},
 		"Both":        {"The ClusterOverridePolicy takes effect first.", map[string]string{op: "a", cop: "b"}, "default", []tree.Policy{{Kind: "ClusterOverridePolicy", Name: "b"}, {Kind: "OverridePolicy", Namespace: "default", Name: "a"}}, nil, ""},
-		"NoNamespace": {"Tricky case 27: a cluster-scoped object has a ClusterOverridePolicy only.", map[string]string{op: "a", cop: "b"}, "", []tree.Policy{{Kind: "ClusterOverridePolicy", Name: "b"}}, []string{"label " + op + " has no effect on a cluster-scoped object"}, ""},
-		"Empty":       {"An empty value is an error: an object must not slip out without its overrides.", map[string]string{op: ""}, "default", nil, nil, "label " + op + " is empty; it must name a policy"},
-		"EmptyToo":    {"So it is for the other.", map[string]string{op: "a", cop: ""}, "default", nil, nil, "label " + cop + " is empty; it must name a policy"},
+		"NoNamespace": {"A cluster-scoped object can have only a ClusterOverridePolicy.", map[string]string{op: "a", cop: "b"}, "", []tree.Policy{{Kind: "ClusterOverridePolicy", Name: "b"}}, []string{"label " + op + " has no effect on a cluster-scoped object"}, ""},
+		"Empty":       {"An empty value is an error: an object must not be propagated without its overrides.", map[string]string{op: ""}, "default", nil, nil, "label " + op + " is empty; it must name a policy"},
+		"EmptyToo": {
+			"An empty value is an error for the other label, too.",
+			map[string]string{op: "a", cop: ""}, "default", nil, nil, "label " + cop + " is empty; it must name a policy",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,5 @@
-// Package override renders the variant of an object that belongs on each cluster. [Compile] prepares a policy once.
-// [Render] applies compiled policies to an object for many clusters, and names the policy, rule and item that made each
-// change.
+// Package override renders the variant of an object for each cluster. [Compile] prepares a policy once. [Render]
+// applies compiled policies to an object for many clusters, and names the policy, rule and item that made each change.
 //
 // The package does no I/O and never modifies its input. A variant shares with the input all parts that no policy
 // changed.
@@ -16,7 +15,7 @@ import (
 	"refract.dev/tree"
 )
 
-// Variant is the result for a set of clusters that the same rules apply to.
+// Variant is the result for a set of clusters with the same applicable rules.
 type Variant struct {
 	// Clusters are indexes into the clusters given to [Render], ascending.
 	Clusters []int
@@ -26,7 +25,7 @@ type Variant struct {
 	// Changes are the modifications from the [Template] to Object, in order. Object omits labels, annotations,
 	// finalizers and lists of containers that are empty after these changes.
 	Changes []tree.Change
-	// Warnings are about overrides whose target was missing, in order.
+	// Warnings report overrides whose target was missing, in order.
 	Warnings []Warning
 	// Policies are the indexes of the policies given to [Render] with at least one rule for these clusters, ascending.
 	Policies []int
@@ -34,10 +33,10 @@ type Variant struct {
 	Err error
 }
 
-// Warning says that the target of an override was missing.
+// Warning reports that the target of an override was missing.
 type Warning struct {
 	tree.Author
-	// Path is the JSON pointer of the place in the object; empty if the warning is not about a place.
+	// Path is the JSON pointer of the missing target in the object; empty if the warning is not about a place.
 	Path string
 	// Message is one sentence without a period.
 	Message string
@@ -80,8 +79,8 @@ func Apply(obj *unstructured.Unstructured, cluster match.Cluster, policies ...*P
 	return Render(obj, []match.Cluster{cluster}, policies...)[0]
 }
 
-// Template returns the object without the members that concern only the hub, before the values that the hub assigned
-// are removed. The changes of a [Variant] begin with the Template. It shares parts with obj and does not modify it.
+// Template returns the object without the members that concern only the hub. It keeps the values that the hub assigned.
+// The changes of a [Variant] begin with the Template. It shares parts with obj and does not modify it.
 func Template(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: begin(obj).finish()}
 }

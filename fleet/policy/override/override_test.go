@@ -38,11 +38,11 @@ func TestApplyErrors(t *testing.T) {
 		obj        string
 		overriders string
 		path       string // Path of the RuleError.
-		err        error  // The wrapped fact; nil if the error has its own fact.
+		err        error  // The wrapped error; nil if the error wraps none of the exported ones.
 		text       string // After OverridePolicy default/web rule 0.
 	}{
 		"JSONPatchMissing": {
-			reason: "The example of the design.",
+			reason: "This is the example of the design.",
 			obj:    web, overriders: "{jsonpatch: [{path: /spec/replicas, value: 2}, {path: /spec/foo, operator: remove}]}",
 			path: "/spec/foo", err: tree.ErrNotFound,
 			text: " jsonpatch[1]: /spec/foo does not exist",
@@ -54,56 +54,56 @@ func TestApplyErrors(t *testing.T) {
 			text: " jsonpatch[0]: /spec/template/spec/containers/1 is not an index of the array: it has 1 element",
 		},
 		"JSONPatchType": {
-			reason: "A number has no inside.",
+			reason: "A number has no members.",
 			obj:    web, overriders: "{jsonpatch: [{path: /spec/replicas/x, operator: add, value: x}]}",
 			path: "/spec/replicas", err: tree.ErrType,
 			text: " jsonpatch[0]: /spec/replicas has the wrong type: want an object or an array, got a number",
 		},
 		"Protected": {
-			reason: "An invalid rule says where it is invalid, and which place of the object it is about.",
+			reason: "The error of an invalid rule names the field of the policy and the place in the object.",
 			obj:    web, overriders: "{jsonpatch: [{path: /metadata/name, value: x}]}",
 			path: "/metadata/name", err: ErrProtected,
 			text: " jsonpatch[0]: spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: /metadata/name may not be overridden: it identifies the object",
 		},
 		"ProtectedParent": {
-			reason: "What holds a protected place is protected.",
+			reason: "A place that contains a protected place is protected.",
 			obj:    web, overriders: "{jsonpatch: [{path: /metadata, operator: remove}]}",
 			path: "/metadata", err: ErrProtected,
 			text: " jsonpatch[0]: spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: /metadata may not be overridden: it contains the identity of the object",
 		},
 		"ProtectedLabel": {
-			reason: "A label overrider names the place too, escaped.",
+			reason: "The error of a label overrider names the place as an escaped JSON pointer.",
 			obj:    web, overriders: "{labels: [{operator: delete, value: {kubeadmiral.io/managed: ''}}]}",
 			path: "/metadata/labels/kubeadmiral.io~1managed", err: ErrProtected,
 			text: " labels[0]: spec.overrideRules[0].overriders.labels[0].value[kubeadmiral.io/managed]: Forbidden: /metadata/labels/kubeadmiral.io~1managed may not be overridden: Refract sets it on every copy",
 		},
 		"Grants": {
-			reason:     "What a role permits is not a namespace's to say, and what other steps have changed is none of it.",
+			reason:     "A namespaced policy may not change granted permissions. Changes by earlier items do not count as its changes.",
 			obj:        "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: r, namespace: default}, subjects: []}",
 			overriders: "{labels: [{operator: addIfAbsent, value: {a: b}}], jsonpatch: [{path: /metadata/annotations/a, value: b}, {path: /subjects/-, operator: add, value: {kind: User, name: me}}]}",
 			path:       "/subjects/0", err: ErrProtected,
 			text: " jsonpatch[1]: /subjects/0 may not be overridden by a namespaced policy: it grants permissions",
 		},
 		"Finalizers": {
-			reason: "Nor is how long a copy stays.",
+			reason: "A namespaced policy may not add finalizers.",
 			obj:    web, overriders: "{jsonpatch: [{path: /metadata/finalizers/-, operator: add, value: example.com/f}]}",
 			path: "/metadata/finalizers/-", err: ErrProtected,
 			text: " jsonpatch[0]: spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: /metadata/finalizers/- may not be overridden by a namespaced policy: finalizers can block the deletion of a copy and of its cluster",
 		},
 		"AnotherGroup": {
-			reason: "Only the object can say which group is right.",
+			reason: "The group must be that of the object.",
 			obj:    web, overriders: "{jsonpatch: [{path: /apiVersion, value: batch/v1}]}",
 			path: "/apiVersion", err: ErrProtected,
 			text: ` jsonpatch[0]: /apiVersion may not be overridden: only another version of the same group is allowed, and "batch/v1" is not in the group of "apps/v1"`,
 		},
 		"NoGroup": {
-			reason: "A version alone is of the core group.",
+			reason: "A version without a group is in the core group.",
 			obj:    web, overriders: "{jsonpatch: [{path: /apiVersion, value: v1}]}",
 			path: "/apiVersion", err: ErrProtected,
 			text: ` jsonpatch[0]: /apiVersion may not be overridden: only another version of the same group is allowed, and "v1" is not in the group of "apps/v1"`,
 		},
 		"NoVersion": {
-			reason: "A group alone is no version.",
+			reason: "A group without a version is invalid.",
 			obj:    web, overriders: "{jsonpatch: [{path: /apiVersion, value: apps/}]}",
 			path: "/apiVersion", err: ErrProtected,
 			text: ` jsonpatch[0]: /apiVersion may not be overridden: only another version of the same group is allowed, and "apps/" is not in the group of "apps/v1"`,
@@ -115,31 +115,31 @@ func TestApplyErrors(t *testing.T) {
 			text: ` jsonpatch[0]: /apiVersion may not be overridden: only another version of the same group is allowed, and it is "a/b/c"`,
 		},
 		"Kind": {
-			reason: "No place to name: the kind as a whole is wrong. The group is part of it.",
+			reason: "A kind without a pod template is an error, which names no place. The group is part of the kind.",
 			obj:    strings.Replace(web, "apps/v1", "example.com/v1", 1), overriders: "{image: [{operations: [{imageComponent: Tag, value: x}]}]}",
 			err:  ErrNoPodTemplate,
 			text: " image[0]: kind Deployment.example.com has no known pod template (known are those of Pod, CronJob, Deployment, StatefulSet, DaemonSet, Job); set imagePath",
 		},
 		"KindForEnvs": {
-			reason: "Other overriders have no imagePath to set.",
+			reason: "The error of other overriders does not mention imagePath, which they lack.",
 			obj:    configMap, overriders: "{envs: [{containerName: web, value: [{name: A}]}]}",
 			err:  ErrNoPodTemplate,
 			text: " envs[0]: kind ConfigMap has no known pod template (known are those of Pod, CronJob, Deployment, StatefulSet, DaemonSet, Job)",
 		},
 		"NoImage": {
-			reason: "A template may be without an image; then there is nothing to operate on.",
+			reason: "A missing image is an error.",
 			obj:    deployment("{containers: [{name: web}]}"), overriders: "{image: [{operations: [{imageComponent: Tag, value: x}]}]}",
 			path: "/spec/template/spec/containers/0/image", err: tree.ErrNotFound,
 			text: " image[0]: /spec/template/spec/containers/0/image does not exist",
 		},
 		"EmptyImage": {
-			reason: "An empty image is no image.",
+			reason: "An empty image is an error.",
 			obj:    deployment("{containers: [{name: web, image: ''}]}"), overriders: "{image: [{operations: [{imageComponent: Tag, value: x}]}]}",
 			path: "/spec/template/spec/containers/0/image", err: ErrImage,
 			text: ` image[0]: /spec/template/spec/containers/0/image is "", which is not a valid image reference: it is empty`,
 		},
 		"NumericImage": {
-			reason: "Nor is a number.",
+			reason: "A number as the image is an error.",
 			obj:    deployment("{containers: [{name: web, image: 1}]}"), overriders: "{image: [{operations: [{imageComponent: Tag, value: x}]}]}",
 			path: "/spec/template/spec/containers/0/image", err: tree.ErrType,
 			text: " image[0]: /spec/template/spec/containers/0/image has the wrong type: want an image (a string), got a number",
@@ -157,79 +157,79 @@ func TestApplyErrors(t *testing.T) {
 			text: " image[0]: /data/image does not exist",
 		},
 		"ImagePathLast": {
-			reason: "An imagePath is read as RFC 6901 says.",
+			reason: "An imagePath is a JSON pointer of RFC 6901.",
 			obj:    web, overriders: "{image: [{imagePath: /spec/template/spec/containers/-1/image, operations: [{imageComponent: Tag, value: x}]}]}",
 			path: "/spec/template/spec/containers/-1", err: tree.ErrIndex,
 			text: " image[0]: /spec/template/spec/containers/-1 is not an index of the array: it has 1 element",
 		},
 		"RepositoryReadAsRegistry": {
-			reason: "What is asked for separately must not make something else together.",
+			reason: "The components must not parse differently when combined.",
 			obj:    web, overriders: "{image: [{operations: [{imageComponent: Repository, value: localhost/web}]}]}",
 			path: "/spec/template/spec/containers/0/image", err: ErrImage,
 			text: ` image[0]: /spec/template/spec/containers/0/image would become "localhost/web:1", which is not a valid image reference as intended: it reads as Registry "localhost" and Repository "web"`,
 		},
 		"ImageInASecret": {
-			reason: "An error is read by people who may not read the Secret.",
+			reason: "Readers of the error may lack the right to read the Secret.",
 			obj:    "{apiVersion: v1, kind: Secret, metadata: {name: c}, data: {password: aHVudGVyMg==}}", overriders: "{image: [{imagePath: /data/password, operations: [{imageComponent: Tag, value: x}]}]}",
 			path: "/data/password", err: ErrImage,
 			text: " image[0]: /data/password has or would get a value that is not a valid image reference (the values of a Secret are not shown)",
 		},
 		"PresentInASecret": {
-			reason: "As above.",
+			reason: "The error of a present component does not show the value of a Secret either.",
 			obj:    "{apiVersion: v1, kind: Secret, metadata: {name: c}, data: {image: 'hunter:2'}}", overriders: "{image: [{imagePath: /data/image, operations: [{imageComponent: Tag, operator: addIfAbsent, value: x}]}]}",
 			path: "/data/image", err: ErrPresent,
 			text: " image[0]: /data/image has a component that is already there: addIfAbsent does not replace it (the values of a Secret are not shown)",
 		},
 		"ContainersNotAList": {
-			reason: "It is not passed over.",
+			reason: "A value of the wrong type for the containers is not ignored.",
 			obj:    deployment("{containers: {name: web}}"), overriders: "{args: [{containerName: web, value: [x]}]}",
 			path: "/spec/template/spec/containers", err: tree.ErrType,
 			text: " args[0]: /spec/template/spec/containers has the wrong type: want an array, got an object",
 		},
 		"ContainerNotAnObject": {
-			reason: "Nor is what stands in the list, even after the container meant.",
+			reason: "An element of the wrong type is not ignored, even after the matching container.",
 			obj:    deployment("{containers: [{name: web}, web]}"), overriders: "{args: [{containerName: web, value: [x]}]}",
 			path: "/spec/template/spec/containers/1", err: tree.ErrType,
 			text: " args[0]: /spec/template/spec/containers/1 has the wrong type: want an object, got a string",
 		},
 		"PodSpecNotAnObject": {
-			reason: "Nor the spec.",
+			reason: "A pod spec of the wrong type is not ignored.",
 			obj:    deployment("[]"), overriders: "{args: [{containerName: web, value: [x]}]}",
 			path: "/spec/template/spec", err: tree.ErrType,
 			text: " args[0]: /spec/template/spec has the wrong type: want an object, got an array",
 		},
 		"TemplateNotAnObject": {
-			reason: "Nor what is around it.",
+			reason: "A template of the wrong type is not ignored.",
 			obj:    "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: none}}", overriders: "{args: [{containerName: web, value: [x]}]}",
 			path: "/spec/template", err: tree.ErrType,
 			text: " args[0]: /spec/template has the wrong type: want an object or an array, got a string",
 		},
 		"ArgsNotAList": {
-			reason: "A list that is none is not replaced in silence either.",
+			reason: "A value of the wrong type is not replaced silently.",
 			obj:    deployment("{containers: [{name: web, args: a}]}"), overriders: "{args: [{containerName: web, value: [x]}]}",
 			path: "/spec/template/spec/containers/0/args", err: tree.ErrType,
 			text: " args[0]: /spec/template/spec/containers/0/args has the wrong type: want an array, got a string",
 		},
 		"EnvPresent": {
-			reason: "The variable is named.",
+			reason: "The error names the variable.",
 			obj:    web, overriders: "{envs: [{containerName: web, operator: addIfAbsent, value: [{name: B}, {name: A}]}]}",
 			path: "/spec/template/spec/containers/0/env", err: ErrPresent,
 			text: ` envs[0]: /spec/template/spec/containers/0/env has the variable "A", which is already there: addIfAbsent does not replace it`,
 		},
 		"LabelPresent": {
-			reason: "So is the label, of the first item that fails.",
+			reason: "The error names the label of the first item that fails.",
 			obj:    web, overriders: "{labels: [{operator: addIfAbsent, value: {a: b}}, {operator: addIfAbsent, value: {a: b}}]}",
 			path: "/metadata/labels/a", err: ErrPresent,
 			text: " labels[1]: /metadata/labels/a is already there: addIfAbsent does not replace it",
 		},
 		"MetadataNotAnObject": {
-			reason: "Labels need metadata.",
+			reason: "A label cannot be added to metadata of the wrong type.",
 			obj:    "{apiVersion: v1, kind: ConfigMap, metadata: none}", overriders: "{labels: [{operator: addIfAbsent, value: {a: b}}]}",
 			path: "/metadata", err: tree.ErrType,
 			text: " labels[0]: /metadata has the wrong type: want an object or an array, got a string",
 		},
 		"Invalid": {
-			reason: "A mistake in the policy that is about no place of the object has no path.",
+			reason: "An error that is not about a place in the object has no path.",
 			obj:    web, overriders: "{jsonpatch: [{path: spec/replicas, value: 1}]}",
 			text: ` jsonpatch[0]: spec.overrideRules[0].overriders.jsonpatch[0].path: Invalid value: "spec/replicas": must begin with a slash, as every JSON pointer does`,
 		},
@@ -278,111 +278,111 @@ func TestApply(t *testing.T) {
 		warnings   []string
 	}{
 		"EmptyOverriders": {
-			reason: "A rule may say nothing.",
+			reason: "Overriders may be empty.",
 			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a}}", overriders: "{}",
 			want: "{apiVersion: v1, kind: Thing, metadata: {name: a}}",
 		},
 		"NoOverriders": {
-			reason: "Or nothing at all.",
+			reason: "Overriders may be missing.",
 			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a}}", overriders: "null",
 			want: "{apiVersion: v1, kind: Thing, metadata: {name: a}}",
 		},
 		"NoOperations": {
-			reason: "So may an item; the image is not even looked at.",
+			reason: "An item may have no operations; then the image is not parsed.",
 			obj:    deployment("{containers: [{name: web, image: '?'}]}"), overriders: "{image: [{operations: []}]}",
 			want: deployment("{containers: [{name: web, image: '?'}]}"),
 		},
 		"NoContainers": {
-			reason: "An image overrider for all containers has nothing to act on when there are none.",
+			reason: "Without containers, an image overrider for all containers has no effect.",
 			obj:    "{apiVersion: v1, kind: Pod, metadata: {name: a}}", overriders: "{image: [{operations: [{imageComponent: Tag, value: x}]}], args: [{containerName: web, value: [x]}]}",
 			want:     "{apiVersion: v1, kind: Pod, metadata: {name: a}}",
 			warnings: []string{"OverridePolicy default/web rule 0 image[0]: there are no containers", `OverridePolicy default/web rule 0 args[0]: no container or init container is named "web"`},
 		},
 		"NullContainers": {
-			reason: "Null is as good as nothing, as for an API server.",
+			reason: "Null counts as missing, as for an API server.",
 			obj:    deployment("{initContainers: null, containers: [{name: web, args: null}]}"), overriders: "{args: [{containerName: web, operator: append, value: [x]}]}",
 			want:    deployment("{initContainers: null, containers: [{name: web, args: [x]}]}"),
 			changes: []string{`replace /spec/template/spec/containers/0/args: null → ["x"]`},
 		},
 		"InitContainerFirst": {
-			reason: "Of two containers with one name, the init container is meant.",
+			reason: "If a container and an init container have the same name, the init container gets the list.",
 			obj:    deployment("{containers: [{name: a}], initContainers: [{name: b}, {name: a}]}"), overriders: "{command: [{containerName: a, value: [x]}]}",
 			want:    deployment("{containers: [{name: a}], initContainers: [{name: b}, {name: a, command: [x]}]}"),
 			changes: []string{`add /spec/template/spec/initContainers/1/command: ["x"]`},
 		},
 		"ImageOfBoth": {
-			reason: "An image overrider means every container of the name; each is warned of once.",
+			reason: "An image overrider applies to every container of the name; a missing name causes one warning.",
 			obj:    deployment("{containers: [{name: a, image: x}], initContainers: [{name: a, image: z}]}"), overriders: "{image: [{containerNames: [a, ghost], operations: [{imageComponent: Tag, value: '1'}]}]}",
 			want:     deployment("{containers: [{name: a, image: 'x:1'}], initContainers: [{name: a, image: 'z:1'}]}"),
 			changes:  []string{`replace /spec/template/spec/initContainers/0/image: "z" → "z:1"`, `replace /spec/template/spec/containers/0/image: "x" → "x:1"`},
 			warnings: []string{`OverridePolicy default/web rule 0 image[0]: no container or init container is named "ghost"`},
 		},
 		"ManyContainers": {
-			reason: "Places beyond the first are made when needed.",
+			reason: "Places of containers beyond the precomputed ones are computed on demand.",
 			obj:    deployment("{containers: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}, {name: j}]}"), overriders: "{args: [{containerName: j, value: [x]}]}",
 			want:    deployment("{containers: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}, {name: j, args: [x]}]}"),
 			changes: []string{`add /spec/template/spec/containers/9/args: ["x"]`},
 		},
 		"SameImage": {
-			reason: "An image that stays as it is, is no change.",
+			reason: "An unchanged image is not recorded as a change.",
 			obj:    deployment("{containers: [{name: web, image: 'web:1'}]}"), overriders: "{image: [{operations: [{imageComponent: Tag, value: '1'}, {imageComponent: Digest, operator: delete}]}]}",
 			want: deployment("{containers: [{name: web, image: 'web:1'}]}"),
 		},
 		"SameEverything": {
-			reason: "Nor is anything else that is overwritten with what it is.",
+			reason: "An overwrite with an equal value is not recorded as a change.",
 			obj:    deployment("{containers: [{name: web, args: [a], env: [{name: A, value: b}]}]}"), overriders: "{args: [{containerName: web, value: [a]}], envs: [{containerName: web, value: [{name: A, value: b}]}], labels: [{value: {app: web}}], jsonpatch: [{path: /spec/replicas, value: 1.0}, {path: /spec/template/spec/containers, operator: add, value: [{name: web, args: [a], env: [{name: A, value: b}]}]}]}",
 			want: deployment("{containers: [{name: web, args: [a], env: [{name: A, value: b}]}]}"),
 		},
 		"DeleteNothing": {
-			reason: "Delete of what is not there does nothing.",
+			reason: "Deleting a missing value has no effect.",
 			obj:    deployment("{containers: [{name: web, args: [a]}]}"), overriders: "{args: [{containerName: web, operator: delete, value: [b]}], command: [{containerName: web, operator: delete, value: [b]}], envs: [{containerName: web, operator: delete, value: [{name: A}]}], annotations: [{operator: delete, value: {a: ''}}]}",
 			want: deployment("{containers: [{name: web, args: [a]}]}"),
 		},
 		"EmptyStays": {
-			reason: "An empty list that was there, or that a jsonpatch spells out, is not taken away.",
+			reason: "An empty list from the object or from a jsonpatch is not removed.",
 			obj:    deployment("{containers: [{name: web, args: []}]}"), overriders: "{args: [{containerName: web, value: []}], jsonpatch: [{path: /spec/template/spec/containers/0/command, operator: add, value: []}]}",
 			want:    deployment("{containers: [{name: web, args: [], command: []}]}"),
 			changes: []string{"add /spec/template/spec/containers/0/command: []"},
 		},
 		"EmptiedAndRenamed": {
-			reason: "A list that was emptied is looked for where its container is at the end.",
+			reason: "An emptied list is removed at the final place of its container.",
 			obj:    deployment("{containers: [{name: a, args: [x]}, {name: b, args: [x]}, {name: c, args: [x]}]}"), overriders: "{args: [{containerName: c, value: []}, {containerName: b, value: []}], jsonpatch: [{path: /spec/template/spec/containers/0, operator: remove}, {path: /spec/template/spec/containers/0, operator: remove}]}",
 			want:    deployment("{containers: [{name: c}]}"),
 			changes: []string{"replace /spec/template/spec/containers/2/args", "replace /spec/template/spec/containers/1/args", "remove /spec/template/spec/containers/0", "remove /spec/template/spec/containers/0"},
 		},
 		"EmptiedAndBroken": {
-			reason: "Or nowhere, when there are no containers any more.",
+			reason: "An emptied list is ignored if the containers no longer exist.",
 			obj:    deployment("{containers: [{name: a, args: [x]}]}"), overriders: "{args: [{containerName: a, value: []}], jsonpatch: [{path: /spec/template/spec/containers, value: gone}]}",
 			want:    deployment("{containers: gone}"),
 			changes: []string{"replace /spec/template/spec/containers/0/args", "replace /spec/template/spec/containers: "},
 		},
 		"EnvLastWins": {
-			reason: "Of several values for one variable the last counts.",
+			reason: "If a variable has several values, the last one counts.",
 			obj:    deployment("{containers: [{name: a, env: [{name: A, value: x}]}]}"), overriders: "{envs: [{containerName: a, value: [{name: A, value: b}, {name: A, value: c}, {name: B}]}, {containerName: a, operator: delete, value: [{name: B}, {name: B}]}]}",
 			want:     deployment("{containers: [{name: a, env: [{name: A, value: c}]}]}"),
 			changes:  []string{"replace /spec/template/spec/containers/0/env"},
 			warnings: []string{`OverridePolicy default/web rule 0 envs[0]: /spec/template/spec/containers/0/env has no variable "B", and overwrite adds nothing`},
 		},
 		"Version": {
-			reason: "Another version of the core group.",
+			reason: "Another version of the core group is allowed.",
 			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a}}", overriders: "{jsonpatch: [{path: /apiVersion, operator: add, value: v2}]}",
 			want:    "{apiVersion: v2, kind: Thing, metadata: {name: a}}",
 			changes: []string{`replace /apiVersion: "v1" → "v2"`},
 		},
 		"HubKeys": {
-			reason: "A rule may put on a copy what the hub would keep to itself, but for what Refract writes.",
+			reason: "A rule may set labels and annotations that are not propagated from the hub, except those that Refract writes.",
 			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a, labels: {kubeadmiral.io/x: hub}, annotations: {refract.dev/x: hub}}}", overriders: "{labels: [{operator: addIfAbsent, value: {kubeadmiral.io/x: copy}}], annotations: [{operator: addIfAbsent, value: {refract.dev/x: 'false'}}]}",
 			want:    "{apiVersion: v1, kind: Thing, metadata: {name: a, labels: {kubeadmiral.io/x: copy}, annotations: {refract.dev/x: 'false'}}}",
 			changes: []string{"add /metadata/annotations/refract.dev~1x", "add /metadata/labels/kubeadmiral.io~1x"},
 		},
 		"NoMetadata": {
-			reason: "Labels exist for the rules even where there is no metadata.",
+			reason: "For rules, labels exist even if the object has no metadata.",
 			obj:    "{apiVersion: v1, kind: Thing}", overriders: "{jsonpatch: [{path: /metadata/labels/a, operator: add, value: b}]}",
 			want:    "{apiVersion: v1, kind: Thing, metadata: {labels: {a: b}}}",
 			changes: []string{`add /metadata/labels/a: "b"`},
 		},
 		"LargeIntegers": {
-			reason: "Integers beyond 2^53 survive, in the object and in the policy.",
+			reason: "Integers beyond 2^53 stay exact, in the object and in the policy.",
 			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a}, a: 9007199254740993}", overriders: "{jsonpatch: [{path: /b, operator: add, value: [9007199254740995, 9223372036854775807]}]}",
 			want:    "{apiVersion: v1, kind: Thing, metadata: {name: a}, a: 9007199254740993, b: [9007199254740995, 9223372036854775807]}",
 			changes: []string{"add /b: [9007199254740995,9223372036854775807]"},
@@ -422,7 +422,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestRender verifies that variants come in the order of their first cluster, and name the policies with a rule for
+// TestRender verifies that variants are in the order of their first cluster, and name the policies with a rule for
 // them.
 func TestRender(t *testing.T) {
 	policies, errs := parsePolicies(t, `
@@ -533,16 +533,19 @@ func TestRenderConcurrently(t *testing.T) {
 
 func TestTemplate(t *testing.T) {
 	cases := map[string]struct{ reason, in, want string }{
-		"Hub":           {"What belongs to the hub is left out.", "{kind: A, metadata: {name: a, uid: u, finalizers: [f], ownerReferences: [], labels: {a: b, kubeadmiral.io/x: y}, annotations: {x.kubeadmiral.io/y: z}}, status: {}}", "{kind: A, metadata: {name: a, labels: {a: b}}}"},
-		"LastApplied":   {"kubectl's annotation is one of the hub; a label of that key is the user's.", "{kind: A, metadata: {labels: {kubectl.kubernetes.io/last-applied-configuration: x}, annotations: {kubectl.kubernetes.io/last-applied-configuration: x}}}", "{kind: A, metadata: {labels: {kubectl.kubernetes.io/last-applied-configuration: x}}}"},
-		"LooksLikeHub":  {"Other domains are not the hub's.", "{kind: A, metadata: {labels: {notkubeadmiral.io/x: y, kubeadmiral.io: y, kubeadmiral.io.example.com/x: y, refract.dev: y}}}", "{kind: A, metadata: {labels: {notkubeadmiral.io/x: y, kubeadmiral.io: y, kubeadmiral.io.example.com/x: y, refract.dev: y}}}"},
-		"GenerateName":  {"What says which object it is stays.", "{kind: A, metadata: {name: a, namespace: b, generateName: c}}", "{kind: A, metadata: {name: a, namespace: b, generateName: c}}"},
+		"Hub":           {"Members that concern only the hub are left out.", "{kind: A, metadata: {name: a, uid: u, finalizers: [f], ownerReferences: [], labels: {a: b, kubeadmiral.io/x: y}, annotations: {x.kubeadmiral.io/y: z}}, status: {}}", "{kind: A, metadata: {name: a, labels: {a: b}}}"},
+		"LastApplied":   {"kubectl's annotation concerns the hub; a label with that key belongs to the user.", "{kind: A, metadata: {labels: {kubectl.kubernetes.io/last-applied-configuration: x}, annotations: {kubectl.kubernetes.io/last-applied-configuration: x}}}", "{kind: A, metadata: {labels: {kubectl.kubernetes.io/last-applied-configuration: x}}}"},
+		"LooksLikeHub":  {"Labels of other domains stay.", "{kind: A, metadata: {labels: {notkubeadmiral.io/x: y, kubeadmiral.io: y, kubeadmiral.io.example.com/x: y, refract.dev: y}}}", "{kind: A, metadata: {labels: {notkubeadmiral.io/x: y, kubeadmiral.io: y, kubeadmiral.io.example.com/x: y, refract.dev: y}}}"},
+		"GenerateName":  {"Fields that identify the object stay.", "{kind: A, metadata: {name: a, namespace: b, generateName: c}}", "{kind: A, metadata: {name: a, namespace: b, generateName: c}}"},
 		"EmptyLabels":   {"Empty maps are left out.", "{kind: A, metadata: {name: a, labels: {}, annotations: null}}", "{kind: A, metadata: {name: a}}"},
-		"NoMetadata":    {"Nothing is invented.", "{kind: A}", "{kind: A}"},
-		"WrongMetadata": {"What is of the wrong type is left for the API server to refuse.", "{kind: A, metadata: x}", "{kind: A, metadata: x}"},
-		"WrongLabels":   {"As above.", "{kind: A, metadata: {labels: [a], annotations: x}}", "{kind: A, metadata: {labels: [a], annotations: x}}"},
-		"LabelValues":   {"As above.", "{kind: A, metadata: {labels: {a: 1}}}", "{kind: A, metadata: {labels: {a: 1}}}"},
-		"Empty":         {"An object may be empty.", "{}", "{}"},
+		"NoMetadata":    {"Missing metadata is not added.", "{kind: A}", "{kind: A}"},
+		"WrongMetadata": {"A value of the wrong type stays, so that the API server rejects it.", "{kind: A, metadata: x}", "{kind: A, metadata: x}"},
+		"WrongLabels": {
+			"Labels and annotations of the wrong type stay.",
+			"{kind: A, metadata: {labels: [a], annotations: x}}", "{kind: A, metadata: {labels: [a], annotations: x}}",
+		},
+		"LabelValues": {"A label value of the wrong type stays.", "{kind: A, metadata: {labels: {a: 1}}}", "{kind: A, metadata: {labels: {a: 1}}}"},
+		"Empty":       {"An object may be empty.", "{}", "{}"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -565,11 +568,11 @@ func TestTemplate(t *testing.T) {
 // TestCompile compiles policies that are valid in unusual ways.
 func TestCompile(t *testing.T) {
 	for reason, overriders := range map[string]string{
-		"An annotation key may have upper case in its domain, as for an API server.": "{annotations: [{operator: addIfAbsent, value: {Example.com/a: any value at all}}]}",
-		"Delete does not look at values.":                                            "{labels: [{operator: delete, value: {a: not a label value}}], image: [{operations: [{imageComponent: Tag, operator: delete, value: not a tag}]}]}",
-		"A jsonpatch may replace a key that no API server would accept.":             "{jsonpatch: [{path: /metadata/annotations/foo~1bar~0, value: baz}]}",
-		"Containers are ignored when an imagePath is set.":                           "{image: [{containerNames: [''], imagePath: /a, operations: []}]}",
-		"Remove needs no value and ignores one.":                                     "{jsonpatch: [{path: /a, operator: remove, value: 1}]}",
+		"An annotation key may have upper-case letters in its domain, as for an API server.": "{annotations: [{operator: addIfAbsent, value: {Example.com/a: any value at all}}]}",
+		"Delete ignores values.": "{labels: [{operator: delete, value: {a: not a label value}}], image: [{operations: [{imageComponent: Tag, operator: delete, value: not a tag}]}]}",
+		"A jsonpatch may replace an annotation whose key an API server would reject.": "{jsonpatch: [{path: /metadata/annotations/foo~1bar~0, value: baz}]}",
+		"Containers are ignored when an imagePath is set.":                            "{image: [{containerNames: [''], imagePath: /a, operations: []}]}",
+		"Remove needs no value and ignores one.":                                      "{jsonpatch: [{path: /a, operator: remove, value: 1}]}",
 	} {
 		if _, errs := policyOf(t, overriders); len(errs) > 0 {
 			t.Errorf("%s\n%v", reason, errs.ToAggregate())
@@ -595,8 +598,8 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestCompileReturnsUsablePolicy verifies that every mistake of an invalid policy is reported, and that its valid rules
-// work.
+// TestCompileReturnsUsablePolicy verifies that Compile reports every mistake of an invalid policy, and that its valid
+// rules work.
 func TestCompileReturnsUsablePolicy(t *testing.T) {
 	policies, errs := parsePolicies(t, `{kind: OverridePolicy, metadata: {name: p, namespace: ns}, spec: {overrideRules: [
   {overriders: {labels: [{operator: addIfAbsent, value: {fine: "1"}}]}},
@@ -622,6 +625,6 @@ func TestOrder(t *testing.T) {
 	op := &Policy{Ref: tree.Policy{Kind: "OverridePolicy", Name: "a"}}
 	cop := &Policy{Ref: tree.Policy{Kind: "ClusterOverridePolicy", Name: "b"}}
 	if Order(cop, op) >= 0 || Order(op, cop) <= 0 || Order(op, op) != 0 || Order(cop, cop) != 0 {
-		t.Error("a ClusterOverridePolicy comes before an OverridePolicy")
+		t.Error("want a ClusterOverridePolicy before an OverridePolicy")
 	}
 }

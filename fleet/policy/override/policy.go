@@ -14,7 +14,7 @@ import (
 // Policy is a compiled policy: pointers and selectors are parsed, values are checked. A Policy is immutable, and many
 // goroutines may use it.
 type Policy struct {
-	// Ref names the policy.
+	// Ref identifies the policy.
 	Ref     tree.Policy
 	rules   []rule
 	targets match.Index // By index of the rule.
@@ -42,9 +42,9 @@ func Compile(p *corev1alpha1.OverridePolicy) (*Policy, field.ErrorList) {
 }
 
 // CompileCluster compiles a ClusterOverridePolicy. It reports every mistake in the policy at its field path. The
-// returned policy can be used even if it has mistakes: an invalid rule fails the clusters that it targets, and only
-// those. If the targetClusters of the rule are invalid, the rule fails all clusters, because its intended target is
-// unknown. The policy keeps parts of p, so the caller may not modify p later.
+// returned policy can be used even if it has mistakes: an invalid rule fails only on the clusters that it targets. If
+// the targetClusters of the rule are invalid, it fails on all clusters, because its intended target is unknown. The
+// policy keeps parts of p, so the caller may not modify p later.
 func CompileCluster(p *corev1alpha1.ClusterOverridePolicy) (*Policy, field.ErrorList) {
 	return compile(refer(corev1alpha1.KindClusterOverridePolicy, &p.ObjectMeta), &p.Spec)
 }
@@ -91,7 +91,7 @@ func compile(ref tree.Policy, spec *corev1alpha1.OverridePolicySpec) (*Policy, f
 
 // compiler compiles one rule.
 type compiler struct {
-	author tree.Author // Of the rule as a whole.
+	author tree.Author // The author for the rule as a whole.
 	rule   rule
 	target match.Clusters
 	errs   field.ErrorList
@@ -125,20 +125,20 @@ func (c *compiler) fail(author tree.Author, errs field.ErrorList) {
 	c.rule.err = failure
 }
 
-// mistake is a mistake in a policy whose reason is a fact about a place in the object.
+// mistake is an error in a policy that also wraps the fact about the object, for errors.Is.
 type mistake struct {
 	in   *field.Error
 	fact error
 }
 
-// Error returns the place in the policy, and the fact.
+// Error returns the field of the policy, and the fact.
 func (m *mistake) Error() string { return m.in.Error() }
 
 // Unwrap returns the mistake in the policy, and the fact.
 func (m *mistake) Unwrap() []error { return []error{m.in, m.fact} }
 
-// forbidden returns a mistake that states the fact. The text of a forbidden field does not show its bad value, so the
-// bad value can carry the fact to [compiler.fail].
+// forbidden returns a field error that states the fact. The text of a Forbidden error does not show its BadValue, so
+// the BadValue can pass the fact to [compiler.fail].
 func forbidden(path *field.Path, fact error) *field.Error {
 	err := field.Forbidden(path, fact.Error())
 	err.BadValue = fact

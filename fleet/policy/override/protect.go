@@ -51,9 +51,9 @@ func protectedMetadata(p tree.Pointer, keys []string) error {
 }
 
 // held returns an error if a namespaced policy may not write to a place because the place concerns finalizers. A
-// finalizer that no controller on the cluster removes keeps the copy forever, and with it the cluster, which does not
-// belong to the namespace. A copy does not have the finalizers of the hub's object, so a present finalizer comes from a
-// ClusterOverridePolicy, and the namespace may not remove it either.
+// finalizer that no controller on the cluster removes keeps the copy forever. Then the cluster, which does not belong
+// to the namespace, cannot leave either. A copy does not have the finalizers of the hub's object, so a present
+// finalizer comes from a ClusterOverridePolicy, and the namespace may not remove it either.
 func held(by *tree.Author, path string) error {
 	if by.Policy.Kind == corev1alpha1.KindOverridePolicy && tree.Covers("/metadata/finalizers", path) {
 		return failAt(path, errHolds)
@@ -82,7 +82,7 @@ func wrongType(path, want string, got any) error {
 	return failAt(path, fmt.Errorf("%w: want %s, got %s", tree.ErrType, want, tree.TypeName(got)))
 }
 
-// placeOf returns the place of the object that an error names, if any.
+// placeOf returns the place in the object that an error names, if any.
 func placeOf(err error) string {
 	if at, ok := errors.AsType[*tree.PathError](err); ok {
 		return at.Path

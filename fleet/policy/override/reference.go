@@ -57,7 +57,7 @@ const (
 
 // parseImage parses an image reference by the grammar of https://pkg.go.dev/github.com/distribution/reference; a fuzz
 // test compares the results. As in Docker, the first segment of the name is a registry only if it contains a dot or a
-// colon or is localhost. No defaults are filled in.
+// colon or is localhost. No defaults are added.
 func parseImage(s string) (image, error) {
 	var i image
 	name, digest, hasDigest := strings.Cut(s, "@")

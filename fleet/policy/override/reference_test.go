@@ -23,22 +23,22 @@ func TestParseImage(t *testing.T) {
 		want   image
 		err    string // The reason; empty for a valid reference.
 	}{
-		"Repository":      {"Nothing is filled in.", "nginx", image{repository: "nginx"}, ""},
-		"Path":            {"A first segment without dot and colon is no registry.", "ealen/echo-server", image{repository: "ealen/echo-server"}, ""},
+		"Repository":      {"No defaults are added.", "nginx", image{repository: "nginx"}, ""},
+		"Path":            {"A first segment without a dot or a colon is no registry.", "ealen/echo-server", image{repository: "ealen/echo-server"}, ""},
 		"Tag":             {"", "nginx:1.25", image{repository: "nginx", tag: "1.25"}, ""},
 		"Digest":          {"", "nginx@" + sha256, image{repository: "nginx", digest: sha256}, ""},
-		"All":             {"All four.", "reg:5000/a/b:v1@" + sha256, image{"reg:5000", "a/b", "v1", sha256}, ""},
-		"Dot":             {"A dot makes a registry.", "quay.io/a", image{registry: "quay.io", repository: "a"}, ""},
-		"DotAlone":        {"But not without a slash behind.", "quay.io", image{repository: "quay.io"}, ""},
-		"Port":            {"So does a port.", "r:1/a", image{registry: "r:1", repository: "a"}, ""},
-		"PortOrTag":       {"Without a slash it is a tag.", "localhost:5000", image{repository: "localhost", tag: "5000"}, ""},
+		"All":             {"A reference may have all four components.", "reg:5000/a/b:v1@" + sha256, image{"reg:5000", "a/b", "v1", sha256}, ""},
+		"Dot":             {"A first segment with a dot is a registry.", "quay.io/a", image{registry: "quay.io", repository: "a"}, ""},
+		"DotAlone":        {"Without a slash, a name with a dot is a repository.", "quay.io", image{repository: "quay.io"}, ""},
+		"Port":            {"A first segment with a port is a registry.", "r:1/a", image{registry: "r:1", repository: "a"}, ""},
+		"PortOrTag":       {"Without a slash, the number after the colon is a tag.", "localhost:5000", image{repository: "localhost", tag: "5000"}, ""},
 		"Localhost":       {"localhost is a registry.", "localhost/x", image{registry: "localhost", repository: "x"}, ""},
-		"IPv6":            {"So is an address in brackets.", "[::1]:5000/x", image{registry: "[::1]:5000", repository: "x"}, ""},
-		"IPv6NoPort":      {"With or without a port.", "[fe80::1]/x:y", image{registry: "[fe80::1]", repository: "x", tag: "y"}, ""},
-		"IPv4":            {"Dots again.", "10.0.0.1/x", image{registry: "10.0.0.1", repository: "x"}, ""},
-		"UpperDomain":     {"A domain may be upper case; without a dot it is no registry.", "REG/foo", image{repository: "REG/foo"}, ""},
-		"Underscore":      {"A first segment that is no domain, but a path, with a dot.", "a_b.c/d", image{registry: "a_b.c", repository: "d"}, ""},
-		"Separators":      {"One dot, one or two underscores, any dashes.", "a.b_c__d---e", image{repository: "a.b_c__d---e"}, ""},
+		"IPv6":            {"An IPv6 address in brackets is a registry.", "[::1]:5000/x", image{registry: "[::1]:5000", repository: "x"}, ""},
+		"IPv6NoPort":      {"An IPv6 address needs no port.", "[fe80::1]/x:y", image{registry: "[fe80::1]", repository: "x", tag: "y"}, ""},
+		"IPv4":            {"An IPv4 address has dots, so it is a registry.", "10.0.0.1/x", image{registry: "10.0.0.1", repository: "x"}, ""},
+		"UpperDomain":     {"An upper-case domain without a dot is parsed like distribution/reference does.", "REG/foo", image{repository: "REG/foo"}, ""},
+		"Underscore":      {"A first segment with a dot may be no valid domain, but a valid path.", "a_b.c/d", image{registry: "a_b.c", repository: "d"}, ""},
+		"Separators":      {"Separators are one dot, one or two underscores, or any number of dashes.", "a.b_c__d---e", image{repository: "a.b_c__d---e"}, ""},
 		"HexName":         {"A name may look like a digest.", hex64, image{repository: hex64}, ""},
 		"HexTag":          {"A digest without @ is a name and a tag.", sha256, image{repository: "sha256", tag: hex64}, ""},
 		"SHA512":          {"", "a@sha512:" + hex64 + hex64, image{repository: "a", digest: "sha512:" + hex64 + hex64}, ""},
@@ -47,7 +47,7 @@ func TestParseImage(t *testing.T) {
 		"LongPath":        {"255 are allowed.", strings.Repeat("x", 255), image{repository: strings.Repeat("x", 255)}, ""},
 		"LongWithDomain":  {"The domain does not count.", "r.io/" + strings.Repeat("x", 255), image{registry: "r.io", repository: strings.Repeat("x", 255)}, ""},
 		"Empty":           {"", "", image{}, whyEmpty},
-		"Upper":           {"A repository is lower case.", "Foo", image{}, whyName},
+		"Upper":           {"A repository has no upper-case letters.", "Foo", image{}, whyName},
 		"Space":           {"", "a b", image{}, whyName},
 		"Slash":           {"", "a/", image{}, whyName},
 		"FirstSlash":      {"", "/a", image{}, whyName},
@@ -69,7 +69,7 @@ func TestParseImage(t *testing.T) {
 		"NoDigest":        {"", "a@", image{}, whyDigest},
 		"ShortDigest":     {"", "a@sha256:aaaa", image{}, whyDigest},
 		"UpperDigest":     {"", "a@sha256:" + strings.ToUpper(hex64), image{}, whyDigest},
-		"OtherDigest":     {"Of an algorithm that nobody can check.", "a@md5:" + hex64[:32], image{}, whyDigest},
+		"OtherDigest":     {"A digest with an unsupported algorithm is invalid.", "a@md5:" + hex64[:32], image{}, whyDigest},
 		"TwoDigests":      {"", "a@" + sha256 + "@" + sha256, image{}, whyDigest},
 	}
 	for name, tc := range cases {
@@ -127,7 +127,7 @@ func TestParseImageShort(t *testing.T) {
 	}
 }
 
-// checkParseImage verifies that both parsers accept the same texts, that the parts are the same, and that the parts
+// checkParseImage verifies that both parsers accept the same texts with the same components, and that the components
 // together are the text.
 func checkParseImage(t *testing.T, s string) {
 	t.Helper()

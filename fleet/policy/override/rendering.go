@@ -20,11 +20,11 @@ type rendering struct {
 	record   tree.Record
 	warnings []Warning
 	emptied  []emptied
-	left     []string // Places whose values the hub assigned, removed before the rules.
+	left     []string // Places of values that the hub assigned, which are removed before the rules.
 
 	budget  *Budget
-	work    int // In addition to the work for copies in doc.
-	written int // Bytes.
+	work    int // The work, without that for copies in doc.
+	written int // The written bytes.
 
 	scratch [8]container // For containers.
 }

@@ -16,8 +16,8 @@ import (
 // mapAction is one item of the overriders annotations and labels.
 type mapAction struct {
 	operator corev1alpha1.Operator
-	at       tree.Pointer // Of the map.
-	entries  []entry      // By key.
+	at       tree.Pointer // Place of the map.
+	entries  []entry      // Sorted by key.
 }
 
 type entry struct {

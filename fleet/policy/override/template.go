@@ -36,7 +36,7 @@ func begin(obj *unstructured.Unstructured) *rendering {
 	}
 	from, ok := root["metadata"].(map[string]any)
 	if !ok && root["metadata"] != nil {
-		r.doc = tree.Edit(root, root) // Not an object: a rule that needs it returns an error.
+		r.doc = tree.Edit(root, root) // The value is not an object: a rule that needs one returns an error.
 		return r
 	}
 	metadata := make(map[string]any, len(from)+3)
@@ -60,7 +60,7 @@ func (r *rendering) leave(object map[string]any) {
 	for _, place := range local.Assigned(object) {
 		c, err := r.doc.Remove(place)
 		if err != nil {
-			continue // The place is in metadata that concerns only the hub, which the template does not have.
+			continue // The place is in metadata that concerns only the hub, which the template lacks.
 		}
 		r.note(c, local.ByHub)
 		r.left = append(r.left, place.String())
@@ -81,7 +81,7 @@ func (r *rendering) finish() map[string]any {
 		return root
 	}
 	for _, key := range []string{"labels", "annotations"} {
-		// The rendering made metadata itself, so it may write to it.
+		// The rendering has created this metadata, so it may modify it.
 		if m, ok := metadata[key].(map[string]any); ok && len(m) == 0 {
 			delete(metadata, key)
 		}
@@ -129,8 +129,8 @@ func serverOwned(key string) bool {
 // lastApplied is the annotation with the manifest that a user applied to the hub with kubectl.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// speaksToHub reports whether a label or annotation is meant for the hub. Annotations that control the injection into
-// pods are not, because injection takes place on the clusters that run the pods.
+// speaksToHub reports whether a label or annotation is meant for the hub. Annotations that control injection into pods
+// are meant for the clusters, where the pods run.
 func speaksToHub(key string) bool {
 	if slices.Contains(speakToMembers, key) {
 		return false

@@ -22,18 +22,21 @@ func TestScales(t *testing.T) {
 		want   placement.Workload
 		ok     bool
 	}{
-		"Deployment":   {"As most do.", hpa + "{scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}", workload("apps", "Deployment", "web"), true},
+		"Deployment": {
+			"Most autoscalers scale a Deployment.",
+			hpa + "{scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}", workload("apps", "Deployment", "web"), true,
+		},
 		"OldVersion":   {"Versions do not matter.", "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nspec: {scaleTargetRef: {apiVersion: apps/v1beta1, kind: Deployment, name: web}}", workload("apps", "Deployment", "web"), true},
 		"Core":         {"A ReplicationController has no group.", hpa + "{scaleTargetRef: {apiVersion: v1, kind: ReplicationController, name: web}}", workload("", "ReplicationController", "web"), true},
 		"Custom":       {"A custom resource may have the subresource scale.", hpa + "{scaleTargetRef: {apiVersion: example.com/v1, kind: App, name: web}}", workload("example.com", "App", "web"), true},
-		"KEDA":         {"KEDA takes a Deployment for granted.", keda + "{scaleTargetRef: {name: web}}", workload("apps", "Deployment", "web"), true},
-		"KEDAKind":     {"It may be told the kind alone of a Deployment,", keda + "{scaleTargetRef: {kind: Deployment, name: web}}", workload("apps", "Deployment", "web"), true},
-		"KEDACustom":   {"or another kind with its group.", keda + "{scaleTargetRef: {apiVersion: example.com/v1, kind: App, name: web}}", workload("example.com", "App", "web"), true},
-		"NoName":       {"It scales nothing.", hpa + "{scaleTargetRef: {apiVersion: apps/v1, kind: Deployment}}", placement.Workload{}, false},
-		"NoKind":       {"An API server refuses that.", hpa + "{scaleTargetRef: {name: web}}", placement.Workload{}, false},
-		"Rubbish":      {"A reference of another shape names nothing.", hpa + "{scaleTargetRef: [web]}", placement.Workload{}, false},
-		"NoSpec":       {"Nor does an object without a spec.", hpa + "null", placement.Workload{}, false},
-		"NoAutoscaler": {"Another kind may have a field of this name.", "apiVersion: example.com/v1\nkind: HorizontalPodAutoscaler\nspec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}", placement.Workload{}, false},
+		"KEDA":         {"The default kind of KEDA is Deployment.", keda + "{scaleTargetRef: {name: web}}", workload("apps", "Deployment", "web"), true},
+		"KEDAKind":     {"A KEDA reference may have the kind Deployment without an apiVersion.", keda + "{scaleTargetRef: {kind: Deployment, name: web}}", workload("apps", "Deployment", "web"), true},
+		"KEDACustom":   {"A KEDA reference may have another kind with its group.", keda + "{scaleTargetRef: {apiVersion: example.com/v1, kind: App, name: web}}", workload("example.com", "App", "web"), true},
+		"NoName":       {"Without a name, there is no workload.", hpa + "{scaleTargetRef: {apiVersion: apps/v1, kind: Deployment}}", placement.Workload{}, false},
+		"NoKind":       {"A reference without a kind is invalid.", hpa + "{scaleTargetRef: {name: web}}", placement.Workload{}, false},
+		"Rubbish":      {"A reference of another type names no workload.", hpa + "{scaleTargetRef: [web]}", placement.Workload{}, false},
+		"NoSpec":       {"An object without a spec names no workload.", hpa + "null", placement.Workload{}, false},
+		"NoAutoscaler": {"A kind of another group may have a field of this name.", "apiVersion: example.com/v1\nkind: HorizontalPodAutoscaler\nspec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}", placement.Workload{}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func (p *Policy) fits(c *Cluster, placed bool) bool {
 	return p.chooses(c) && p.tolerates(c.Taints, placed) && (c.Ready || placed)
 }
 
-// chooses reports whether the policy names and selects the cluster.
+// chooses reports whether the placement list and the selectors of the policy choose the cluster.
 func (p *Policy) chooses(c *Cluster) bool {
 	if p.listed != nil {
 		if _, ok := p.listed[c.Name]; !ok {
@@ -118,7 +118,7 @@ func (p *Policy) part(c *Cluster, was *Target, total int64) part {
 	return s
 }
 
-// without returns the maximum of a cluster without weight.
+// without returns the maximum share of a cluster without a weight.
 func (p *Policy) without(s *part) int64 {
 	if p.disrupts {
 		return s.lo

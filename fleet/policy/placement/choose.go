@@ -29,8 +29,8 @@ func (p *Policy) choose(fitting, previous []Target) []Target {
 	})
 }
 
-// chooseParts is the counterpart of choose for an object that is divided: after the clusters that have the object,
-// greater weights or priorities come first.
+// chooseParts is [Policy.choose] for an object that is divided: after the clusters that have the object, greater
+// weights or priorities come first.
 func (p *Policy) chooseParts(parts []part) []part {
 	if p.max < 0 || len(parts) <= p.max {
 		return parts

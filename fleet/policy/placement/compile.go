@@ -32,8 +32,8 @@ func Compile(p *corev1alpha1.PropagationPolicy) (*Policy, field.ErrorList) {
 	return compile(corev1alpha1.KindPropagationPolicy, &p.ObjectMeta, &p.Spec, &p.Status)
 }
 
-// CompileCluster compiles a ClusterPropagationPolicy. It reports every mistake in the policy at its field path. It also
-// returns a policy if there are mistakes; the [Policy.Place] of that policy fails.
+// CompileCluster compiles a ClusterPropagationPolicy. It reports every mistake in the policy at its field path. It
+// returns a policy even if there are mistakes; then its [Policy.Place] fails.
 func CompileCluster(p *corev1alpha1.ClusterPropagationPolicy) (*Policy, field.ErrorList) {
 	return compile(corev1alpha1.KindClusterPropagationPolicy, &p.ObjectMeta, &p.Spec, &p.Status)
 }
@@ -90,7 +90,7 @@ func binpacks(spec *corev1alpha1.PropagationPolicySpec) bool {
 	return spec.ReplicasStrategy != nil && *spec.ReplicasStrategy == corev1alpha1.ReplicasStrategyBinpack
 }
 
-// preference has the preferences of a policy for a cluster that gets a share of the replicas.
+// preference has the preferences of a policy for the share of a cluster.
 type preference struct {
 	min, max int64
 	weight   int64
@@ -100,7 +100,7 @@ type preference struct {
 // unlisted is the preference for every cluster if the policy lists none.
 var unlisted = preference{max: math.MaxInt64, weight: 1}
 
-// maxWeight bounds weights, so that sums of them cannot overflow.
+// maxWeight bounds weights, so that their sums cannot overflow.
 const maxWeight = math.MaxInt32
 
 // list compiles the placement list.

@@ -5,9 +5,9 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Contests reports whether a FederatedCluster keeps the cluster of a deleted FederatedCluster from leaving. It does so
-// if it is not deleted itself and has the same cluster UID. It also does so if its own cluster UID is not known yet,
-// and it claims to replace the deleted one or has the same address, because it may turn out to be the same cluster.
+// Contests reports whether a FederatedCluster prevents the cluster of a deleted FederatedCluster from leaving. It does
+// if it is not being deleted itself and has the same cluster UID. It also does if its own cluster UID is not known yet,
+// and it would replace the deleted one or has the same address, because it may be the same cluster.
 func Contests(fc, deleted *corev1alpha1.FederatedCluster) bool {
 	known := fc.Status.ClusterUID != ""
 	switch {

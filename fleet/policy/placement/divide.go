@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// divide determines the shares. If all is set, a cluster without a replica is a target, too.
+// divide determines the shares. If all is set, clusters without a replica are targets, too.
 func (p *Policy) divide(parts []part, total int64, all bool) Decision {
 	var d Decision
 	pack := p.binpack
 	if short(parts, total) {
-		// The first clusters get all of their minimums.
+		// With too few replicas for all minimums, the first clusters get their full minimum.
 		pack = true
 		for i := range parts {
 			parts[i].lo, parts[i].hi = 0, min(parts[i].lo, total)
@@ -51,7 +51,7 @@ func short(parts []part, total int64) bool {
 	return false
 }
 
-// stay determines shares that move only as many replicas as the bounds and the change of the total require.
+// stay determines shares. It moves only as many replicas as the bounds and the change of the total require.
 func stay(parts []part, total int64, pack bool) {
 	left, over, placed := total, false, false
 	for i := range parts {
@@ -95,7 +95,7 @@ func fill(parts []part, total int64, pack bool) {
 	if left == 0 {
 		return
 	}
-	// All clusters with weight are full. The others have room only for their present replicas.
+	// All clusters with a weight are full. The others have room only for their current replicas.
 	for i := range parts {
 		parts[i].open = parts[i].share < parts[i].hi
 	}
@@ -128,10 +128,10 @@ func binpack(parts []part, total int64) {
 	}
 }
 
-// spread divides in proportion to the weights, and returns the remaining replicas if all clusters with weight are full.
-// If a bound cuts a share off, the other clusters divide the difference. If bounds cut off in both directions, the
-// direction that cuts off more comes first, because later rounds then cannot cut off the other clusters in the opposite
-// direction.
+// spread divides in proportion to the weights, and returns the remaining replicas if all clusters with a weight are
+// full. If a bound limits a share, the other clusters divide the difference. If minimums and maximums limit shares in
+// the same round, the side with the larger total difference is applied first. Then later rounds cannot limit a share on
+// the other side wrongly.
 func spread(parts []part, total int64) int64 {
 	left := uint64(total)
 	for i := range parts {
@@ -162,8 +162,9 @@ func spread(parts []part, total int64) int64 {
 	return int64(left)
 }
 
-// cutOff closes the open parts whose quotas exceed their bounds, in one direction: the one whose bounds cut off more.
-// It returns the sum of their shares; cut is false if no part exceeds its bounds.
+// cutOff closes the open parts whose quotas are beyond one of their bounds, either all below a minimum or all above a
+// maximum: the side with the larger total difference. It returns the sum of their shares; cut is false if no quota is
+// beyond a bound.
 func cutOff(parts []part, left, weights uint64) (closed uint64, cut bool) {
 	var beyond, atBounds uint64 // Sums of weights and of bounds.
 	for i := range parts {
@@ -267,8 +268,8 @@ func unplaced(parts []part, total int64) []string {
 	return []string{fmt.Sprintf("only %d of %d replicas are placed: the clusters that fit have no room for more", total-left, total)}
 }
 
-// undisturbed warns of shares that differ, by more than rounding, from a division without the restriction that replicas
-// stay. Clusters with no replicas are listed as Waiting instead.
+// undisturbed warns of shares that differ, by more than rounding, from a new division in which all replicas may move.
+// Clusters with no replicas are listed as Waiting instead.
 func undisturbed(parts []part) []string {
 	var others []string
 	for i := range parts {

@@ -28,7 +28,7 @@ func TestDivide(t *testing.T) {
 		want     string
 	}{
 		"EqualShares": {
-			reason:   "Without weights all are alike; names decide what rounding leaves.",
+			reason:   "Without weights the shares are equal; names decide about the remainder.",
 			replicas: 8,
 			want:     "a=3 b=3 c=2",
 		},
@@ -39,7 +39,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=6 b=3 c=1",
 		},
 		"WithoutWeight": {
-			reason: "Where one has a weight, those without have none.",
+			reason: "If one cluster has a weight, clusters without a weight get no replicas.",
 			spec: corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{
 				weighted("a", 1), {Cluster: "b"}, {Cluster: "c", Preferences: corev1alpha1.Preferences{MinReplicas: 2}},
 			}},
@@ -47,7 +47,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=8 c=2",
 		},
 		"Minimum": {
-			reason: "A minimum bounds the share of the whole, it does not come on top.",
+			reason: "A minimum is a bound of the share, not an addition.",
 			spec: corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{
 				bounded("a", 4, -1), bounded("b", 0, -1), bounded("c", 0, -1),
 			}},
@@ -55,7 +55,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=4 b=3 c=2",
 		},
 		"Maximum": {
-			reason: "What one cannot take goes to the others by their weights.",
+			reason: "Replicas beyond a maximum go to the other clusters by their weights.",
 			spec: corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{
 				bounded("a", 0, 1), bounded("b", 0, -1), bounded("c", 0, -1),
 			}},
@@ -63,7 +63,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=1 b=4 c=4",
 		},
 		"NoRoom": {
-			reason: "Bounds are kept, and what they cost is said.",
+			reason: "Bounds are kept, with a warning about unplaced replicas.",
 			spec: corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{
 				bounded("a", 0, 1), bounded("b", 0, 2),
 			}},
@@ -71,7 +71,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=1 b=2; only 3 of 9 replicas are placed: the clusters that fit have no room for more",
 		},
 		"MinimumsTooGreat": {
-			reason: "Who comes first has all of its minimum.",
+			reason: "With too few replicas, the first cluster gets its full minimum.",
 			spec: corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{
 				bounded("a", 3, -1), bounded("b", 3, -1), bounded("c", 3, -1),
 			}},
@@ -84,43 +84,43 @@ func TestDivide(t *testing.T) {
 			want:     "a=1 b=1",
 		},
 		"None": {
-			reason:   "Nothing asks to be removed where the object says 0.",
+			reason:   "With 0 replicas, the object stays on its clusters.",
 			previous: "b=2",
 			replicas: 0,
 			want:     "b=0",
 		},
 		"NoneAnew": {
-			reason:   "It is to be everywhere where it can come.",
+			reason:   "With 0 replicas, a new object is placed on all clusters.",
 			replicas: 0,
 			want:     "a=0 b=0 c=0",
 		},
 		"ScaleUp": {
-			reason:   "Only what is new is placed, towards equal shares.",
+			reason:   "Only the new replicas are placed, towards equal shares.",
 			previous: "a=5 b=1",
 			replicas: 9,
 			want:     "a=5 b=2 c=2; avoidDisruption keeps replicas where they are: in a new division, a would have 3 instead of 5",
 		},
 		"ScaleDown": {
-			reason:   "Only what is too much goes, from where there is most.",
+			reason:   "Only the excess replicas are removed, from the largest shares.",
 			previous: "a=5 b=1 c=1",
 			replicas: 5,
 			want:     "a=3 b=1 c=1",
 		},
 		"NothingMoves": {
-			reason:   "A cluster that joins is not worth restarting pods for; it is said that it waits.",
+			reason:   "No replicas move to a cluster that joins; a warning says that it waits.",
 			previous: "a=2 b=2",
 			replicas: 4,
 			want:     "a=2 b=2; waiting c for avoidDisruption",
 		},
 		"Moves": {
-			reason:   "It is if the policy says so.",
+			reason:   "Replicas move to a cluster that joins if the policy allows it.",
 			spec:     corev1alpha1.PropagationPolicySpec{ReschedulePolicy: moves},
 			previous: "a=2 b=2",
 			replicas: 4,
 			want:     "a=2 b=1 c=1",
 		},
 		"WeightTaken": {
-			reason:   "A cluster whose weight was taken gives away first, and no more than it must.",
+			reason:   "A cluster that has lost its weight loses replicas first, and no more than necessary.",
 			spec:     corev1alpha1.PropagationPolicySpec{Placements: weights(0, 1, 1)},
 			previous: "a=5 b=2 c=2",
 			replicas: 7,
@@ -128,41 +128,41 @@ func TestDivide(t *testing.T) {
 				"a would have 0 instead of 3, b would have 4 instead of 2",
 		},
 		"ClusterGone": {
-			reason:   "What was on a cluster that is gone is placed anew, the rest stays.",
+			reason:   "The replicas of a cluster that is gone are placed again; the others stay.",
 			clusters: "a b",
 			previous: "a=2 b=2 c=2",
 			replicas: 6,
 			want:     "a=3 b=3",
 		},
 		"NoSchedule": {
-			reason:   "A tainted cluster keeps at most what it has.",
+			reason:   "A tainted cluster gets no additional replicas.",
 			clusters: "a* b c",
 			previous: "a=2 b=2 c=2",
 			replicas: 12,
 			want:     "a=2 b=5 c=5",
 		},
 		"NotReady": {
-			reason:   "A cluster that is not ready gets no more, and nobody takes away what it has.",
+			reason:   "A cluster that is not ready gets no additional replicas, and keeps its own.",
 			clusters: "a b! c!",
 			previous: "a=1 b=1",
 			replicas: 5,
 			want:     "a=4 b=1",
 		},
 		"MaxClusters": {
-			reason:   "Clusters that have replicas are kept, then the greatest weights come.",
+			reason:   "Clusters with replicas come first, then the greatest weights.",
 			spec:     corev1alpha1.PropagationPolicySpec{Placements: weights(1, 2, 3), MaxClusters: new(int64(2))},
 			previous: "a=1",
 			replicas: 8,
 			want:     "a=2 c=6",
 		},
 		"Duplicated": {
-			reason:   "What was on each cluster as a whole is divided as if it were nowhere.",
+			reason:   "An object that was not divided before is divided like a new one.",
 			previous: "a b c",
 			replicas: 3,
 			want:     "a=1 b=1 c=1",
 		},
 		"Binpack": {
-			reason: "Who has the greatest priority is filled first, then names decide.",
+			reason: "The cluster with the greatest priority is filled first, then names decide.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				ReplicasStrategy: new(corev1alpha1.ReplicasStrategyBinpack),
 				Placements: []corev1alpha1.DesiredPlacement{
@@ -174,7 +174,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=2 c=4",
 		},
 		"BinpackMinimum": {
-			reason: "Minimums come first.",
+			reason: "Minimums are met before priorities count.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				ReplicasStrategy: new(corev1alpha1.ReplicasStrategyBinpack),
 				Placements:       []corev1alpha1.DesiredPlacement{bounded("a", 0, -1), bounded("b", 1, -1)},
@@ -183,7 +183,7 @@ func TestDivide(t *testing.T) {
 			want:     "a=5 b=1",
 		},
 		"BinpackScaleDown": {
-			reason:   "Who has the least priority gives away first.",
+			reason:   "The cluster with the lowest priority loses replicas first.",
 			spec:     corev1alpha1.PropagationPolicySpec{ReplicasStrategy: new(corev1alpha1.ReplicasStrategyBinpack)},
 			previous: "a=2 b=2 c=2",
 			replicas: 3,
@@ -244,75 +244,75 @@ func TestReschedule(t *testing.T) {
 		want       string
 	}{
 		"Absent": {
-			reason: "Everything that concerns the placement counts.",
+			reason: "Without a reschedulePolicy, every change of the placement counts.",
 			first:  input{clusters: fleet},
 			then:   input{clusters: joined},
 			want:   "a b c",
 		},
 		"NotJoined": {
-			reason:     "By default a cluster that joins does not; it is said that it waits.",
+			reason:     "By default a cluster that joins does not count; a warning says that it waits.",
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			first:      input{clusters: fleet},
 			then:       input{clusters: joined},
 			want:       "a b; waiting c for spec.reschedulePolicy",
 		},
 		"Joined": {
-			reason:     "It does if the policy says so.",
+			reason:     "A cluster that joins counts if the policy says so.",
 			reschedule: trigger(corev1alpha1.RescheduleTrigger{ClusterJoined: true}),
 			first:      input{clusters: fleet},
 			then:       input{clusters: joined},
 			want:       "a b c",
 		},
 		"PolicyChanged": {
-			reason:     "By default another policy does.",
+			reason:     "By default a changed policy counts.",
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			first:      input{clusters: moved},
 			then:       input{selector: eu, clusters: moved},
 			want:       "b",
 		},
 		"PolicyChangedInVain": {
-			reason:     "It does not if the policy says so; that it would is said.",
+			reason:     "A changed policy does not count if the policy says so; a warning reports the difference.",
 			reschedule: trigger(corev1alpha1.RescheduleTrigger{}),
 			first:      input{clusters: moved},
 			then:       input{selector: eu, clusters: moved},
 			want:       "a b; stays on a, which a new decision would not choose",
 		},
 		"LabelsChangedInVain": {
-			reason:     "By default labels do not.",
+			reason:     "By default labels of clusters do not count.",
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			first:      input{selector: eu, clusters: fleet},
 			then:       input{selector: eu, clusters: moved},
 			want:       "a b; stays on a, which a new decision would not choose",
 		},
 		"LabelsChanged": {
-			reason:     "They do if the policy says so.",
+			reason:     "Labels of clusters count if the policy says so.",
 			reschedule: trigger(corev1alpha1.RescheduleTrigger{ClusterLabelsChanged: true}),
 			first:      input{selector: eu, clusters: fleet},
 			then:       input{selector: eu, clusters: moved},
 			want:       "b",
 		},
 		"ClusterGone": {
-			reason:     "A placement with a cluster that is gone does not stand.",
+			reason:     "A placement with a cluster that is gone is not kept.",
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			first:      input{clusters: fleet},
 			then:       input{clusters: joined[1:]},
 			want:       "b c",
 		},
 		"NoExecute": {
-			reason:     "Nor does one from which a taint evicts.",
+			reason:     "A placement with a cluster whose taint evicts is not kept.",
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			first:      input{clusters: fleet},
 			then:       input{clusters: broken},
 			want:       "b",
 		},
 		"NoClusterBefore": {
-			reason:     "That there was no cluster is no placement to keep.",
+			reason:     "An empty placement is not kept.",
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			then:       input{clusters: fleet},
 			want:       "a b",
 		},
 		"Scaled": {
-			reason:     "Replicas that are scaled always count.",
+			reason:     "A change of the replicas always counts.",
 			mode:       corev1alpha1.SchedulingModeDivide,
 			reschedule: &corev1alpha1.ReschedulePolicy{},
 			first:      input{clusters: fleet, replicas: 2},
@@ -320,28 +320,28 @@ func TestReschedule(t *testing.T) {
 			want:       "a=2 b=1 c=1",
 		},
 		"Disabled": {
-			reason:     "Nothing counts but clusters that are gone.",
+			reason:     "With disableRescheduling, only clusters that are gone count.",
 			reschedule: &corev1alpha1.ReschedulePolicy{DisableRescheduling: true},
 			first:      input{clusters: broken[:1:1]},
 			then:       input{clusters: joined},
 			want:       "a b c",
 		},
 		"DisabledEvicted": {
-			reason:     "Not even a taint evicts.",
+			reason:     "With disableRescheduling, not even a taint evicts.",
 			reschedule: &corev1alpha1.ReschedulePolicy{DisableRescheduling: true},
 			first:      input{clusters: fleet},
 			then:       input{selector: map[string]string{"region": "us"}, clusters: broken},
 			want:       "a b; stays on a, b, which a new decision would not choose",
 		},
 		"DisabledGone": {
-			reason:     "Of what is gone nothing can stay, and nothing takes its place.",
+			reason:     "With disableRescheduling, a cluster that is gone is not replaced.",
 			reschedule: &corev1alpha1.ReschedulePolicy{DisableRescheduling: true},
 			first:      input{clusters: fleet},
 			then:       input{clusters: joined[1:]},
 			want:       "b; waiting c for spec.reschedulePolicy.disableRescheduling",
 		},
 		"DisabledScaled": {
-			reason:     "Replicas are divided among the clusters that have some.",
+			reason:     "Replicas are divided among the current clusters.",
 			mode:       corev1alpha1.SchedulingModeDivide,
 			reschedule: &corev1alpha1.ReschedulePolicy{DisableRescheduling: true},
 			first:      input{clusters: fleet, replicas: 2},
@@ -349,7 +349,7 @@ func TestReschedule(t *testing.T) {
 			want:       "a=4 b=3; waiting c for avoidDisruption",
 		},
 		"DisabledScaledDown": {
-			reason:     "A cluster that has none left keeps its place.",
+			reason:     "A cluster whose share becomes 0 stays a target.",
 			mode:       corev1alpha1.SchedulingModeDivide,
 			reschedule: &corev1alpha1.ReschedulePolicy{DisableRescheduling: true},
 			first:      input{clusters: fleet, replicas: 2},
@@ -357,20 +357,20 @@ func TestReschedule(t *testing.T) {
 			want:       "a=1 b=0; stays on b, which a new decision would not choose",
 		},
 		"Frozen": {
-			reason: "A frozen object comes nowhere and leaves nothing, whatever happens.",
+			reason: "A frozen object joins and leaves no cluster, whatever changes.",
 			first:  input{clusters: fleet},
 			then:   input{selector: map[string]string{"region": "us"}, clusters: slices.Concat(broken, []placement.Cluster{cluster("us", "us", true)}), frozen: true},
 			want:   "a b; waiting us for annotation kubeadmiral.io/no-scheduling; stays on a, b, which a new decision would not choose",
 		},
 		"FrozenScaled": {
-			reason: "Nor do shares change.",
+			reason: "The shares of a frozen object do not change.",
 			mode:   corev1alpha1.SchedulingModeDivide,
 			first:  input{clusters: fleet, replicas: 2},
 			then:   input{clusters: joined, replicas: 9, frozen: true},
 			want:   "a=1 b=1; waiting c for annotation kubeadmiral.io/no-scheduling; the shares add up to 2, and the object has 9 replicas",
 		},
 		"FrozenAnew": {
-			reason: "A new object that is frozen goes nowhere.",
+			reason: "A new frozen object is placed on no cluster.",
 			then:   input{clusters: fleet, frozen: true},
 			want:   "; waiting a b for annotation kubeadmiral.io/no-scheduling",
 		},

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Why returns the reason why the object does not belong on c: one sentence without a period that calls the cluster
-// "it"; empty if the object belongs there. The decision is that of [Policy.Place] for the request. For a policy whose
-// Place fails, the sentence is its error.
+// Why returns the reason why the object is not placed on c, as one sentence without a period that calls the cluster
+// "it"; empty if the object is placed there. The decision is that of [Policy.Place] for the request. If Place fails,
+// the sentence is its error.
 func (p *Policy) Why(c *Cluster, r *Request, d *Decision) string {
 	if p.err != nil {
 		return p.err.Error()
@@ -61,7 +61,7 @@ func replicas(n *int64) string {
 	}
 }
 
-// few is the number of clusters that a warning lists before it counts the rest.
+// few is the maximum number of clusters that a warning lists. Further clusters are counted.
 const few = 3
 
 func list(names []string) string {

@@ -30,43 +30,43 @@ func TestWhy(t *testing.T) {
 		want     string
 	}{
 		"Chosen": {
-			reason:  "The object belongs there; of a cluster that is not ready too, if it was there before.",
+			reason:  "The object is placed there, even on a cluster that is not ready if it was there before.",
 			cluster: cluster("eu-1", "eu", false),
 			placed:  true,
 			chosen:  []string{"eu-1"},
 		},
 		"NotListed": {
-			reason:  "The policy lists clusters, and not this one.",
+			reason:  "The policy lists other clusters.",
 			spec:    corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{{Cluster: "us-1"}}},
 			cluster: cluster("eu-1", "eu", true),
 			want:    "the policy's placement does not list it",
 		},
 		"Selector": {
-			reason:  "What the selector says of the cluster.",
+			reason:  "The reason of the selector is returned.",
 			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "us"}},
 			cluster: cluster("eu-1", "eu", false, gpu),
 			want:    `label region is "eu", want "us"`,
 		},
 		"Taint": {
-			reason:  "The first taint that is not tolerated and not soft, as kubectl writes it.",
+			reason:  "The first untolerated taint with a hard effect is named in the format of kubectl.",
 			spec:    corev1alpha1.PropagationPolicySpec{Tolerations: []corev1.Toleration{{Key: "gpu", Value: "h100"}}},
 			cluster: cluster("eu-1", "eu", true, soft, gpu),
 			want:    "taint gpu=a100:NoSchedule is not tolerated",
 		},
 		"NotReady": {
-			reason:  "It could take the object if it were ready.",
+			reason:  "Only the readiness of the cluster is missing.",
 			cluster: cluster("eu-1", "eu", false, soft),
 			want:    "it is not ready, so it gets no new objects",
 		},
 		"MaxClusters": {
-			reason:  "Nothing is wrong with the cluster.",
+			reason:  "Only maxClusters excludes the cluster.",
 			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
 			cluster: cluster("eu-2", "eu", true),
 			chosen:  []string{"eu-1"},
 			want:    "maxClusters (1) is reached without it",
 		},
 		"NotReadyWithCopy": {
-			reason:  "A cluster that has a copy may keep it though it is not ready: that is not why it loses it.",
+			reason:  "A cluster may keep its copy even if it is not ready, so the readiness is not the reason.",
 			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
 			cluster: cluster("us-1", "us", false),
 			placed:  true,
@@ -74,7 +74,7 @@ func TestWhy(t *testing.T) {
 			want:    "maxClusters (1) is reached without it",
 		},
 		"NoScheduleWithCopy": {
-			reason:  "NoSchedule keeps only new objects away: that is not why a cluster loses its copy.",
+			reason:  "NoSchedule keeps only new objects away, so the taint is not the reason for the loss of a copy.",
 			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
 			cluster: cluster("us-1", "us", true, gpu),
 			placed:  true,
@@ -82,13 +82,13 @@ func TestWhy(t *testing.T) {
 			want:    "maxClusters (1) is reached without it",
 		},
 		"NoExecuteWithCopy": {
-			reason:  "NoExecute takes away what is there, and is named though another taint comes first.",
+			reason:  "NoExecute evicts the copy, and is named although another taint comes first.",
 			cluster: cluster("us-1", "us", false, gpu, evict),
 			placed:  true,
 			want:    "taint broken:NoExecute is not tolerated",
 		},
 		"NoReplicaLeft": {
-			reason:   "There are fewer replicas than clusters.",
+			reason:   "The object has fewer replicas than clusters.",
 			spec:     corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
 			cluster:  cluster("eu-2", "eu", true),
 			replicas: new(int64(1)),
@@ -106,7 +106,7 @@ func TestWhy(t *testing.T) {
 			want:     "its weight is 0",
 		},
 		"NoRoom": {
-			reason: "A bound of 0 is a way to leave a cluster out.",
+			reason: "A maximum of 0 excludes a cluster.",
 			spec: corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: []corev1alpha1.DesiredPlacement{
 				{Cluster: "eu-1"}, {Cluster: "eu-2", Preferences: corev1alpha1.Preferences{MaxReplicas: new(int64(0))}},
 			}},
@@ -116,7 +116,7 @@ func TestWhy(t *testing.T) {
 			want:     "its maxReplicas is 0",
 		},
 		"Waiting": {
-			reason:  "What keeps the placement is in the way, and nothing of the cluster.",
+			reason:  "The kept placement is the reason, not the cluster.",
 			cluster: cluster("eu-2", "eu", true),
 			chosen:  []string{"eu-1"},
 			waiting: []string{"eu-2"},

@@ -20,21 +20,21 @@ const (
 	mostLostPercent = 30 // Of the clusters that the object is on.
 )
 
-// LosesMuch reports whether a loss in one decision waits for approval, for an object on the given number of clusters.
-// It does if the object would lose more than two of them and more than 30 %.
+// LosesMuch reports whether a loss in one decision waits for approval, for an object on the given number of clusters:
+// it would lose more than two of them and more than 30 %.
 func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
 
 // Hold is a change of a placement that waits for approval. It must not be modified.
 type Hold struct {
 	// Number identifies the change. It is the same for all objects of a policy, and changes with the policy and with
 	// the clusters that it chooses. It does not depend on the readiness of clusters. Any client can compute it, so it
-	// approves nothing: see [Question].
+	// is no approval: see [Question].
 	Number string
 	// Of is the number of clusters that have the object.
 	Of int
-	// Leaves are the clusters that the object would leave, and Joins those that it would come to. Sorted.
+	// Leaves are the clusters that the object would leave, and Joins those where it would be added. Sorted.
 	Leaves, Joins []string
-	// Unnamed is whether clusters are joined because the policy no longer names or selects any.
+	// Unnamed is whether the cause of Joins is that the policy no longer names or selects clusters.
 	Unnamed bool
 
 	// Together is the loss of all objects of the namespace, if it is the reason for this hold.
@@ -51,8 +51,8 @@ type Question struct {
 	Number string
 	// Token approves the change for one object.
 	Token string
-	// Shared approves the change for all objects of the same request; empty if the status of no policy shows the
-	// request.
+	// Shared approves the change for all objects of the same request; empty if no policy shows the request in its
+	// status.
 	Shared string
 }
 
@@ -83,8 +83,8 @@ func (p *Policy) Approved(q Question, annotation string) string {
 	return q.Approved(annotation)
 }
 
-// Standing returns the question, or zero if the policy has the answer but its status does not show the question. Then
-// the status of the policy was lost, or the answer came too late: a new question with other tokens is necessary.
+// Standing returns the question, or zero if the policy has its answer but does not show the question in its status.
+// Then the status was lost, or the answer came too late: a new question with other tokens is necessary.
 func (p *Policy) Standing(q Question) Question {
 	if q.Shared != "" && q.Shared == p.answer && p.approved == "" {
 		return Question{}
@@ -92,8 +92,9 @@ func (p *Policy) Standing(q Question) Question {
 	return q
 }
 
-// Approval returns the token that a policy has to approve a change of the placement of its objects; empty if it
-// approves none. The annotation alone approves nothing, because it may have been copied with the policy.
+// Approval returns the token by which a policy approves a change of the placement of its objects; empty if it approves
+// none. The status must show the same token: the annotation alone is no approval, because it may have been copied with
+// the policy.
 func Approval(policy metav1.Object, status *corev1alpha1.PolicyStatus) string {
 	token := policy.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
 	if status.PlacementHeld == nil || status.PlacementHeld.Token != token {
@@ -137,7 +138,7 @@ func clusterCount(n int) string {
 }
 
 // Withdrawal returns the change that waits for approval if an object on these clusters no longer requests propagation;
-// nil if none waits. The UID is that of the object.
+// nil if no change waits. The UID is that of the object.
 func Withdrawal(uid types.UID, placed []Target) *Hold {
 	if !LosesMuch(len(placed), len(placed)) {
 		return nil
@@ -147,8 +148,8 @@ func Withdrawal(uid types.UID, placed []Target) *Hold {
 
 // hold returns the part of a decision that waits for approval, or nil.
 //
-// No other part of Refract detects these mistakes: a typo in a selector, an affinity or a list; a list that is empty by
-// mistake; labels that many clusters have lost; a taint on many clusters; the name of a wrong policy.
+// No other part of Refract detects these mistakes of users: a typo in a selector, an affinity or a list; a list that is
+// empty by mistake; labels that many clusters have lost; a taint on many clusters; the name of a wrong policy.
 func (p *Policy) hold(r *Request, d *Decision) *Hold {
 	empties := r.Narrowed && !p.narrows()
 	if len(r.Previous) == 0 || (!empties && slices.EqualFunc(r.Previous, d.Targets, func(a, b Target) bool { return a.Cluster == b.Cluster })) {
@@ -175,7 +176,8 @@ func (p *Policy) hold(r *Request, d *Decision) *Hold {
 	return h
 }
 
-// waits returns the decision to leave the object on its clusters with its present shares until the change is approved.
+// waits returns the decision that keeps the object on its clusters with its current shares until the change is
+// approved.
 func (p *Policy) waits(r *Request, h *Hold) Decision {
 	d := Decision{Targets: r.there(), Hash: r.Hash, Narrowed: r.Narrowed, Held: h}
 	if sum, known := sumOf(d.Targets); known && p.total(r) != nil && sum != *r.Replicas {
@@ -199,7 +201,7 @@ func (p *Policy) scaledDown(r *Request, there []Target) bool {
 	return !LosesMuch(len(leaves), len(there)) && !r.Together.takes(leaves)
 }
 
-// narrows reports whether the policy names or selects clusters, so that it does not choose all.
+// narrows reports whether the policy names or selects clusters, instead of choosing all.
 func (p *Policy) narrows() bool { return p.listed != nil || p.selector.Narrows() }
 
 // open returns the clusters that the policy chooses, regardless of their readiness.
@@ -213,7 +215,8 @@ func (p *Policy) open(r *Request) []Target {
 	return all
 }
 
-// alone returns the names without the clusters where the object is because it follows other objects.
+// alone returns the names without the clusters where the object only travels with its leaders, the objects that it
+// follows.
 func (r *Request) alone(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(r.Besides, name) })
 }
@@ -229,7 +232,7 @@ func (p *Policy) number(r *Request) string {
 	return number(parts...)
 }
 
-// numbers is the count of possible numbers. It is small because users read the numbers and write them down.
+// numbers is the count of possible numbers. It is small, so that users can read and copy a number easily.
 const numbers = 1_000_000_000
 
 func number(parts ...string) string {

@@ -66,12 +66,12 @@ func TestHeld(t *testing.T) {
 		narrow  bool // Wanted Decision.Narrowed.
 	}{
 		"First": {
-			reason:  "The first placement of an object waits for nobody.",
+			reason:  "The first placement of an object does not wait.",
 			request: placement.Request{Clusters: members(30)},
 			targets: 30,
 		},
 		"SelectorWithoutMatch": {
-			reason:  "A typo in a selector takes an object from all clusters.",
+			reason:  "A typo in a selector would remove an object from all clusters.",
 			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("ue")},
 			request: placement.Request{Clusters: members(30), Previous: placedOn(30, false)},
 			want:    "would leave 30 of 30 clusters (m-01, m-02, m-03 and 27 more)",
@@ -85,24 +85,24 @@ func TestHeld(t *testing.T) {
 			targets: 10,
 		},
 		"FewLeave": {
-			reason:  "30 % do not wait.",
+			reason:  "A loss of 30 % does not wait.",
 			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
 			request: placement.Request{Clusters: members(17), Previous: placedOn(17, false)},
 			targets: 12, narrow: true,
 		},
 		"TwoLeave": {
-			reason:  "Two clusters do not wait, be they all that there are.",
+			reason:  "A loss of two clusters does not wait, even if the object has no others.",
 			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
 			request: placement.Request{Clusters: members(30), Previous: placedOn(2, false)},
 			targets: 25, narrow: true,
 		},
 		"ClustersThatAreGone": {
-			reason:  "A cluster that has left the fleet is no loss: its departure was approved.",
+			reason:  "A cluster that has left the fleet is no loss: users have removed it.",
 			request: placement.Request{Clusters: members(30)[20:], Previous: placedOn(30, false)},
 			targets: 10,
 		},
 		"ManyTaints": {
-			reason:  "A taint evicts from one cluster; taints on many clusters at once wait like all else.",
+			reason:  "Taints on many clusters at once wait like other losses.",
 			request: placement.Request{Clusters: evicts(4), Previous: placedOn(10, false)},
 			want:    "would leave 4 of 10 clusters (m-01, m-02, m-03, m-04)",
 			targets: 10,
@@ -113,13 +113,13 @@ func TestHeld(t *testing.T) {
 			targets: 7,
 		},
 		"EmptiedList": {
-			reason:  "An emptied list would send an object everywhere.",
+			reason:  "An empty list would send an object to all clusters.",
 			request: placement.Request{Clusters: members(30), Previous: placedOn(1, false), Narrowed: true},
 			want:    "would be added to 29 other clusters (m-02, m-03, m-04 and 26 more), as the policy no longer names or selects clusters",
 			targets: 1, narrow: true,
 		},
 		"EmptiedWhileNotReady": {
-			reason: "Whether a cluster is ready does not matter: it is ready later.",
+			reason: "A cluster that is not ready counts, because it may be ready later.",
 			request: placement.Request{
 				Clusters: []placement.Cluster{cluster("m-01", "eu", true), cluster("m-02", "eu", false)}, Previous: placedOn(1, false), Narrowed: true,
 			},
@@ -127,25 +127,25 @@ func TestHeld(t *testing.T) {
 			targets: 1, narrow: true,
 		},
 		"AlwaysAll": {
-			reason:  "Clusters that join get an object whose policy always chose all.",
+			reason:  "Clusters that join get an object whose policy always chose all clusters.",
 			request: placement.Request{Clusters: members(30), Previous: placedOn(1, false)},
 			targets: 30,
 		},
 		"WiderSelector": {
-			reason:  "A selector that chooses more clusters names them.",
+			reason:  "A selector that chooses more clusters does not wait, because it is explicit.",
 			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
 			request: placement.Request{Clusters: members(30), Previous: placedOn(6, false)[5:], Narrowed: true},
 			targets: 25, narrow: true,
 		},
 		"EmptiedAndFull": {
-			reason:  "maxClusters leaves no room for another cluster now; there is room when one of them leaves.",
+			reason:  "A full maxClusters does not matter, because another cluster could be chosen when one leaves.",
 			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &two},
 			request: placement.Request{Clusters: members(4), Previous: placedOn(2, false), Narrowed: true},
 			want:    "would be added to 2 other clusters (m-03, m-04), as the policy no longer names or selects clusters",
 			targets: 2, narrow: true,
 		},
 		"Besides": {
-			reason: "Clusters on which an object is for its leader are neither lost nor won.",
+			reason: "Clusters on which an object is with its leader, the object that it travels with, are neither a loss nor a gain.",
 			spec:   corev1alpha1.PropagationPolicySpec{Placements: listed("m-01")},
 			request: placement.Request{
 				Clusters: members(10), Previous: placedOn(10, false),
@@ -154,19 +154,19 @@ func TestHeld(t *testing.T) {
 			targets: 1, narrow: true,
 		},
 		"Frozen": {
-			reason:  "A frozen object loses nothing, so there is nothing to approve.",
+			reason:  "A frozen object leaves no clusters, so no change waits.",
 			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("ue")},
 			request: placement.Request{Clusters: members(30), Previous: placedOn(30, false), Frozen: true},
 			targets: 30, narrow: true,
 		},
 		"FrozenWhenEmptied": {
-			reason:  "The policy is empty while the object is frozen: later it still waits.",
+			reason:  "If the policy becomes empty while the object is frozen, the change waits afterwards.",
 			request: placement.Request{Clusters: members(30), Previous: placedOn(2, false), Frozen: true, Narrowed: true},
 			want:    "would be added to 28 other clusters (m-03, m-04, m-05 and 25 more), as the policy no longer names or selects clusters",
 			targets: 2, narrow: true,
 		},
 		"Rescheduled": {
-			reason: "A placement that waits is not taken for one that was decided: its hash is that of before.",
+			reason: "While a change waits, the hash stays that of the previous decision.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				ClusterSelector:  region("ue"),
 				ReschedulePolicy: &corev1alpha1.ReschedulePolicy{Trigger: &corev1alpha1.RescheduleTrigger{PolicyContentChanged: true}},
@@ -176,13 +176,13 @@ func TestHeld(t *testing.T) {
 			targets: 30,
 		},
 		"ScaledDown": {
-			reason:  "Whoever scales an object down to fewer replicas than clusters has asked for that.",
+			reason:  "A scale-down to fewer replicas than clusters is an explicit request of a user.",
 			spec:    corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
 			request: placement.Request{Clusters: members(30), Previous: placedOn(30, true), Replicas: &five},
 			targets: 5,
 		},
 		"ScaledDownAndTypo": {
-			reason: "An autoscaler that scales the object down does not approve a typo.",
+			reason: "A lower number of replicas from an autoscaler does not hide a typo.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				SchedulingMode: corev1alpha1.SchedulingModeDivide, ClusterSelector: region("ue"),
 			},
@@ -248,8 +248,7 @@ func said(d *placement.Decision) string {
 	return d.Held.String()
 }
 
-// TestApproved verifies that only the tokens of the question approve a change, and that no value does that a client can
-// compute.
+// TestApproved verifies that only the tokens of the question approve a change, and no value that a client can compute.
 func TestApproved(t *testing.T) {
 	asked := placement.Question{Number: "815", Token: "alone", Shared: "all"}
 	cases := map[string]struct {
@@ -261,16 +260,25 @@ func TestApproved(t *testing.T) {
 		want      string
 		withdrawn string // The approved number without a policy.
 	}{
-		"Nothing":       {reason: "Nobody says anything.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}},
-		"Policy":        {reason: "The policy says what it asks.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "all", want: "815"},
-		"Report":        {reason: "The report says what it asks.", asked: asked, report: "alone", want: "815", withdrawn: "815"},
-		"Swapped":       {reason: "Each has its own token.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "alone", report: "all"},
-		"Number":        {reason: "Anybody can compute the number.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "815", report: "815"},
-		"NotAsked":      {reason: "The policy does not ask yet, or any more.", asked: asked, policy: "all"},
+		"Nothing": {reason: "No annotation has a token.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}},
+		"Policy": {
+			reason: "The annotation of the policy has the token of its question.",
+			asked:  asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "all", want: "815",
+		},
+		"Report": {reason: "The annotation of the Propagation has the token of its question.", asked: asked, report: "alone", want: "815", withdrawn: "815"},
+		"Swapped": {
+			reason: "The policy and the Propagation have different tokens.",
+			asked:  asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "alone", report: "all",
+		},
+		"Number": {
+			reason: "The number, which any client can compute, approves nothing.",
+			asked:  asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "815", report: "815",
+		},
+		"NotAsked":      {reason: "The status of the policy does not show the question yet, or no longer.", asked: asked, policy: "all"},
 		"AnotherAsked":  {reason: "The policy asks about other objects.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "others"}, policy: "others"},
-		"Before":        {reason: "The answer is one to another question.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "others"},
-		"EarlierReport": {reason: "An earlier version asked by the number.", asked: placement.Question{Number: "815"}, policy: "815", report: "815"},
-		"Empty":         {reason: "What is empty is no answer.", asked: placement.Question{Number: "815"}, asks: &corev1alpha1.PlacementHeld{}},
+		"Before":        {reason: "The token belongs to another question.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}, policy: "others"},
+		"EarlierReport": {reason: "The question of an earlier version had only the number.", asked: placement.Question{Number: "815"}, policy: "815", report: "815"},
+		"Empty":         {reason: "An empty token is no approval.", asked: placement.Question{Number: "815"}, asks: &corev1alpha1.PlacementHeld{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -304,7 +312,7 @@ func TestNumber(t *testing.T) {
 		p, _ := placement.Compile(policy)
 		d, err := p.Place(r)
 		if err != nil || d.Held == nil {
-			t.Fatalf("nothing waits: %v", err)
+			t.Fatalf("want a waiting change, got %v", err)
 		}
 		return d.Held.Number
 	}
@@ -330,17 +338,17 @@ func TestNumber(t *testing.T) {
 
 func TestWithdrawal(t *testing.T) {
 	if h := placement.Withdrawal("u", placedOn(2, false)); h != nil {
-		t.Errorf("two clusters wait: %s", h)
+		t.Errorf("want no wait for a loss of two clusters, got %s", h)
 	}
 	h := placement.Withdrawal("u", placedOn(3, false))
 	if h == nil || h.String() != "would leave 3 of 3 clusters (m-01, m-02, m-03)" {
-		t.Fatalf("three clusters do not wait: %v", h)
+		t.Fatalf("want a wait for a loss of three clusters, got %v", h)
 	}
 	if other := placement.Withdrawal("v", placedOn(3, false)); other.Number == h.Number {
-		t.Error("another object has the same number")
+		t.Error("want another number for another object")
 	}
 	if later := placement.Withdrawal("u", placedOn(5, false)); later.Number != h.Number {
-		t.Error("the number depends on how many copies are left")
+		t.Error("want a number that does not depend on the remaining copies")
 	}
 }
 
@@ -363,24 +371,24 @@ func TestTogether(t *testing.T) {
 		asked  []placement.Asked
 		want   *placement.Loss
 	}{
-		"Nothing": {reason: "A namespace without objects leaves nothing."},
-		"Two":     {reason: "Two clusters are no loss.", asked: []placement.Asked{at(typo, 0, 2)}},
+		"Nothing": {reason: "A namespace without objects has no loss."},
+		"Two":     {reason: "A loss of two clusters needs no approval.", asked: []placement.Asked{at(typo, 0, 2)}},
 		"Many": {
 			reason: "The losses of all objects are counted together.",
 			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 4)},
 			want:   &placement.Loss{Leaves: []string{"m-01", "m-02", "m-03", "m-04"}, Of: 4},
 		},
 		"Held": {
-			reason: "What waits by itself is counted as well.",
+			reason: "Objects whose own changes wait are counted, too.",
 			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 6)},
 			want:   &placement.Loss{Leaves: []string{"m-01", "m-02", "m-03", "m-04", "m-05", "m-06"}, Of: 6},
 		},
 		"OthersStay": {
-			reason: "A cluster is left when no object of the namespace is there any more.",
+			reason: "Only clusters without any remaining object of the namespace count.",
 			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 4), at(nil, 0, 3)},
 		},
 		"FewOfMany": {
-			reason: "30 % are no loss.",
+			reason: "A loss of 30 % needs no approval.",
 			asked:  []placement.Asked{at(typo, 0, 2), at(typo, 2, 3), at(nil, 3, 10)},
 		},
 	}

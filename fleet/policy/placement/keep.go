@@ -9,7 +9,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// kept is the placement that an object keeps, regardless of a new decision. The zero value keeps nothing.
+// kept is a placement that an object keeps, regardless of a new decision. In the zero value, no placement is kept.
 type kept struct {
 	targets []Target
 	by      string // The reason: a field of the policy or an annotation.
@@ -47,13 +47,13 @@ func (p *Policy) stands(r *Request, hash string) bool {
 			return false
 		}
 		if (was.Replicas != nil) != (p.total(r) != nil) {
-			return false // The mode of the policy has changed, or the object has got or lost its replicas.
+			return false // The mode of the policy has changed, or spec.replicas was added or removed.
 		}
 	}
 	return found == len(r.Previous)
 }
 
-// within keeps the object on its present clusters, if there are any. If the shares do not add up to the replicas, they
+// within keeps the object on its current clusters, if there are any. If the shares do not add up to the replicas, they
 // are divided again among these clusters.
 func (p *Policy) within(r *Request) kept {
 	there, total := r.there(), p.total(r)

@@ -14,11 +14,11 @@ import (
 	"refract.dev/tree"
 )
 
-// Keeping has the rules of an object's annotations for its copies.
+// Keeping has the settings from an object's annotations for its copies.
 type Keeping struct {
 	// DryRun: copies are neither written nor removed.
 	DryRun bool
-	// Frozen: the object comes to no cluster and leaves none.
+	// Frozen: the object is added to no cluster and leaves none.
 	Frozen bool
 	// RetainReplicas leaves spec.replicas of an existing copy to its cluster.
 	RetainReplicas bool
@@ -26,14 +26,14 @@ type Keeping struct {
 	Left []tree.Pattern
 	// Keep protects the copies: a copy is deleted without approval only if a user deletes the object.
 	Keep bool
-	// DisableFollowing: the object neither has followers nor follows other objects.
+	// DisableFollowing: the object does not travel with other objects, and no other objects travel with it.
 	DisableFollowing bool
 	// Orphan determines which copies stay when the object is deleted: OrphanAll, OrphanAdopted or, if it is empty,
 	// none.
 	Orphan string
 	// Adopt determines on which clusters an existing object becomes a copy.
 	Adopt Adoption
-	// Followers travel with the object, in the order of the annotation.
+	// Followers are the objects that travel with the object, in the order of the annotation.
 	Followers []Follower
 }
 
@@ -252,7 +252,7 @@ func Lacking(annotations map[string]string) string {
 // mostLacking is the maximum number of bytes of the description of the missing parts.
 const mostLacking = 512
 
-// Held returns the annotation that forbids writing to clusters and removing from them; empty if the object has none.
+// Held returns the annotation that forbids writes and removals on clusters; empty if the object has none.
 func Held(annotations map[string]string) string {
 	if annotations[corev1alpha1.DryRunAnnotation] == "true" {
 		return corev1alpha1.DryRunAnnotation

@@ -18,9 +18,9 @@ func TestKeepingOf(t *testing.T) {
 		adopts   []string // Adopting clusters among eu-1, eu-2, us-1.
 		warnings []string
 	}{
-		"Nothing": {reason: "Without annotations all is as usual."},
+		"Nothing": {reason: "Without annotations, no setting applies."},
 		"Flags": {
-			reason: "Four annotations are on or off.",
+			reason: "Four annotations are boolean.",
 			in: map[string]string{
 				"kubeadmiral.io/dry-run": "true", "kubeadmiral.io/no-scheduling": "true",
 				"kubeadmiral.io/retain-replicas": "true", "kubeadmiral.io/disable-following": "true",
@@ -33,31 +33,31 @@ func TestKeepingOf(t *testing.T) {
 			want:   placement.Keeping{Keep: true},
 		},
 		"NoKeep": {
-			reason:   "Whether they are must be clear.",
+			reason:   "Another value than true or false is ignored.",
 			in:       map[string]string{"refract.dev/keep": "yes"},
 			warnings: []string{`annotation refract.dev/keep is "yes" and ignored: want "true" or "false"`},
 		},
 		"Off": {
-			reason: "To say false is no mistake.",
+			reason: "The value false is valid.",
 			in:     map[string]string{"kubeadmiral.io/dry-run": "false", "kubeadmiral.io/no-scheduling": ""},
 		},
 		"NoFlag": {
-			reason:   "Anything else is one.",
+			reason:   "Any other value causes a warning.",
 			in:       map[string]string{"kubeadmiral.io/retain-replicas": "True"},
 			warnings: []string{`annotation kubeadmiral.io/retain-replicas is "True" and ignored: want "true" or "false"`},
 		},
 		"Orphan": {
-			reason: "Copies can stay.",
+			reason: "Copies can stay when the object is deleted.",
 			in:     map[string]string{"kubeadmiral.io/orphan": "adopted"},
 			want:   placement.Keeping{Orphan: placement.OrphanAdopted},
 		},
 		"NoOrphan": {
-			reason:   "There are two values.",
+			reason:   "Only two values are valid.",
 			in:       map[string]string{"kubeadmiral.io/orphan": "true"},
 			warnings: []string{`annotation kubeadmiral.io/orphan is "true" and ignored: want one of ["all" "adopted"]`},
 		},
 		"Adopt": {
-			reason: "Clusters are named, or match; as KubeAdmiral has it, anywhere in the name.",
+			reason: "Clusters are named or match an expression. As in KubeAdmiral, a match anywhere in the name counts.",
 			in: map[string]string{
 				"kubeadmiral.io/conflict-resolution": "adopt",
 				"kubeadmiral.io/clusters-to-adopt":   `{"clusters":["us-1"],"regexp":"-2"}`,
@@ -65,12 +65,12 @@ func TestKeepingOf(t *testing.T) {
 			adopts: []string{"eu-2", "us-1"},
 		},
 		"AdoptNowhere": {
-			reason:   "No cluster is named.",
+			reason:   "The annotation with the clusters is missing.",
 			in:       map[string]string{"kubeadmiral.io/conflict-resolution": "adopt"},
 			warnings: []string{"annotation kubeadmiral.io/conflict-resolution adopts nothing: annotation kubeadmiral.io/clusters-to-adopt must name the clusters"},
 		},
 		"AdoptNone": {
-			reason: "Nor is one here.",
+			reason: "The annotation names no clusters.",
 			in: map[string]string{
 				"kubeadmiral.io/conflict-resolution": "adopt",
 				"kubeadmiral.io/clusters-to-adopt":   `{"cluster":"us-1"}`,
@@ -83,7 +83,7 @@ func TestKeepingOf(t *testing.T) {
 			warnings: []string{"annotation kubeadmiral.io/clusters-to-adopt is ignored without annotation kubeadmiral.io/conflict-resolution: adopt"},
 		},
 		"AdoptPartly": {
-			reason: "A regular expression that is none leaves the names.",
+			reason: "With an invalid regular expression, only the names count.",
 			in: map[string]string{
 				"kubeadmiral.io/conflict-resolution": "adopt",
 				"kubeadmiral.io/clusters-to-adopt":   `{"clusters":["us-1"],"regexp":"["}`,
@@ -92,7 +92,7 @@ func TestKeepingOf(t *testing.T) {
 			warnings: []string{"annotation kubeadmiral.io/clusters-to-adopt has a regexp that is ignored: error parsing regexp: missing closing ]: `[`"},
 		},
 		"AdoptNoJSON": {
-			reason: "What cannot be read adopts nothing.",
+			reason: "With an unreadable annotation, no object is adopted.",
 			in: map[string]string{
 				"kubeadmiral.io/conflict-resolution": "adopt",
 				"kubeadmiral.io/clusters-to-adopt":   `us-1`,
@@ -100,7 +100,7 @@ func TestKeepingOf(t *testing.T) {
 			warnings: []string{`annotation kubeadmiral.io/clusters-to-adopt is ignored: want {"clusters":["…"],"regexp":"…"}: invalid character 'u' looking for beginning of value`},
 		},
 		"Followers": {
-			reason: "Those that can follow do, each once.",
+			reason: "The valid items become followers, each once.",
 			in: map[string]string{"kubeadmiral.io/followers": `[{"group":"","kind":"ConfigMap","name":"a"},{"kind":"ConfigMap","name":"a"},
 				{"group":"networking.k8s.io","kind":"Ingress","name":"web"},{"group":"batch","kind":"Job","name":"b"},{"kind":"Service"}]`},
 			want: placement.Keeping{Followers: []placement.Follower{{Kind: "ConfigMap", Name: "a"}, {Group: "networking.k8s.io", Kind: "Ingress", Name: "web"}}},
@@ -110,7 +110,7 @@ func TestKeepingOf(t *testing.T) {
 			},
 		},
 		"FollowersNoList": {
-			reason:   "One must stand in a list, too.",
+			reason:   "A single follower must be in a list, too.",
 			in:       map[string]string{"kubeadmiral.io/followers": `{"kind":"ConfigMap","name":"a"}`},
 			warnings: []string{`annotation kubeadmiral.io/followers is ignored: want [{"group":"…","kind":"…","name":"…"}]: json: cannot unmarshal object into Go value of type []placement.Follower`},
 		},

@@ -15,7 +15,7 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// TestLaws checks the laws that hold for every placement, with random policies and fleets.
+// TestLaws checks the properties of every placement, with random policies and fleets.
 func TestLaws(t *testing.T) {
 	for seed := range uint64(5_000) {
 		checkLaws(t, rand.New(rand.NewPCG(seed, 1)), fmt.Sprintf("seed %d", seed))
@@ -62,7 +62,7 @@ func checkLaws(t *testing.T, r *rand.Rand, seed string) {
 		shuffled.Clusters[i], shuffled.Clusters[j] = shuffled.Clusters[j], shuffled.Clusters[i]
 	})
 	if other, err := p.Place(&shuffled); err != nil || textOf(&other) != textOf(&d) || other.Hash != d.Hash {
-		fail("in another order of clusters: %s (%v)", textOf(&other), err)
+		fail("the result differs for another order of the clusters: %s (%v)", textOf(&other), err)
 	}
 	again := *request
 	again.Previous, again.Hash = d.Targets, d.Hash
@@ -93,18 +93,18 @@ func checkHeld(r *placement.Request, d *placement.Decision, fail func(string, ..
 	for _, was := range r.Previous {
 		there := slices.ContainsFunc(r.Clusters, func(c placement.Cluster) bool { return c.Name == was.Cluster })
 		if there != slices.Contains(names(d.Targets), was.Cluster) {
-			fail("%s does not stay as it is", was.Cluster)
+			fail("%s does not stay unchanged", was.Cluster)
 		}
 	}
 	if len(d.Targets) > len(r.Previous) || d.Hash != r.Hash || d.Narrowed != r.Narrowed {
-		fail("something else than the clusters of before")
+		fail("the targets are not the previous clusters")
 	}
 	if len(d.Held.Leaves)+len(d.Held.Joins) == 0 || d.Held.Number == "" {
 		fail("nothing waits")
 	}
 }
 
-// checkStays verifies that a frozen object stays on its clusters that still exist, and comes to no other.
+// checkStays verifies that a frozen object stays on its clusters that still exist, and is added to no other.
 func checkStays(r *placement.Request, d *placement.Decision, fail func(string, ...any)) {
 	if !r.Frozen {
 		return
@@ -112,11 +112,11 @@ func checkStays(r *placement.Request, d *placement.Decision, fail func(string, .
 	for _, was := range r.Previous {
 		there := slices.ContainsFunc(r.Clusters, func(c placement.Cluster) bool { return c.Name == was.Cluster })
 		if there != slices.Contains(names(d.Targets), was.Cluster) {
-			fail("%s does not stay as it is", was.Cluster)
+			fail("%s does not stay unchanged", was.Cluster)
 		}
 	}
 	if len(d.Targets) > len(r.Previous) {
-		fail("it comes to a cluster")
+		fail("the object is added to a cluster")
 	}
 }
 
@@ -127,7 +127,7 @@ func checkSticky(p *placement.Policy, r *placement.Request, d *placement.Decisio
 		c := &r.Clusters[i]
 		crowded := strings.HasPrefix(p.Why(c, r, d), "maxClusters")
 		if fresh && crowded && slices.Contains(names(r.Previous), c.Name) {
-			fail("%s has the object and loses it, and another gets it", c.Name)
+			fail("%s loses the object, and another cluster gets it", c.Name)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func checkShares(spec *corev1alpha1.PropagationPolicySpec, r *placement.Request,
 		held += at
 	}
 	if open && least <= total && room >= total && sum != total {
-		fail("%d of %d replicas are placed, and there is room for %d", sum, total, room)
+		fail("%d of %d replicas are placed, with room for %d", sum, total, room)
 	}
 	if !open || !avoids || least > total || sum != total {
 		return
@@ -204,7 +204,7 @@ func checkShares(spec *corev1alpha1.PropagationPolicySpec, r *placement.Request,
 		moved += n
 	}
 	if moved > forced+abs(total-bounded) {
-		fail("%d replicas move; the bounds ask for %d and the total for %d", moved, forced, abs(total-bounded))
+		fail("%d replicas move; the bounds require %d and the total %d", moved, forced, abs(total-bounded))
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"refract.dev/tree"
 )
 
-// Named returns the policy that the labels of an object name, without generation; ok is false if they name none, so
-// that the object is not propagated. The namespace is that of the object, and is empty for a cluster-scoped object. A
+// Named returns the policy that the labels of an object name, without generation. If they name none, ok is false, and
+// the object is not propagated. The namespace is that of the object, and empty for a cluster-scoped object. A
 // cluster-scoped object cannot use a PropagationPolicy: its label causes a warning, or an error if the object names no
 // other policy. A label without a value is an error.
 func Named(labels map[string]string, namespace string) (ref tree.Policy, ok bool, warnings []string, err error) {
@@ -36,7 +36,7 @@ func Named(labels map[string]string, namespace string) (ref tree.Policy, ok bool
 	return ref, true, warnings, nil
 }
 
-// steppingOver are annotations of KubeAdmiral that have no effect here, because they would let an object override its
+// steppingOver are annotations of KubeAdmiral that Refract ignores, because they would let an object override its
 // policy (kubewharf/kubeadmiral#373).
 var steppingOver = []string{"affinity", "clusterSelector", "maxClusters", "placements", "scheduling-mode", "sticky-cluster", "tolerations"}
 

@@ -22,11 +22,11 @@ type natives struct {
 	names     []string
 	// prefix is a prefix of the names.
 	prefix string
-	// label is a label that the objects have, and annotation an annotation whose value is "true". The annotation about
-	// may have any value.
+	// label is the key of a label with any non-empty value, annotation the key of an annotation with the value "true",
+	// and about the key of an annotation with any value.
 	label, annotation, about string
-	// secret is the type of Secrets. If only the metadata of an object is known, the type is unknown; then the
-	// annotation decides, without which no API server stores a token.
+	// secret is the type of Secrets. The type is unknown if only the metadata of an object is known. Then the
+	// annotation decides, because API servers store no token without it.
 	secret corev1.SecretType
 }
 
@@ -39,9 +39,9 @@ const (
 // front is the Service of the API server, and its endpoints.
 var front = natives{namespace: metav1.NamespaceDefault, names: []string{"kubernetes"}}
 
-// nativesOf has the objects of kube-apiserver, kube-controller-manager and kubelet. Objects that users install on each
-// cluster, with kubeadm for example, are not in the list, because they may also come from a hub. The prefix "system:"
-// is not enough, because add-ons use such names, too.
+// nativesOf describes the objects that kube-apiserver, kube-controller-manager and kubelet create. Objects that users
+// install on each cluster, with kubeadm for example, are not in the list, because they may also come from a hub. The
+// prefix "system:" is not sufficient, because add-ons use such names, too.
 var nativesOf = map[schema.GroupResource][]natives{
 	{Resource: "namespaces"}: {{
 		names: []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease},
@@ -80,7 +80,7 @@ var nativesOf = map[schema.GroupResource][]natives{
 // configuredFlow is the API server's own configuration of API Priority and Fairness.
 var configuredFlow = []natives{{annotation: flowcontrolv1.AutoUpdateAnnotationKey}, {names: []string{"exempt", "catch-all"}}}
 
-// controllers are those of kube-controller-manager, each with an account of its own:
+// controllers are the controllers of kube-controller-manager, each with its own account:
 // https://kubernetes.io/docs/reference/access-authn-authz/rbac/#controller-roles.
 var controllers = []string{
 	"attachdetach-controller", "bootstrap-signer", "certificate-controller", "clusterrole-aggregation-controller", "cronjob-controller",
@@ -96,10 +96,11 @@ var controllers = []string{
 	"validatingadmissionpolicy-status-controller", "volumeattributesclass-protection-controller",
 }
 
-// Native returns the reason why an object of a type is one that each cluster creates for itself, as a sentence without
-// a period; empty if it is not. An object from another cluster must not replace it: it is not created, adopted, changed
-// or deleted. Native objects are recognized by name, by Kubernetes' marks, or by their [Parent], on the hub as on
-// members. Other objects in a system namespace are not native. Native neither keeps nor changes parts of the object.
+// Native returns the reason why an object is native, as a sentence without a period; empty if it is not. A native
+// object is one that each cluster creates for itself. An object from another cluster must not replace it, so Refract
+// does not create, adopt, change or delete native objects. Native objects are recognized by name, by Kubernetes' marks,
+// or by their [Parent], on the hub as on members. Other objects in a system namespace are not native. Native neither
+// keeps nor changes parts of the object.
 func Native(resource schema.GroupResource, o metav1.Object) (why string) {
 	const keeps = "each cluster creates this object itself, and keeps its own"
 	for _, n := range nativesOf[resource] {

@@ -11,7 +11,7 @@ import (
 )
 
 // parentsOf are the kinds whose built-in controllers create objects of a type. Such an object often has the labels of
-// its parent, or of a template in the parent, and so also the label for propagation.
+// its parent, or of a template in the parent, and therefore also the label for propagation.
 var parentsOf = map[schema.GroupResource][]schema.GroupKind{
 	{Resource: "pods"}: {
 		{Group: appsv1.GroupName, Kind: "ReplicaSet"}, {Group: appsv1.GroupName, Kind: "StatefulSet"}, {Group: appsv1.GroupName, Kind: "DaemonSet"},

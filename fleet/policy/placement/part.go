@@ -9,9 +9,9 @@ import (
 type part struct {
 	cluster string
 	placed  bool  // Whether the cluster has the object.
-	current int64 // Replicas on the cluster; 0 also if unknown.
+	current int64 // Replicas on the cluster; 0 if unknown.
 	lo, hi  int64
-	weight  uint64 // For Spread.
+	weight  uint64 // The weight for Spread.
 	rank    int64  // Greater ranks come first: the weight, or the priority for Binpack.
 
 	share int64

@@ -15,7 +15,7 @@ import (
 // Cluster has the properties of a cluster that placement depends on.
 type Cluster struct {
 	match.Cluster
-	// Taints keep away the objects that do not tolerate them.
+	// Taints keep objects away that do not tolerate them.
 	Taints []corev1.Taint
 	// Ready is whether the cluster can take objects now. A cluster that is not ready gets no new objects, and keeps its
 	// objects.
@@ -30,7 +30,7 @@ type Policy struct {
 	Inert []string
 	// Divides is whether replicas are divided among the clusters.
 	Divides bool
-	// DisableFollowers is whether the objects have no followers.
+	// DisableFollowers is whether the objects have no followers: objects that travel with them.
 	DisableFollowers bool
 
 	selector    match.Clusters
@@ -46,7 +46,7 @@ type Policy struct {
 	err         error
 }
 
-// Target is a cluster on which an object belongs.
+// Target is a cluster on which an object is placed.
 type Target struct {
 	Cluster string
 	// Replicas is the cluster's share; nil if the object is not divided.
@@ -57,18 +57,19 @@ type Target struct {
 type Request struct {
 	// Clusters are all clusters of the fleet. Place sorts a copy of them unless they are sorted by name.
 	Clusters []Cluster
-	// Previous is the present placement of the object. Place sorts a copy of it unless it is sorted by cluster.
+	// Previous is the current placement of the object. Place sorts a copy of it unless it is sorted by cluster.
 	Previous []Target
 	// Replicas is spec.replicas of the object; nil if the object has no replicas.
 	Replicas *int64
 	// Hash is the hash of the decision that led to Previous; empty if unknown.
 	Hash string
-	// Frozen keeps the object on its present clusters.
+	// Frozen keeps the object on its current clusters.
 	Frozen bool
 	// Narrowed is whether the policy chose the clusters of Previous by name or by label: [Decision.Narrowed] of the
 	// decision that led to Previous.
 	Narrowed bool
-	// Besides are clusters that the object keeps or gets because it follows other objects, regardless of the policy.
+	// Besides are clusters that the object keeps or gets because it travels with other objects, regardless of the
+	// policy.
 	Besides []string
 	// Together is the loss of all objects of the namespace together, if it needs approval; otherwise nil.
 	Together *Loss
@@ -83,27 +84,27 @@ type Decision struct {
 	// Hash must be passed with the next request. It is empty for a policy without reschedulePolicy, which makes a new
 	// decision each time.
 	Hash string
-	// Waiting are clusters that a new decision would choose, but that are not among the targets: the object is frozen,
+	// Waiting are clusters that a new decision would choose, but that are not targets, because the object is frozen,
 	// reschedulePolicy keeps a placement, or replicas stay on their clusters. Sorted.
 	Waiting []string
-	// Kept names the cause of Waiting: a field of the policy or an annotation. Empty if no cluster waits.
+	// Kept is the cause of Waiting: a field of the policy or an annotation. Empty if no cluster waits.
 	Kept string
 	// Warnings are sentences without a period.
 	Warnings []string
-	// Narrowed is whether the clusters were chosen by name or by label. It must be passed with the next request.
+	// Narrowed is whether the policy chose the clusters by name or by label. It must be passed with the next request.
 	Narrowed bool
-	// Held is the change that waits for approval, and is not in Targets; nil if no change waits.
+	// Held is the change that waits for approval. Targets do not include it. It is nil if no change waits.
 	Held *Hold
 }
 
-// Place decides on which clusters the object belongs.
+// Place decides on which clusters the object is placed.
 //
 // A cluster can be chosen if the policy's selector, affinity and placement list all choose it, its taints are
 // tolerated, and it is ready. A cluster that has the object can still be chosen if it is not ready, or if a NoSchedule
 // taint keeps new objects away. If maxClusters is exceeded, clusters that have the object come first; then, with
 // Divide, greater weights or priorities; last, the names decide.
 //
-// With Divide the shares add up to the object's replicas if the bounds allow it; otherwise a warning says so. Weights
+// With Divide, the shares add up to the object's replicas if the bounds allow it; otherwise a warning says so. Weights
 // refer to the total of the object's replicas: minReplicas and maxReplicas bound the weighted shares, and rounding
 // follows the largest remainders and the names. If any cluster of the list has a weight, a cluster without a weight
 // gets only its minReplicas. Unless avoidDisruption is switched off, no more replicas move than the bounds and the
@@ -117,7 +118,7 @@ type Decision struct {
 // Some decisions wait for approval: the object would lose more than 30 % and more than two of its clusters; or the
 // policy, which named or selected clusters before, no longer does, and would send the object to further clusters; or
 // the object is one of too many in its namespace that would leave the same clusters. The object then stays on its
-// clusters with its present shares ([Decision.Held]). Fewer clusters because of fewer replicas are not a loss.
+// clusters with its current shares ([Decision.Held]). Fewer clusters because of fewer replicas are not a loss.
 //
 // The answer is a fixed point: placing again with the decision as Previous gives the same decision. Place returns an
 // error, and no placement, for a policy with mistakes; the object then stays on its clusters.
@@ -142,12 +143,12 @@ func (p *Policy) Place(r *Request) (Decision, error) {
 	return d, nil
 }
 
-// rounds is the maximum number of divisions until the result stays the same when it is used as the previous placement.
-// The second division almost always equals the first.
+// rounds is the maximum number of divisions in the search for a fixed point: a division that stays the same when it is
+// used as the previous placement. The second division almost always equals the first.
 const rounds = 8
 
 // decide takes the steps of a decision in order: the placement that the object keeps, the candidate clusters, the
-// chosen ones, and their shares. Each step has a file, and calls no earlier step. The first step must come first,
+// chosen ones, and their shares. Each step has a file, and calls no earlier step. The kept placement comes first,
 // because some clusters are candidates only because they have the object.
 func (p *Policy) decide(r *Request, hash string) Decision {
 	total := p.total(r)

@@ -35,12 +35,12 @@ func TestPlace(t *testing.T) {
 			want:   []string{"eu-1", "eu-2", "us-1"},
 		},
 		"Selector": {
-			reason: "Every label of the selector must be there.",
+			reason: "The cluster must have every label of the selector.",
 			spec:   corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "us"}},
 			want:   []string{"us-1"},
 		},
 		"SelectorAndAffinity": {
-			reason: "Selector and affinity must both hold.",
+			reason: "Selector and affinity must both match.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				ClusterSelector: map[string]string{"region": "us"},
 				ClusterAffinity: []corev1alpha1.ClusterSelectorTerm{{MatchExpressions: []corev1alpha1.ClusterSelectorRequirement{
@@ -49,14 +49,14 @@ func TestPlace(t *testing.T) {
 			},
 		},
 		"PlacementList": {
-			reason: "The list narrows the choice; a name that no cluster has means nothing.",
+			reason: "The list narrows the choice; a name without a cluster is ignored.",
 			spec: corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{
 				{Cluster: "us-1"}, {Cluster: "nowhere"},
 			}},
 			want: []string{"us-1"},
 		},
 		"NotReadyKeepsWhatItHas": {
-			reason:   "A cluster that is not ready gets nothing new and loses nothing.",
+			reason:   "A cluster that is not ready gets no new objects, and keeps its objects.",
 			previous: []string{"eu-3"},
 			want:     []string{"eu-1", "eu-2", "eu-3", "us-1"},
 		},
@@ -66,29 +66,29 @@ func TestPlace(t *testing.T) {
 			want:     []string{"eu-1", "eu-2", "eu-gpu", "us-1"},
 		},
 		"NoExecuteEvicts": {
-			reason:   "NoExecute takes away what is there.",
+			reason:   "NoExecute evicts existing copies.",
 			previous: []string{"eu-broken"},
 			want:     []string{"eu-1", "eu-2", "us-1"},
 		},
 		"Tolerated": {
-			reason: "A tolerated taint is no obstacle.",
+			reason: "A tolerated taint has no effect.",
 			spec: corev1alpha1.PropagationPolicySpec{Tolerations: []corev1.Toleration{
 				{Key: "gpu", Value: "a100"}, {Key: "broken", Operator: corev1.TolerationOpExists},
 			}},
 			want: []string{"eu-1", "eu-2", "eu-broken", "eu-gpu", "us-1"},
 		},
 		"WrongTolerationValue": {
-			reason: "A toleration with another value does not tolerate.",
+			reason: "A toleration with another value does not match.",
 			spec:   corev1alpha1.PropagationPolicySpec{Tolerations: []corev1.Toleration{{Key: "gpu", Value: "h100"}}},
 			want:   []string{"eu-1", "eu-2", "us-1"},
 		},
 		"MaxClustersByName": {
-			reason: "Names decide when nothing is placed yet.",
+			reason: "For a new object, names decide.",
 			spec:   corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
 			want:   []string{"eu-1"},
 		},
 		"MaxClustersSticky": {
-			reason:   "What is placed stays, whatever its name.",
+			reason:   "Existing copies stay, regardless of the names.",
 			spec:     corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
 			previous: []string{"us-1"},
 			want:     []string{"us-1"},
@@ -172,10 +172,10 @@ func TestLimits(t *testing.T) {
 		spec   corev1alpha1.PropagationPolicySpec
 		want   string // The mistake; empty for a valid policy.
 	}{
-		"All":               {"A policy may have as many of each.", spec(placement.MaxPlacements, placement.MaxTolerations, match.MaxTerms), ""},
-		"OnePlacementMore":  {"Each costs something for each object that names the policy.", spec(placement.MaxPlacements+1, 0, 0), "spec.placement: Too many: 10001: must have at most 10000 items"},
-		"OneTolerationMore": {"The same for each taint.", spec(0, placement.MaxTolerations+1, 0), "spec.tolerations: Too many: 101: must have at most 100 items"},
-		"OneTermMore":       {"The same for each cluster.", spec(0, 0, match.MaxTerms+1), "spec.clusterAffinity: Too many: 101: must have at most 100 items"},
+		"All":               {"The maximum numbers are allowed.", spec(placement.MaxPlacements, placement.MaxTolerations, match.MaxTerms), ""},
+		"OnePlacementMore":  {"Each entry takes time for each object that names the policy.", spec(placement.MaxPlacements+1, 0, 0), "spec.placement: Too many: 10001: must have at most 10000 items"},
+		"OneTolerationMore": {"Tolerations take time, too.", spec(0, placement.MaxTolerations+1, 0), "spec.tolerations: Too many: 101: must have at most 100 items"},
+		"OneTermMore":       {"Terms take time for each cluster.", spec(0, 0, match.MaxTerms+1), "spec.clusterAffinity: Too many: 101: must have at most 100 items"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: tc.spec})
@@ -205,7 +205,7 @@ func TestCompileRefusesWeightsThatAreAllZero(t *testing.T) {
 	}
 	spec.ReplicasStrategy = new(corev1alpha1.ReplicasStrategyBinpack)
 	if _, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec}); len(errs) > 0 {
-		t.Errorf("Compile() with Binpack, for which weights mean nothing: %v", errs.ToAggregate())
+		t.Errorf("Compile() with Binpack, which ignores weights: %v", errs.ToAggregate())
 	}
 }
 
@@ -220,7 +220,7 @@ func TestInertFieldsAreNamed(t *testing.T) {
 		want   []string
 	}{
 		"Duplicate": {
-			reason: "What is not acted on, and what is about dividing.",
+			reason: "Unsupported fields, and fields for Divide, have no effect.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				SchedulingMode:    corev1alpha1.SchedulingModeDuplicate,
 				ReplicasStrategy:  new(corev1alpha1.ReplicasStrategySpread),
@@ -243,12 +243,12 @@ func TestInertFieldsAreNamed(t *testing.T) {
 			},
 		},
 		"Spread": {
-			reason: "Priorities are for Binpack.",
+			reason: "Priorities have an effect only with Binpack.",
 			spec:   corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: preferences},
 			want:   []string{"spec.placement[1].preferences.priority has no effect with replicasStrategy Spread"},
 		},
 		"Binpack": {
-			reason: "Weights are for Spread.",
+			reason: "Weights have an effect only with Spread.",
 			spec: corev1alpha1.PropagationPolicySpec{
 				SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: preferences, ReplicasStrategy: new(corev1alpha1.ReplicasStrategyBinpack),
 			},

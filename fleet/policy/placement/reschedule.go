@@ -42,7 +42,7 @@ func (p *Policy) rescheduling(spec *corev1alpha1.PropagationPolicySpec) {
 	}
 }
 
-// hash covers everything that causes a new decision when it changes. It does not depend on any order.
+// hash covers all inputs whose change causes a new decision. It does not depend on any order.
 func (p *Policy) hash(r *Request) string {
 	if p.reschedule == nil {
 		return ""

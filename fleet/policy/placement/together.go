@@ -19,7 +19,7 @@ type Asked struct {
 	Request *Request
 }
 
-// Together returns the loss of the objects together, compared with their present clusters, if all waiting changes were
+// Together returns the combined loss of the objects, compared with their current clusters, if all waiting changes were
 // approved; nil if the loss needs no approval.
 func Together(all []Asked) *Loss {
 	before, after := map[string]bool{}, map[string]bool{}
@@ -62,7 +62,7 @@ func (a *Asked) stays() []Target {
 	return d.Targets
 }
 
-// takes reports whether one of the clusters is among those that the objects would leave together.
+// takes reports whether the loss includes one of the clusters.
 func (l *Loss) takes(leaves []string) bool {
 	return l != nil && slices.ContainsFunc(leaves, func(name string) bool {
 		_, found := slices.BinarySearch(l.Leaves, name)

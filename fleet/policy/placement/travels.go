@@ -9,8 +9,8 @@ import (
 )
 
 // Travels reports whether objects of a kind can be placed on clusters at all. Objects that describe a cluster itself,
-// and objects that control placement, stay on the hub. Of Refract's own kinds, only policies for the pods of a cluster
-// travel to it.
+// and objects that control placement, stay on the hub. Among Refract's own kinds, only policies for the pods of a
+// cluster are placed.
 func Travels(kind schema.GroupKind) bool {
 	switch kind.Group {
 	case corev1alpha1.GroupVersion.Group, "coordination.k8s.io", "events.k8s.io", "metrics.k8s.io":
@@ -24,8 +24,8 @@ func Travels(kind schema.GroupKind) bool {
 	}
 }
 
-// Follows reports whether objects of a kind can travel with a workload: kinds that can be placed and are not workloads
-// themselves, so that a follower has no followers.
+// Follows reports whether objects of a kind can travel with a workload. The kind can be placed and is not a workload
+// itself, so that no other objects travel with such an object.
 func Follows(kind schema.GroupKind) bool {
 	switch kind {
 	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Kind: "ReplicationController"}, schema.GroupKind{Kind: "PodTemplate"}:

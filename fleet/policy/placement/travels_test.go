@@ -14,14 +14,14 @@ func TestTravels(t *testing.T) {
 		kind   schema.GroupKind
 		want   bool
 	}{
-		"Workload":        {"It is what placement is for.", schema.GroupKind{Group: "apps", Kind: "Deployment"}, true},
-		"Core":            {"So are the objects that workloads need.", schema.GroupKind{Kind: "Secret"}, true},
-		"Event":           {"A cluster says it about itself.", schema.GroupKind{Kind: "Event"}, false},
-		"Lease":           {"A cluster's programs talk among themselves by it.", schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, false},
-		"Placing":         {"What places objects is the hub's.", schema.GroupKind{Group: "core.kubeadmiral.io", Kind: "PropagationPolicy"}, false},
-		"Report":          {"A report is about all clusters.", schema.GroupKind{Group: "refract.dev", Kind: "Propagation"}, false},
-		"InjectionPolicy": {"It is about the pods of the cluster that it is on.", schema.GroupKind{Group: "refract.dev", Kind: "ServiceInjectionPolicy"}, true},
-		"OtherGroup":      {"A kind is not ours for its name.", schema.GroupKind{Group: "example.com", Kind: "Propagation"}, true},
+		"Workload":        {"Workloads are placed.", schema.GroupKind{Group: "apps", Kind: "Deployment"}, true},
+		"Core":            {"Objects that workloads need are placed.", schema.GroupKind{Kind: "Secret"}, true},
+		"Event":           {"An Event describes its own cluster.", schema.GroupKind{Kind: "Event"}, false},
+		"Lease":           {"Programs of one cluster coordinate themselves with Leases.", schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, false},
+		"Placing":         {"Policies that control placement stay on the hub.", schema.GroupKind{Group: "core.kubeadmiral.io", Kind: "PropagationPolicy"}, false},
+		"Report":          {"A Propagation describes all clusters.", schema.GroupKind{Group: "refract.dev", Kind: "Propagation"}, false},
+		"InjectionPolicy": {"An injection policy concerns the pods of its cluster.", schema.GroupKind{Group: "refract.dev", Kind: "ServiceInjectionPolicy"}, true},
+		"OtherGroup":      {"A kind of another group may have the same name.", schema.GroupKind{Group: "example.com", Kind: "Propagation"}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,4 @@
-// Package podtemplate has the places of pod templates in all kinds of workloads, and the objects that a template refers
-// to.
+// Package podtemplate finds the pod templates in all kinds of workloads, and the objects that a template refers to.
 package podtemplate
 
 import (
@@ -23,7 +22,7 @@ type Places struct {
 // Part is a member of a container.
 type Part int
 
-// The parts that policies name.
+// The parts that policies can change.
 const (
 	Image Part = iota
 	Command
@@ -36,10 +35,10 @@ var partKeys = [...]string{Image: "image", Command: "command", Args: "args", Env
 // String returns the key of the member.
 func (p Part) String() string { return partKeys[p] }
 
-// few is the number of containers in each list whose places are precomputed; most lists are not longer.
+// few is the number of containers in each list for which places are precomputed; most lists are not longer.
 const few = 8
 
-// Part returns the place of a part of a container: the one with this index in a list. list is the index of the list in
+// Part returns the place of a part of the container with an index in a list. list is the index of the list in
 // [Places.Lists].
 func (p *Places) Part(list, index int, part Part) tree.Pointer {
 	if index < few {

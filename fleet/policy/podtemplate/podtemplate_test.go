@@ -12,20 +12,20 @@ func TestOf(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		kind   schema.GroupKind
-		spec   string // Empty without a place.
+		spec   string // Empty for a kind without a pod template.
 	}{
 		"Pod":                   {"A pod is its own template.", schema.GroupKind{Kind: "Pod"}, "/spec"},
-		"Deployment":            {"Workloads keep it in spec.template.", schema.GroupKind{Group: "apps", Kind: "Deployment"}, "/spec/template/spec"},
-		"StatefulSet":           {"As above.", schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "/spec/template/spec"},
-		"DaemonSet":             {"As above.", schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, "/spec/template/spec"},
-		"Job":                   {"As above.", schema.GroupKind{Group: "batch", Kind: "Job"}, "/spec/template/spec"},
-		"CronJob":               {"A CronJob has a Job's template around it.", schema.GroupKind{Group: "batch", Kind: "CronJob"}, "/spec/jobTemplate/spec/template/spec"},
-		"ReplicaSet":            {"The source document lists six kinds.", schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, ""},
-		"ReplicationController": {"As above.", schema.GroupKind{Kind: "ReplicationController"}, ""},
-		"OtherGroup":            {"A kind is a kind of its group.", schema.GroupKind{Group: "example.com", Kind: "Deployment"}, ""},
-		"PodOfAGroup":           {"As above.", schema.GroupKind{Group: "metrics.k8s.io", Kind: "Pod"}, ""},
-		"JobWithoutGroup":       {"As above.", schema.GroupKind{Kind: "Job"}, ""},
-		"None":                  {"No kind at all.", schema.GroupKind{}, ""},
+		"Deployment":            {"Workloads have the template in spec.template.", schema.GroupKind{Group: "apps", Kind: "Deployment"}, "/spec/template/spec"},
+		"StatefulSet":           {"A StatefulSet has the same place.", schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "/spec/template/spec"},
+		"DaemonSet":             {"A DaemonSet has the same place.", schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, "/spec/template/spec"},
+		"Job":                   {"A Job has the same place.", schema.GroupKind{Group: "batch", Kind: "Job"}, "/spec/template/spec"},
+		"CronJob":               {"A CronJob has the pod template inside a Job template.", schema.GroupKind{Group: "batch", Kind: "CronJob"}, "/spec/jobTemplate/spec/template/spec"},
+		"ReplicaSet":            {"A ReplicaSet is not one of the six supported kinds.", schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, ""},
+		"ReplicationController": {"A ReplicationController is not one of the six supported kinds.", schema.GroupKind{Kind: "ReplicationController"}, ""},
+		"OtherGroup":            {"A kind of another group has no known template.", schema.GroupKind{Group: "example.com", Kind: "Deployment"}, ""},
+		"PodOfAGroup":           {"A Pod of another group has no known template.", schema.GroupKind{Group: "metrics.k8s.io", Kind: "Pod"}, ""},
+		"JobWithoutGroup":       {"A Job without a group has no known template.", schema.GroupKind{Kind: "Job"}, ""},
+		"None":                  {"An empty kind has no template.", schema.GroupKind{}, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -48,8 +48,8 @@ func References(obj *unstructured.Unstructured) []Reference {
 // Use is one kind of reference from a pod template to an object.
 type Use struct {
 	Reference
-	// As is the part of the object that pods see: [All], or [Key] followed by the key of a single value. Pods see
-	// nothing of an object that is used as [Pull], [Driver] or [Other].
+	// As is the part of the object that pods see: [All], or [Key] followed by the key of a single value. Pods see no
+	// part of an object that is used as [Pull], [Driver] or [Other].
 	As string
 }
 
@@ -62,8 +62,7 @@ const (
 	Other  = ""       // A claim or a ServiceAccount.
 )
 
-// Uses returns the objects of [References] with every use of them: each use once, ordered like References and then by
-// As.
+// Uses returns the objects of [References] with all their uses, each use once, ordered like References and then by As.
 func Uses(obj *unstructured.Unstructured) []Use {
 	spec := podSpec(obj.Object)
 	if spec == nil {

@@ -20,75 +20,75 @@ func TestReferences(t *testing.T) {
 		spec   string // The spec of the pod.
 		want   string // The form is kind/name, separated by spaces.
 	}{
-		"Nothing":         {reason: "A pod may do without.", spec: `{containers: [{name: c, image: i}], volumes: [{name: v, emptyDir: {}}]}`},
-		"ConfigMapVolume": {reason: "A volume.", spec: `{volumes: [{name: v, configMap: {name: a}}]}`, want: "ConfigMap/a"},
-		"SecretVolume":    {reason: "Its key is another than that of a ConfigMap.", spec: `{volumes: [{name: v, secret: {secretName: a, name: b}}]}`, want: "Secret/a"},
-		"Claim":           {reason: "A volume.", spec: `{volumes: [{name: v, persistentVolumeClaim: {claimName: a}}]}`, want: "PersistentVolumeClaim/a"},
-		"EphemeralClaim":  {reason: "It is made for each pod.", spec: `{volumes: [{name: v, ephemeral: {volumeClaimTemplate: {metadata: {name: a}, spec: {}}}}]}`},
+		"Nothing":         {reason: "A pod may have no references.", spec: `{containers: [{name: c, image: i}], volumes: [{name: v, emptyDir: {}}]}`},
+		"ConfigMapVolume": {reason: "A volume of a ConfigMap is a reference.", spec: `{volumes: [{name: v, configMap: {name: a}}]}`, want: "ConfigMap/a"},
+		"SecretVolume":    {reason: "The name of a Secret has another key than that of a ConfigMap.", spec: `{volumes: [{name: v, secret: {secretName: a, name: b}}]}`, want: "Secret/a"},
+		"Claim":           {reason: "A claim counts.", spec: `{volumes: [{name: v, persistentVolumeClaim: {claimName: a}}]}`, want: "PersistentVolumeClaim/a"},
+		"EphemeralClaim":  {reason: "Pods get their own claim.", spec: `{volumes: [{name: v, ephemeral: {volumeClaimTemplate: {metadata: {name: a}, spec: {}}}}]}`},
 		"Projected": {
-			reason: "Each source counts; a token is made, not brought; the root certificates are everywhere.",
+			reason: "Each source counts, except tokens, which are created, and the root certificates, which exist everywhere.",
 			spec: `{volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}, {configMap: {name: kube-root-ca.crt}},
 				{configMap: {name: a}}, {secret: {name: b}}, {downwardAPI: {}}, {clusterTrustBundle: {name: c, path: p}}]}}]}`,
 			want: "ConfigMap/a Secret/b",
 		},
-		"CSI": {reason: "What the driver is given.", spec: `{volumes: [{name: v, csi: {driver: d, nodePublishSecretRef: {name: a}}}]}`, want: "Secret/a"},
+		"CSI": {reason: "The driver's Secret is a reference.", spec: `{volumes: [{name: v, csi: {driver: d, nodePublishSecretRef: {name: a}}}]}`, want: "Secret/a"},
 		"OldVolumes": {
-			reason: "Types that drivers have replaced are still served.",
+			reason: "Volume types that drivers have replaced are still served.",
 			spec: `{volumes: [{azureFile: {secretName: a}}, {cephfs: {secretRef: {name: b}}}, {cinder: {secretRef: {name: c}}}, {flexVolume: {secretRef: {name: d}}},
 				{iscsi: {secretRef: {name: e}}}, {rbd: {secretRef: {name: f}}}, {scaleIO: {secretRef: {name: g}}}, {storageos: {secretRef: {name: h}}}]}`,
 			want: "Secret/a Secret/b Secret/c Secret/d Secret/e Secret/f Secret/g Secret/h",
 		},
 		"Env": {
-			reason: "Variables that take their value from a key, optional or not.",
+			reason: "Variables with a value from a key count, even if they are optional.",
 			spec: `{containers: [{env: [{name: A, value: a}, {name: B, valueFrom: {configMapKeyRef: {name: b, key: k}}},
 				{name: C, valueFrom: {secretKeyRef: {name: c, key: k, optional: true}}}, {name: D, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}]}`,
 			want: "ConfigMap/b Secret/c",
 		},
-		"EnvFrom": {reason: "All keys at once.", spec: `{containers: [{envFrom: [{configMapRef: {name: a}}, {prefix: P, secretRef: {name: b}}]}]}`, want: "ConfigMap/a Secret/b"},
+		"EnvFrom": {reason: "Variables from all keys are a reference.", spec: `{containers: [{envFrom: [{configMapRef: {name: a}}, {prefix: P, secretRef: {name: b}}]}]}`, want: "ConfigMap/a Secret/b"},
 		"Containers": {
-			reason: "Every sort of container.",
+			reason: "Every type of container counts.",
 			spec: `{initContainers: [{envFrom: [{secretRef: {name: a}}]}], containers: [{envFrom: [{secretRef: {name: b}}]}, {envFrom: [{secretRef: {name: c}}]}],
 				ephemeralContainers: [{envFrom: [{secretRef: {name: d}}]}]}`,
 			want: "Secret/a Secret/b Secret/c Secret/d",
 		},
-		"PullSecrets":    {reason: "The image is needed, too.", spec: `{imagePullSecrets: [{name: b}, {name: a}]}`, want: "Secret/a Secret/b"},
-		"ServiceAccount": {reason: "The account.", spec: `{serviceAccountName: a, serviceAccount: b}`, want: "ServiceAccount/a"},
-		"OldAccount":     {reason: "Its old name, if the new one is not there.", spec: `{serviceAccount: a}`, want: "ServiceAccount/a"},
-		"DefaultAccount": {reason: "Every namespace has it.", spec: `{serviceAccountName: default}`},
+		"PullSecrets":    {reason: "The image pull Secrets are required, too.", spec: `{imagePullSecrets: [{name: b}, {name: a}]}`, want: "Secret/a Secret/b"},
+		"ServiceAccount": {reason: "The ServiceAccount is a reference.", spec: `{serviceAccountName: a, serviceAccount: b}`, want: "ServiceAccount/a"},
+		"OldAccount":     {reason: "The deprecated field counts if the new one is missing.", spec: `{serviceAccount: a}`, want: "ServiceAccount/a"},
+		"DefaultAccount": {reason: "Every namespace has the default account.", spec: `{serviceAccountName: default}`},
 		"SecretNamedAsDefaults": {
-			reason: "Only the kinds that every namespace has are left out.",
+			reason: "The names of objects in every namespace are left out only for their own kinds.",
 			spec:   `{imagePullSecrets: [{name: default}, {name: kube-root-ca.crt}], volumes: [{configMap: {name: default}}]}`,
 			want:   "ConfigMap/default Secret/default Secret/kube-root-ca.crt",
 		},
 		"OnceInOrder": {
-			reason: "A name that is used often is one reference; kinds first, then names.",
+			reason: "A repeated name is one reference; references are ordered by kind, then by name.",
 			spec: `{serviceAccountName: z, imagePullSecrets: [{name: a}], volumes: [{secret: {secretName: a}}, {configMap: {name: a}}],
 				containers: [{envFrom: [{secretRef: {name: a}}]}]}`,
 			want: "ConfigMap/a Secret/a ServiceAccount/z",
 		},
 		"NoNames": {
-			reason: "An empty name is none.",
+			reason: "An empty name is ignored.",
 			spec:   `{serviceAccountName: "", imagePullSecrets: [{}, {name: ""}], volumes: [{secret: {}}, {secret: null}, {configMap: {name: ""}}]}`,
 		},
 		"NotWellFormed": {
-			reason: "What can be read is read.",
+			reason: "In a malformed template, the readable references count.",
 			spec: `{serviceAccountName: 1, imagePullSecrets: {name: a}, volumes: [null, x, {secret: x}, {secret: {secretName: [a]}}, {projected: {sources: x}},
 				{configMap: {name: b}}], initContainers: x, containers: [1, {env: x, envFrom: [y, {secretRef: [z]}, {secretRef: {name: c}}]}, {env: [{valueFrom: x}]}]}`,
 			want: "ConfigMap/b Secret/c",
 		},
-		"NoSpec":      {reason: "A spec that is none has no references.", spec: `x`},
-		"Deployment":  {reason: "A workload.", kind: "apps/v1/Deployment", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"ReplicaSet":  {reason: "It has a pod template, though policies do not act on it.", kind: "apps/v1/ReplicaSet", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"StatefulSet": {reason: "A workload.", kind: "apps/v1/StatefulSet", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"DaemonSet":   {reason: "A workload.", kind: "apps/v1/DaemonSet", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"Job":         {reason: "A workload.", kind: "batch/v1/Job", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"CronJob":     {reason: "A job's template around it.", kind: "batch/v1/CronJob", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"PodTemplate": {reason: "Nothing but a template.", kind: "v1/PodTemplate", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"NoSpec":      {reason: "A spec of the wrong type has no references.", spec: `x`},
+		"Deployment":  {reason: "A Deployment has a pod template.", kind: "apps/v1/Deployment", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"ReplicaSet":  {reason: "A ReplicaSet has a pod template, although overriders do not support it.", kind: "apps/v1/ReplicaSet", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"StatefulSet": {reason: "A StatefulSet has a pod template.", kind: "apps/v1/StatefulSet", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"DaemonSet":   {reason: "A DaemonSet has a pod template.", kind: "apps/v1/DaemonSet", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"Job":         {reason: "A Job has a pod template.", kind: "batch/v1/Job", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"CronJob":     {reason: "A CronJob has a Job template.", kind: "batch/v1/CronJob", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"PodTemplate": {reason: "A PodTemplate consists of a pod template.", kind: "v1/PodTemplate", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
 		"ReplicationController": {
-			reason: "The oldest workload.", kind: "v1/ReplicationController", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a",
+			reason: "A ReplicationController has a pod template.", kind: "v1/ReplicationController", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a",
 		},
-		"OtherVersion": {reason: "Kinds are known whatever their version.", kind: "apps/v2/Deployment", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
-		"OtherGroup":   {reason: "A kind is a kind of its group.", kind: "example.com/v1/Deployment", spec: `{serviceAccountName: a}`},
+		"OtherVersion": {reason: "Kinds are known in every version.", kind: "apps/v2/Deployment", spec: `{serviceAccountName: a}`, want: "ServiceAccount/a"},
+		"OtherGroup":   {reason: "A kind of another group has no known template.", kind: "example.com/v1/Deployment", spec: `{serviceAccountName: a}`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestReferences(t *testing.T) {
 			for _, r := range References(obj) {
 				got = append(got, r.Kind+"/"+r.Name)
 				if r.Group != "" || r.Resource != strings.ToLower(r.Kind)+"s" {
-					t.Errorf("%+v: the type is not named right", r)
+					t.Errorf("%+v: the group or resource is wrong", r)
 				}
 			}
 			if diff := gocmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
@@ -118,20 +118,20 @@ func TestUses(t *testing.T) {
 		spec   string // The spec of the pod.
 		want   []string
 	}{
-		"Pull":    {"The pods do not see it.", `{imagePullSecrets: [{name: a}, {name: a}]}`, []string{"Secret/a pull"}},
-		"Driver":  {"Nor this.", `{volumes: [{csi: {nodePublishSecretRef: {name: a}}}, {azureFile: {secretName: a}}, {rbd: {secretRef: {name: b}}}]}`, []string{"Secret/a driver", "Secret/b driver"}},
-		"Files":   {"A volume has all of it.", `{volumes: [{secret: {secretName: a}}, {configMap: {name: b, items: []}}]}`, []string{"ConfigMap/b all", "Secret/a all"}},
-		"Items":   {"Or what is listed.", `{volumes: [{secret: {secretName: a, items: [{key: l}, {key: k}, {key: l}]}}]}`, []string{"Secret/a key k", "Secret/a key l"}},
-		"BadList": {"Of a list that is none nobody knows what it has.", `{volumes: [{secret: {secretName: a, items: [x]}}]}`, []string{"Secret/a all"}},
+		"Pull":    {"The pods do not see an image pull Secret.", `{imagePullSecrets: [{name: a}, {name: a}]}`, []string{"Secret/a pull"}},
+		"Driver":  {"The pods do not see the Secret of a driver.", `{volumes: [{csi: {nodePublishSecretRef: {name: a}}}, {azureFile: {secretName: a}}, {rbd: {secretRef: {name: b}}}]}`, []string{"Secret/a driver", "Secret/b driver"}},
+		"Files":   {"A volume has all keys.", `{volumes: [{secret: {secretName: a}}, {configMap: {name: b, items: []}}]}`, []string{"ConfigMap/b all", "Secret/a all"}},
+		"Items":   {"A volume may have only the listed keys.", `{volumes: [{secret: {secretName: a, items: [{key: l}, {key: k}, {key: l}]}}]}`, []string{"Secret/a key k", "Secret/a key l"}},
+		"BadList": {"An unreadable list counts as all keys.", `{volumes: [{secret: {secretName: a, items: [x]}}]}`, []string{"Secret/a all"}},
 		"Projected": {
-			"Sources are like volumes.", `{volumes: [{projected: {sources: [{secret: {name: a}}, {configMap: {name: b, items: [{key: k}]}}]}}]}`,
+			"Projected sources count like volumes.", `{volumes: [{projected: {sources: [{secret: {name: a}}, {configMap: {name: b, items: [{key: k}]}}]}}]}`,
 			[]string{"ConfigMap/b key k", "Secret/a all"},
 		},
 		"Variables": {
 			"One value, or all.", `{containers: [{env: [{valueFrom: {secretKeyRef: {name: a, key: k}}}, {valueFrom: {configMapKeyRef: {name: b, key: k}}}], envFrom: [{secretRef: {name: a}}]}]}`,
 			[]string{"ConfigMap/b key k", "Secret/a all", "Secret/a key k"},
 		},
-		"Others": {"Of others there is nothing to see.", `{serviceAccountName: a, volumes: [{persistentVolumeClaim: {claimName: b}}]}`, []string{"PersistentVolumeClaim/b ", "ServiceAccount/a "}},
+		"Others": {"The pods do not see claims and ServiceAccounts.", `{serviceAccountName: a, volumes: [{persistentVolumeClaim: {claimName: b}}]}`, []string{"PersistentVolumeClaim/b ", "ServiceAccount/a "}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestReferencesOutsideTheTemplate(t *testing.T) {
 	}
 }
 
-// workload returns an object of the kind with the spec of a pod at the kind's place.
+// workload returns an object of the kind with a pod spec at the place for this kind.
 func workload(tb testing.TB, kind, spec string) *unstructured.Unstructured {
 	tb.Helper()
 	at := strings.LastIndexByte(kind, '/')
@@ -183,7 +183,7 @@ func workload(tb testing.TB, kind, spec string) *unstructured.Unstructured {
 	return obj
 }
 
-// FuzzReferences: for any object, the references are named, unique and in order, and the object remains unmodified.
+// FuzzReferences: for any object, the references have names, are unique and in order, and the object is not modified.
 func FuzzReferences(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"volumes":[{"secret":{"secretName":"a"}},{"projected":{"sources":[{"configMap":{"name":"b"}}]}}]}}`))
 	f.Add([]byte(`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[{"env":[{"valueFrom":{"secretKeyRef":{"name":"c"}}}]}]}}}}`))

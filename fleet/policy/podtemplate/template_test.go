@@ -20,17 +20,17 @@ func TestTemplate(t *testing.T) {
 		want   map[string]any
 	}{
 		"Pod": {
-			reason: "A Pod is its own template, whatever is in it.",
+			reason: "A Pod is its own template, whatever its content.",
 			kind:   schema.GroupKind{Kind: "Pod"}, object: spec(map[string]any{"template": template()}),
 			want: spec(map[string]any{"template": template()}),
 		},
 		"Workload": {
-			reason: "Most kinds have it in their spec.",
+			reason: "Most kinds have the template in their spec.",
 			kind:   schema.GroupKind{Group: "extensions", Kind: "ReplicaSet"}, object: spec(map[string]any{"template": template()}),
 			at: "/spec/template", want: template(),
 		},
 		"CronJob": {
-			reason: "A CronJob has a template of Jobs around it, in every version.",
+			reason: "A CronJob has the pod template inside a Job template, in every version.",
 			kind:   schema.GroupKind{Group: "batch", Kind: "CronJob"},
 			object: spec(map[string]any{"jobTemplate": spec(map[string]any{"template": template()})}),
 			at:     "/spec/jobTemplate/spec/template", want: template(),
@@ -41,17 +41,17 @@ func TestTemplate(t *testing.T) {
 			at: "/template", want: template(),
 		},
 		"Custom": {
-			reason: "A kind that nobody knows counts by its shape.",
+			reason: "For unknown kinds, the structure decides.",
 			kind:   schema.GroupKind{Group: "example.com", Kind: "Rollout"}, object: spec(map[string]any{"template": template()}),
 			at: "/spec/template", want: template(),
 		},
 		"OtherTemplate": {
-			reason: "What is called a template and has no containers is none of pods.",
+			reason: "A field named template without containers is no pod template.",
 			kind:   schema.GroupKind{Group: "example.com", Kind: "Certificate"},
 			object: spec(map[string]any{"template": map[string]any{"spec": map[string]any{"containers": "none"}}}),
 		},
 		"NoObject": {
-			reason: "What is no object has nothing inside.",
+			reason: "A value that is no object has no template.",
 			kind:   schema.GroupKind{Group: "apps", Kind: "Deployment"}, object: map[string]any{"spec": []any{"template"}},
 		},
 	}

@@ -1,7 +1,7 @@
 // Package reference finds the Secrets and ConfigMaps that objects refer to. Not every user may read these objects, and
-// they travel to clusters with the referring object, or are given to pods there. The package has the only list of
-// places of such references. All checks of a user's right to add a reference use it, whether the author of the object
-// or an override added the reference.
+// they are propagated with the referring object, or given to pods on the clusters. The package has the only list of the
+// places of such references. All checks of a user's right to add a reference use this list, for references of authors
+// and of overrides.
 package reference
 
 import (
@@ -25,7 +25,7 @@ const (
 	Secret    = "Secret"
 	ConfigMap = "ConfigMap"
 	// Service stands for all Secrets and ConfigMaps that the annotations of the Service name now or later. A
-	// ServiceInjectionPolicy can take them over.
+	// ServiceInjectionPolicy can give them to its pods.
 	Service = "Service"
 )
 
@@ -51,13 +51,13 @@ func Of(obj *unstructured.Unstructured) []Reference {
 	return Added(nil, obj)
 }
 
-// Added returns the references of after that before does not have, or that show more than in before, each once, ordered
-// by [Compare]. The author of the change must be allowed to read them. Both arguments are versions of the same object;
-// before may be nil for a new object.
+// Added returns the references of after that are not in before, or that show more of the object than in before, each
+// once, ordered by [Compare]. The author of the change must be allowed to read them. Both arguments are versions of the
+// same object; before may be nil for a new object.
 //
 // A pod template shows more if it used one key of a Secret, or only pulled images with it, and now uses all of it. In a
 // Service, each new entry of the annotations counts, whatever earlier entries showed of the Secret. A
-// ServiceInjectionPolicy counts if it hands a Secret out in another way than before, for instance to other pods, see
+// ServiceInjectionPolicy counts if it gives out a Secret in another way than before, for instance to other pods, see
 // [inject.HandsOut]. Added modifies neither argument.
 func Added(before, after *unstructured.Unstructured) []Reference {
 	if isPolicy(after) {
@@ -87,7 +87,7 @@ type use struct {
 }
 
 // GivesOut reports whether the object gives its references to pods on a cluster, which may be pods of other owners. For
-// such an object, it is not enough to keep the referenced objects from traveling.
+// such an object, it is not sufficient to stop the propagation of the referenced objects.
 func GivesOut(obj *unstructured.Unstructured) bool {
 	return isPolicy(obj) || isKind(obj, "", "Service")
 }
@@ -126,8 +126,7 @@ func named(obj *unstructured.Unstructured) []use {
 	return out
 }
 
-// namesIn returns the Secrets that the items of a list name by a key. They are used for the purpose of the list, and
-// not by pods.
+// namesIn returns the Secrets that the items of a list name by a key. Pods do not see these Secrets.
 func namesIn(root map[string]any, key string, path ...string) []use {
 	v, _, _ := unstructured.NestedFieldNoCopy(root, path...)
 	list, _ := v.([]any)
@@ -141,8 +140,8 @@ func namesIn(root map[string]any, key string, path ...string) []use {
 }
 
 // handedOutBy returns the objects that the annotations of a Service inject into pods. An injection policy on the
-// clusters hands them out without a further check of rights. For the author of the Service on the hub, each entry is a
-// use of its own: another path, or variables in place of a file.
+// clusters gives them out without a further check of rights. Each entry is a separate use, such as another path, or
+// variables instead of a file.
 func handedOutBy(annotations map[string]string) []use {
 	var out []use
 	for _, key := range [...]string{refractv1beta1.EnvFromAnnotation, refractv1beta1.MountAnnotation} {
@@ -192,7 +191,7 @@ func handsOut(annotation string) bool {
 func addedByPolicy(before, after *unstructured.Unstructured) []Reference {
 	now := policyOf(after)
 	if now == nil {
-		return Written([]string{"spec"}, after.Object["spec"]) // Another version of Refract may be able to read the policy.
+		return Written([]string{"spec"}, after.Object["spec"]) // Another version of Refract may be able to read the policy, so all references count.
 	}
 	var was *refractv1beta1.ServiceInjectionPolicy
 	if before != nil {
@@ -227,7 +226,7 @@ func policyOf(obj *unstructured.Unstructured) *refractv1beta1.ServiceInjectionPo
 }
 
 // Written returns the references that a value would add to an arbitrary object, ordered by [Compare]. The keys name the
-// place of the value, from the root. Written knows the same places as [Of], by their names and not by the kind of the
+// place of the value, from the root. Written finds the same places as [Of], by the names of fields, for any kind of
 // object. The result can be incomplete: the object may already contain parts of a name.
 func Written(keys []string, value any) []Reference {
 	var out []Reference

@@ -7,9 +7,9 @@ import (
 )
 
 // enter assigns [Found] to clusters that joined with other content than their assigned one, and reports whether there
-// are any. Such content comes from another time or another writer, and changes in the wave of the cluster. The record
-// has only one revision besides the target and the last good one, so clusters at the superseded target keep their
-// present content as well.
+// are any. Such content comes from an earlier time or another writer, and is replaced in the wave of the cluster. The
+// RolloutStatus has only one revision besides the target and the last good one, so clusters at the superseded target
+// keep their current content as well.
 func (r *rollout) enter() (came bool) {
 	var names []string
 	for i := range r.in.Clusters {
@@ -32,9 +32,9 @@ func (r *rollout) enter() (came bool) {
 	return true
 }
 
-// found examines the contents that the clusters were found with. If all reachable clusters hold the newest content or no
-// copy, the rollout is complete; otherwise it begins from these contents. Offline clusters stay at [Found] until their
-// content is known.
+// found examines the contents of the clusters without a RolloutStatus. If all reachable clusters hold the newest content
+// or no copy, the rollout is complete; otherwise it begins from these contents. Offline clusters stay at [Found] until
+// their content is known.
 func (r *rollout) found() {
 	r.Target = r.in.Target
 	var offline []string
@@ -67,8 +67,8 @@ func (r *rollout) found() {
 	}
 }
 
-// keepFound begins a rollout from the contents that the clusters were found with. The next call knows what the target
-// changes on them.
+// keepFound begins a rollout from the current contents of the clusters. The next call knows the changes of the target
+// on them.
 func (r *rollout) keepFound() {
 	r.Target, r.LastGood = r.in.Target, refractv1alpha1.Revision{Name: Found}
 	r.Superseded, r.OnSuperseded = nil, nil
@@ -86,8 +86,8 @@ func (r *rollout) begin() {
 		r.forgetSuperseded()
 	default:
 		// Clusters with the previous target keep it until their wave. Clusters with an even older target return to the
-		// last good revision, because at most three revisions are kept. Clusters with the previous target return as
-		// well if other clusters are at Found, because that content is stored nowhere else.
+		// last good revision, because at most three revisions are kept. If other clusters are at Found, clusters with
+		// the previous target return as well: the only entry for a third revision is then needed for Found.
 		if had := slices.DeleteFunc(r.holders(), r.holdsNot); len(had) > 0 && !r.unseen() {
 			r.Superseded, r.OnSuperseded = &before, had
 		}
@@ -99,19 +99,19 @@ func (r *rollout) begin() {
 	}
 	r.start()
 	for _, name := range kept {
-		r.release(name) // They have the new target already, and must become ready like other clusters.
+		r.release(name) // These clusters have the new target already, and must become ready like other clusters.
 	}
 }
 
-// forgetSuperseded removes the previous target from the record. Clusters at [Found] stay there.
+// forgetSuperseded removes the previous target from the RolloutStatus. Clusters at [Found] stay there.
 func (r *rollout) forgetSuperseded() {
 	if !r.unseen() {
 		r.Superseded, r.OnSuperseded = nil, nil
 	}
 }
 
-// start begins with the first wave. The list of clusters that have not reverted yet stays, because the new rollout may
-// fail as well.
+// start begins with the first wave. The list of clusters that have not been reverted yet stays, because the new rollout
+// may fail as well.
 func (r *rollout) start() {
 	r.begun = true
 	r.again()
@@ -119,14 +119,14 @@ func (r *rollout) start() {
 	r.Waves, r.Current, r.Done, r.Failed = nil, nil, nil, nil
 }
 
-// prune removes the clusters that are no longer to have a copy, and restarts the times of offline clusters.
+// prune removes clusters that must no longer have a copy, and restarts the times of offline clusters.
 func (r *rollout) prune() {
 	gone := func(name string) bool { return r.clusters[name] == nil }
 	r.Done = slices.DeleteFunc(r.Done, gone)
 	unseen := r.unseen()
 	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(name string) bool {
 		c := r.clusters[name]
-		return c == nil || unseen && !c.Offline && !c.Unseen && !c.Keeps // It was found with no other content, so it gets the content of the others.
+		return c == nil || unseen && !c.Offline && !c.Unseen && !c.Keeps // The cluster had no other content, so it gets the content of the others.
 	})
 	r.Reverting = slices.DeleteFunc(r.Reverting, gone)
 	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return gone(c.Name) })

@@ -67,40 +67,40 @@ func TestApprovedBeforehand(t *testing.T) {
 		m := newManual(t)
 		for range 5 {
 			if have := m.look(guess); have != "" {
-				t.Errorf("%q was said before the rollout, and %s has the target", guess, have)
+				t.Errorf("annotation %q before the rollout: want no cluster with the target, got %s", guess, have)
 			}
 		}
 	}
 }
 
-// TestApprovedOnce verifies that an approval applies to one wave, and that the status shows the token until it is used,
-// whichever replica calls.
+// TestApprovedOnce verifies that an approval applies to one wave, and that the status shows the same token until it is
+// used, for calls of all replicas.
 func TestApprovedOnce(t *testing.T) {
 	m := newManual(t)
 	m.look("")
 	first := m.status.Awaits
 	for range 3 {
 		if m.look(""); m.status.Awaits != first || first == "" {
-			t.Fatalf("It waited for %q, and waits for %q when somebody else looks", first, m.status.Awaits)
+			t.Fatalf("want the same awaited token %q in each call, got %q", first, m.status.Awaits)
 		}
 	}
 	second := strings.Replace(first, "/0/", "/1/", 1) // A guess derived from the first token.
 	if have := m.look(first); have != "a" {
-		t.Fatalf("The first wave is approved, and %q have the target", have)
+		t.Fatalf("the first wave is approved: want a to have the target, got %q", have)
 	}
 	for _, said := range []string{first, second} {
 		for range 5 {
 			if have := m.look(said); have != "a" {
-				t.Fatalf("%q was said after the first wave was approved by %q, and %q have the target", said, first, have)
+				t.Fatalf("annotation %q after the approval of the first wave by %q: want only a to have the target, got %q", said, first, have)
 			}
 		}
 	}
 	if have := m.look(m.status.Awaits); have != "a b" {
-		t.Errorf("The second wave is approved, and %q have the target", have)
+		t.Errorf("the second wave is approved: want a and b to have the target, got %q", have)
 	}
 }
 
-// TestApprovedBeforeTheUpgrade verifies that a rollout which waits since a version with guessable tokens waits for a
+// TestApprovedBeforeTheUpgrade verifies that a rollout which began to wait in a version with guessable tokens gets a
 // new token.
 func TestApprovedBeforeTheUpgrade(t *testing.T) {
 	m := newManual(t)
@@ -108,10 +108,10 @@ func TestApprovedBeforeTheUpgrade(t *testing.T) {
 	m.status.Nonce, m.status.Awaits = "", "target/1/0"
 	for _, said := range []string{"target/1/0", "target/1/0/"} {
 		if have := m.look(said); have != "" {
-			t.Errorf("%q was said, and %q have the target", said, have)
+			t.Errorf("annotation %q: want no cluster with the target, got %q", said, have)
 		}
 	}
 	if have := m.look(m.status.Awaits); have != "a" {
-		t.Errorf("What the status names is said, and %q have the target", have)
+		t.Errorf("the annotation has the token of the status: want a to have the target, got %q", have)
 	}
 }

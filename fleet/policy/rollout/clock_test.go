@@ -8,8 +8,8 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// TestClockAhead verifies that readiness times by a clock that is ahead, by much or by the time of an observation, do
-// not count as an interruption.
+// TestClockAhead verifies that readiness times from a clock that is ahead do not count as an interruption of the
+// readiness.
 func TestClockAhead(t *testing.T) {
 	p, errs := Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
 		Waves: []refractv1alpha1.RolloutWave{{Name: "all", MinReadySeconds: 3}},
@@ -30,7 +30,7 @@ func TestClockAhead(t *testing.T) {
 				Holds: true, Ready: true, ReadySince: began.Add(ahead),
 			}}
 			if is, _ = Next(is, in); len(is.Failed) > 0 {
-				t.Fatalf("%s ahead, after %s: it failed: %s", ahead, now, is.Message)
+				t.Fatalf("%s ahead, after %s: the cluster failed: %s", ahead, now, is.Message)
 			}
 			if is.Phase == refractv1alpha1.RolloutComplete && done < 0 {
 				done = now
@@ -42,8 +42,8 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// TestEditedWhileItBakes verifies that an edit of the policy gives a cluster its whole time again. The edit may change
-// the condition for readiness, so a cluster that was ready before the edit and is not now has not failed.
+// TestEditedWhileItBakes verifies that an edit of the policy restarts the time limit of a cluster. The edit may change
+// the condition for readiness, so a cluster that was ready only before the edit has not failed.
 func TestEditedWhileItBakes(t *testing.T) {
 	policy := func(generation int64) *Policy {
 		p := &refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
@@ -70,10 +70,10 @@ func TestEditedWhileItBakes(t *testing.T) {
 	look(5*time.Second, 1, true)
 	for _, after := range []time.Duration{20 * time.Second, 21 * time.Second, 29 * time.Second} {
 		if look(after, 2, false); len(is.Failed) > 0 {
-			t.Fatalf("after %s it failed: %s", after, is.Message)
+			t.Fatalf("after %s the cluster failed: %s", after, is.Message)
 		}
 	}
 	if look(31*time.Second, 2, false); len(is.Failed) != 1 {
-		t.Errorf("want it to fail when its time is over, got %+v", is)
+		t.Errorf("want the cluster to fail after its time limit, got %+v", is)
 	}
 }

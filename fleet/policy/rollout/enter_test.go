@@ -11,7 +11,7 @@ import (
 func TestPlacedNowhere(t *testing.T) {
 	const waiting, progressing, complete = refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutComplete
 	joins := func(c *Cluster) { c.Joining, c.Changes, c.Differs = true, true, true }
-	t.Run("when it is first seen", func(t *testing.T) {
+	t.Run("without a RolloutStatus", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		all := f.in.Clusters
 		f.in.Clusters = nil
@@ -21,7 +21,7 @@ func TestPlacedNowhere(t *testing.T) {
 		f.want(progressing, "fff")
 		f.want(progressing, "tff")
 	})
-	t.Run("when it is first seen, and new", func(t *testing.T) {
+	t.Run("without a RolloutStatus, new object", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		all := f.in.Clusters
 		f.in.Clusters = nil
@@ -40,7 +40,7 @@ func TestPlacedNowhere(t *testing.T) {
 		f.each("abc", joins)
 		f.want(progressing, "tgg")
 	})
-	t.Run("while the canary is tried", func(t *testing.T) {
+	t.Run("while the canary tries the change", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.want(complete, "ttt")
 		f.in.Target = revision(2)
@@ -58,8 +58,8 @@ func TestPlacedNowhere(t *testing.T) {
 // wave.
 func TestEnters(t *testing.T) {
 	const waiting, progressing, complete = refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutComplete
-	// narrowed is a fleet whose clusters except b left, missed an edit that completed on b, and returned with their
-	// former content.
+	// narrowed is a fleet in which only b got the last edit. The other clusters left before the edit, and returned with
+	// their former content.
 	narrowed := func(t *testing.T) *foundFleet {
 		t.Helper()
 		f := newFoundFleet(t, "")
@@ -89,7 +89,7 @@ func TestEnters(t *testing.T) {
 		f.want(progressing, "fff")
 		f.want(progressing, "tff") // The canary must stay ready for a while.
 	})
-	t.Run("its copy was removed", func(t *testing.T) {
+	t.Run("the copy was removed", func(t *testing.T) {
 		f := narrowed(t)
 		f.each("ac", func(c *Cluster) { c.Joining = true })
 		f.want(complete, "ttt")
@@ -107,13 +107,13 @@ func TestEnters(t *testing.T) {
 		f.want(progressing, "tgf")
 		f.want(progressing, "tgf")
 	})
-	t.Run("its wave is open, and it was taken for one without a copy", func(t *testing.T) {
+	t.Run("the wave of a cluster is open, and its copy is found late", func(t *testing.T) {
 		f := edited(t, "")
 		f.each("a", keeps)
 		f.want(progressing, "fgg")
-		f.want(progressing, "tgg") // It changes with the open wave, and the others wait for it.
+		f.want(progressing, "tgg") // The cluster changes in the open wave, and the others wait for it.
 	})
-	t.Run("another has a target before", func(t *testing.T) {
+	t.Run("another cluster has the superseded target", func(t *testing.T) {
 		f := edited(t, "")
 		f.in.Target = revision(3)
 		f.each("a", offline)

@@ -10,7 +10,7 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// foundFleet is a canary, and two clusters that get a change after it.
+// foundFleet is a fleet of a canary and two clusters that get a change after it.
 type foundFleet struct {
 	t      *testing.T
 	in     *Input
@@ -83,8 +83,8 @@ func unseen(c *Cluster) { c.Unseen = true }
 
 func offline(c *Cluster) { c.Offline = true }
 
-// TestFound verifies that, without a record, the contents of the clusters are good, and that the newest content is
-// rolled out from there.
+// TestFound verifies that without a RolloutStatus, the contents of the clusters count as good, and that the newest
+// content is rolled out from there.
 func TestFound(t *testing.T) {
 	const waiting, progressing, complete = refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutComplete
 	t.Run("new", func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestFound(t *testing.T) {
 			t.Errorf("want the target to be good, got %s", f.status.LastGood.Name)
 		}
 	})
-	t.Run("an edit while it is looked", func(t *testing.T) {
+	t.Run("an edit before the contents are read", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.each("abc", unseen)
 		f.want(waiting, "fff")
@@ -121,14 +121,14 @@ func TestFound(t *testing.T) {
 		f.want(progressing, "fff")
 		f.want(progressing, "tff")
 	})
-	t.Run("nobody can be reached", func(t *testing.T) {
+	t.Run("no cluster is reachable", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.each("abc", offline)
 		f.want(waiting, "fff")
 		f.each("abc", holds)
 		f.want(complete, "ttt")
 	})
-	t.Run("one comes back with the same", func(t *testing.T) {
+	t.Run("a cluster returns with the same content", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.each("c", offline)
 		f.want(complete, "ttf")
@@ -137,7 +137,7 @@ func TestFound(t *testing.T) {
 		f.each("c", holds)
 		f.want(complete, "ttt")
 	})
-	t.Run("one comes back with another", func(t *testing.T) {
+	t.Run("a cluster returns with other content", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.each("ab", holds)
 		f.each("c", offline)
@@ -146,7 +146,7 @@ func TestFound(t *testing.T) {
 		f.want(progressing, "fff")
 		f.want(progressing, "tff") // The canary must stay ready for a while.
 	})
-	t.Run("one comes back during the next change", func(t *testing.T) {
+	t.Run("a cluster returns during the next change", func(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.each("c", offline)
 		f.want(complete, "ttf")
@@ -161,13 +161,13 @@ func TestFound(t *testing.T) {
 		f := newFoundFleet(t, "")
 		f.status = Hold(nil, f.in.Target, "no room")
 		if !Unbegun(f.status) || f.status.Message != "no room" || f.status.Phase != waiting {
-			t.Errorf("want it to wait, got %+v", f.status)
+			t.Errorf("want the rollout to wait, got %+v", f.status)
 		}
 		f.want(complete, "ttt")
 		f.in.Target = revision(2)
 		f.status = Hold(f.status, f.in.Target, "no room")
 		if f.status.Phase != waiting || Assigned(f.status, "a").Name != revision(1).Name {
-			t.Errorf("want the clusters to stay as they are, got %+v", f.status)
+			t.Errorf("want no change on the clusters, got %+v", f.status)
 		}
 		f.want(progressing, "tgg")
 	})
@@ -185,10 +185,10 @@ func TestStalled(t *testing.T) {
 		f.want(progressing, "tff")
 		f.each("a", func(c *Cluster) { holds(c); fails(c) })
 		f.want(refractv1alpha1.RolloutReverting, "fff")
-		f.each("a", func(c *Cluster) { c.Refused = "" }) // It holds the newest content, and the comparison is with the found one.
+		f.each("a", func(c *Cluster) { c.Refused = "" }) // The cluster holds the newest content, which is compared with the found one.
 		f.want(stalled, "fff")
 		if !Stopped(f.status) || !strings.Contains(f.status.Message, "a keeps the change, as the content before it is not stored on the hub") || f.status.Awaits == "" {
-			t.Errorf("want it to be said who has to do what, got %q", f.status.Message)
+			t.Errorf("want a message with the necessary action of the user, got %q", f.status.Message)
 		}
 		f.each("a", func(c *Cluster) { c.Holds = false })
 		f.in.Target = revision(2)
@@ -219,12 +219,12 @@ func TestStalled(t *testing.T) {
 		const want = "a rejects the content before the change, which is tried again: fix the cause: a: exceeded quota: pods"
 		said := f.status.Message
 		if !strings.Contains(said, want) || f.status.Awaits == "" {
-			t.Errorf("want it to be said who has to do what, got %q", said)
+			t.Errorf("want a message with the necessary action of the user, got %q", said)
 		}
-		f.each("a", func(c *Cluster) { c.Refused = "" }) // It is tried again, as after each write of the record.
+		f.each("a", func(c *Cluster) { c.Refused = "" }) // The content is tried again, as after each write of the RolloutStatus.
 		f.want(stalled, "ggg")
 		if f.status.Message != said || f.status.Awaits == "" {
-			t.Errorf("want what is said to hold until it is known what comes of it, got %q", f.status.Message)
+			t.Errorf("want the message to stay until the result of the try is known, got %q", f.status.Message)
 		}
 		f.each("a", holds)
 		f.want(refractv1alpha1.RolloutReverted, "ggg")
@@ -239,7 +239,7 @@ func TestStalled(t *testing.T) {
 		f.each("a", func(c *Cluster) { c.Offline, c.Holds, c.Refused = true, false, "" })
 		f.want(refractv1alpha1.RolloutReverted, "ggg")
 		if !strings.Contains(f.status.Message, "a gets back its previous content when it can be reached") {
-			t.Errorf("want the cluster to be named, got %q", f.status.Message)
+			t.Errorf("want the cluster named, got %q", f.status.Message)
 		}
 		f.each("a", func(c *Cluster) { c.Offline = false })
 		f.want(refractv1alpha1.RolloutReverting, "ggg")
@@ -256,7 +256,7 @@ func TestStalled(t *testing.T) {
 		f.want(progressing, "tff")
 		f.each("a", func(c *Cluster) { holds(c); fails(c) })
 		f.want(refractv1alpha1.RolloutReverting, "fff")
-		f.each("a", func(c *Cluster) { c.Refused, c.Keeps = "", true }) // It holds a change that is no longer the newest.
+		f.each("a", func(c *Cluster) { c.Refused, c.Keeps = "", true }) // The cluster holds a change that is no longer the newest.
 		other := newFoundFleet(t, refractv1alpha1.ActionRevert).in.Policy
 		other.levels[0][0].clusters, _ = match.CompileTarget(&corev1alpha1.TargetClusters{Clusters: []string{"b"}}, nil)
 		f.in.Policy, f.in.Target = other, revision(2)
@@ -266,7 +266,7 @@ func TestStalled(t *testing.T) {
 		f.each("b", keeps)
 		f.want(stalled, "fff")
 		if !strings.Contains(f.status.Message, "a, b keep the change") {
-			t.Errorf("want a to be named, which has kept the change before, got %q", f.status.Message)
+			t.Errorf("want a named, which keeps the previous change, got %q", f.status.Message)
 		}
 	})
 	t.Run("gone from the hub", func(t *testing.T) {
@@ -279,15 +279,15 @@ func TestStalled(t *testing.T) {
 		f.each("a", func(c *Cluster) { c.Lost, c.Holds = true, false })
 		f.want(stalled, "ggg")
 		if !strings.Contains(f.status.Message, "a keeps the change") {
-			t.Errorf("want the cluster to be named, got %q", f.status.Message)
+			t.Errorf("want the cluster named, got %q", f.status.Message)
 		}
-		f.each("a", func(c *Cluster) { holds(c); c.Lost, c.Refused = false, "" }) // It is stored again.
+		f.each("a", func(c *Cluster) { holds(c); c.Lost, c.Refused = false, "" }) // The revision is stored again.
 		f.want(refractv1alpha1.RolloutReverted, "ggg")
 	})
 }
 
-// TestAnew verifies that the contents of the clusters are good if the record can no longer be compared with the newest
-// revision. Only a user can resume a stopped rollout, and no cluster gets the change before.
+// TestAnew verifies that the contents of the clusters count as good if the RolloutStatus can no longer be compared with
+// the newest revision. Only a user can resume a stopped rollout, and no cluster gets the change before that.
 func TestAnew(t *testing.T) {
 	policy, errs := Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{Waves: []refractv1alpha1.RolloutWave{
 		{Name: "first", TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{"a"}}},
@@ -308,23 +308,23 @@ func TestAnew(t *testing.T) {
 			in := &Input{Policy: policy, Target: revision(9), Nonce: "later", Now: time.Unix(0, 0)}
 			for _, name := range []string{"a", "b"} {
 				if r := Assigned(s, name); r.Name != Found {
-					t.Errorf("want %s to keep what it holds, got %s", name, r.Name)
+					t.Errorf("want %s to keep its content, got %s", name, r.Name)
 				}
 				in.Clusters = append(in.Clusters, Cluster{Cluster: match.Cluster{Name: name}, Keeps: true, Changes: true, Differs: true})
 			}
 			next, _ := Next(s, in)
 			if is := Stopped(next); is != stopped {
-				t.Fatalf("want it to be stopped: %t, got %s", stopped, next.Phase)
+				t.Fatalf("want the rollout stopped: %t, got %s", stopped, next.Phase)
 			}
 			if !stopped {
 				return
 			}
 			if next.Awaits == "" || next.Message == "" {
-				t.Errorf("want it to say how it goes on, got %+v", next)
+				t.Errorf("want a message and a token to resume, got %+v", next)
 			}
 			in.Resumed = next.Awaits
 			if next, _ = Next(next, in); Stopped(next) || Assigned(next, "a").Name != revision(9).Name || Assigned(next, "b").Name != Found {
-				t.Errorf("want the first wave to get it when somebody says so, got %+v", next)
+				t.Errorf("want the first wave to get the target after the resume, got %+v", next)
 			}
 		})
 	}
@@ -345,7 +345,7 @@ func TestRetold(t *testing.T) {
 	s.Awaits = ""
 	for _, s := range []*refractv1alpha1.RolloutStatus{nil, s} {
 		if got := Retold(s, "before/2/1/nonce"); got != "" {
-			t.Errorf("if it waits for nothing: want nothing, got %q", got)
+			t.Errorf("if no token is awaited: want no token, got %q", got)
 		}
 	}
 }

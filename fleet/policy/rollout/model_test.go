@@ -24,9 +24,9 @@ import (
 )
 
 // TestModel simulates random histories of fleets: edits of the object and of its policies, failures, clusters that
-// join, leave and go offline, restarts between any two steps, lost records and revisions, fleets that are found with
-// some content, approvals that are premature or repeated. It checks the laws after every step. REFRACT_HISTORIES is the
-// number of histories, 500 by default, and REFRACT_SEED is the first seed.
+// join, leave and go offline, restarts between any two steps, lost RolloutStatuses and revisions, fleets with existing
+// content, premature and repeated approvals. It checks the laws after every step. REFRACT_HISTORIES is the number of
+// histories, 500 by default, and REFRACT_SEED is the first seed.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	histories, seed := number("REFRACT_HISTORIES", 500), number("REFRACT_SEED", 1)
@@ -54,12 +54,12 @@ func TestModel(t *testing.T) {
 		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutStalled, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
 	} {
 		if reached[phase] < histories/20 {
-			t.Errorf("%s was seen at %d steps only: the histories say little about it", phase, reached[phase])
+			t.Errorf("phase %s occurred in only %d steps: the histories hardly test it", phase, reached[phase])
 		}
 	}
 	for _, kind := range []string{"target", "good", "superseded", "found", "found beside another good one"} {
 		if assigned[kind] < histories/20 {
-			t.Errorf("%d clusters only had %s: the histories say little about it", assigned[kind], kind)
+			t.Errorf("only %d clusters had %s: the histories hardly test it", assigned[kind], kind)
 		}
 	}
 	t.Logf("%d histories of %d steps; phases: %v; what clusters have: %v", histories, steps, reached, assigned)
@@ -82,8 +82,8 @@ type member struct {
 	ready                   bool
 	since                   time.Time // Start of the readiness with its content, as a replica remembers it.
 	really                  time.Time // The real start of the readiness.
-	recorded                time.Time // The recorded value of since.
-	reached                 time.Time // Since when it can be reached.
+	recorded                time.Time // The value of since in the Propagation.
+	reached                 time.Time // Since when the cluster is reachable.
 	unknown                 bool      // Its replica has restarted, and has not read its content yet.
 
 	account
@@ -106,7 +106,7 @@ type world struct {
 	approve string
 	resume  string
 	bad     map[string]bool // Members and contents that do not become ready.
-	changed bool            // The object was edited, or a user resumed the rollout, since the last call.
+	changed bool            // Whether the object was edited or a user resumed the rollout since the last call.
 	log     []string
 
 	hub
@@ -272,7 +272,7 @@ func (w *world) step() error {
 	case 10:
 		w.hold = w.IntN(3) == 0
 		w.notef("policy gone %t", w.hold)
-	case 15: // It was not ready for a moment between two calls.
+	case 15: // A member was not ready for a moment between two calls.
 		if m.ready && !m.offline {
 			m.since, m.really = w.now, w.now
 			w.notef("%s was not ready for a moment", m.Name)
@@ -306,7 +306,7 @@ func (w *world) step() error {
 	return w.live(w.IntN(3))
 }
 
-// moves lets a member without a copy join, or a member leave with its copy.
+// moves makes a member without a copy join, or a member leave with its copy.
 func (w *world) moves(m *member) {
 	m.there = !m.there
 	m.content, m.ready = "", false
@@ -316,7 +316,7 @@ func (w *world) moves(m *member) {
 	w.notef("%s there %t", m.Name, m.there)
 }
 
-// live lets some members apply their assigned content, and calls Next.
+// live makes some members apply their assigned content, and calls Next.
 func (w *world) live(most int) error {
 	for _, m := range w.members {
 		if w.IntN(3) <= most {
@@ -380,7 +380,7 @@ func (w *world) input() *Input {
 	return in
 }
 
-// check calls Next, and compares its result with the previous record.
+// check calls Next, and compares its result with the previous RolloutStatus.
 func (w *world) check() error {
 	was, in := w.status, w.input()
 	kept := was.DeepCopy() // DeepCopy of nil returns nil.
@@ -388,7 +388,7 @@ func (w *world) check() error {
 	copied.Clusters = slices.Clone(in.Clusters)
 	is, until := w.next(was, in)
 	if !reflect.DeepEqual(kept, was) || !reflect.DeepEqual(copied.Clusters, in.Clusters) {
-		return fmt.Errorf("what was given was modified: %s", cmp.Diff(kept, was)+cmp.Diff(copied.Clusters, in.Clusters))
+		return fmt.Errorf("Next modified its arguments: %s", cmp.Diff(kept, was)+cmp.Diff(copied.Clusters, in.Clusters))
 	}
 	w.status = is
 	w.notef("%s %s target %s good %s opened %d current %v done %v failed %v superseded %v reverting %v: %s", w.now.Format("04:05"), is.Phase, is.Target.Name, is.LastGood.Name,
@@ -408,7 +408,7 @@ func (w *world) check() error {
 	l.settleAccounts()
 	for _, m := range w.members {
 		if m.unknown {
-			m.unknown = false // The replica has read it by the next call. The recorded time stays until then.
+			m.unknown = false // The replica has read the content by the next call. The recorded time stays until then.
 			continue
 		}
 		if m.recorded = m.since; !m.ready || m.offline {
@@ -416,7 +416,7 @@ func (w *world) check() error {
 		}
 	}
 	if !until.IsZero() && !until.After(w.now) {
-		return fmt.Errorf("it is to be looked at again at %s, and it is %s", until, w.now)
+		return fmt.Errorf("the next call is due at %s, but it is already %s", until, w.now)
 	}
 	w.changed = w.changed && is.Message == noRoom // The event is not processed yet.
 	return nil
@@ -470,10 +470,10 @@ func (l *laws) agreed() error {
 		before = again
 	}
 	again, _ := l.next(before, l.inputFor(before))
-	return fmt.Errorf("nothing has happened, and it is not as it was: %s", cmp.Diff(before, again))
+	return fmt.Errorf("the RolloutStatus still changes after repeated calls without an event: %s", cmp.Diff(before, again))
 }
 
-// inputFor returns the input for another record.
+// inputFor returns the input for another RolloutStatus.
 func (l *laws) inputFor(s *refractv1alpha1.RolloutStatus) *Input {
 	before := l.status
 	l.status = s
@@ -485,14 +485,14 @@ func (l *laws) inputFor(s *refractv1alpha1.RolloutStatus) *Input {
 func (l *laws) turn() error {
 	if l.in.Policy == nil {
 		if names := l.released(); len(names) > 0 && l.was.Superseded == nil {
-			return fmt.Errorf("the policy is gone, and %s got the target", names[0].Name)
+			return fmt.Errorf("%s got the target without a policy", names[0].Name)
 		}
 		return nil
 	}
 	for _, c := range l.released() {
 		if wave := l.policy.waveOf(&c.Cluster); wave >= int(l.is.Opened) && (l.was.Superseded == nil || l.was.Superseded.Name != l.is.Target.Name) &&
 			contentOf(&l.was.Target, l.of(c.Name)) != contentOf(&l.is.Target, l.of(c.Name)) {
-			return fmt.Errorf("%s got the target in wave %d, and %d are open", c.Name, wave, l.is.Opened)
+			return fmt.Errorf("%s got the target in wave %d, but only %d are open", c.Name, wave, l.is.Opened)
 		}
 	}
 	from := l.was.Opened
@@ -503,7 +503,7 @@ func (l *laws) turn() error {
 		for i := range l.in.Clusters {
 			c := &l.in.Clusters[i]
 			if l.policy.waveOf(&c.Cluster) == int(from)-1 && !c.Offline && l.pending(l.is, c.Name) {
-				return fmt.Errorf("wave %d was opened, and %s of the one before is not done", from, c.Name)
+				return fmt.Errorf("wave %d was opened, but %s of the previous wave is not done", from, c.Name)
 			}
 		}
 	}
@@ -543,7 +543,7 @@ func (l *laws) tried() error {
 			}
 		}
 		if changed && !tried {
-			return fmt.Errorf("wave %d was opened, and nobody of the one before has tried it", k)
+			return fmt.Errorf("wave %d was opened, but no cluster of the previous wave has tried the target", k)
 		}
 	}
 	return nil
@@ -568,7 +568,7 @@ func (l *laws) failing() error {
 		holds := m.content == contentOf(&l.was.Target, m)
 		late := l.now.Sub(entry.Since.Time) >= l.policy.timeout
 		if holds && !m.ready && (entry.Ready != nil || late) && !failed(entry.Name) {
-			return fmt.Errorf("%s is not ready, was ready %v, late %t, and has not failed", entry.Name, entry.Ready, late)
+			return fmt.Errorf("%s is not ready, was ready %v, late %t, but has not failed", entry.Name, entry.Ready, late)
 		}
 	}
 	for i := range l.in.Clusters {
@@ -580,7 +580,7 @@ func (l *laws) failing() error {
 		if slices.ContainsFunc(l.in.Clusters, func(x Cluster) bool {
 			return !x.Offline && l.policy.waveOf(&x.Cluster) == wave && l.pending(l.is, x.Name)
 		}) {
-			return fmt.Errorf("%s is not ready any more, its wave goes on, and it has not failed", c.Name)
+			return fmt.Errorf("%s is no longer ready in an unfinished wave, but has not failed", c.Name)
 		}
 	}
 	for i := range l.is.Failed {
@@ -588,7 +588,7 @@ func (l *laws) failing() error {
 		m := l.of(f.Name)
 		if !slices.ContainsFunc(l.was.Failed, func(is refractv1alpha1.FailedCluster) bool { return is.Name == f.Name }) &&
 			strings.HasPrefix(f.Message, "it is not ready after") && l.now.Sub(m.reached) < l.policy.timeout {
-			return fmt.Errorf("%s has failed, and can be reached for %s only: %s", f.Name, l.now.Sub(m.reached), f.Message)
+			return fmt.Errorf("%s has failed, but has been reachable for only %s: %s", f.Name, l.now.Sub(m.reached), f.Message)
 		}
 	}
 	return nil
@@ -598,18 +598,18 @@ func (l *laws) failing() error {
 func (l *laws) edited() error {
 	settled := l.was.Phase == refractv1alpha1.RolloutComplete || l.was.LastGood.Name == l.was.Target.Name // The last condition holds if the rollout had to wait.
 	if !settled && l.is.Phase != refractv1alpha1.RolloutComplete && l.was.LastGood.Name != l.is.LastGood.Name {
-		return fmt.Errorf("what is good was %s and is %s, and no rollout was complete", l.was.LastGood.Name, l.is.LastGood.Name)
+		return fmt.Errorf("the good revision changed from %s to %s without a complete rollout", l.was.LastGood.Name, l.is.LastGood.Name)
 	}
 	if l.was.Target.Name == l.is.Target.Name {
 		return nil
 	}
 	if l.was.Phase == refractv1alpha1.RolloutComplete && l.is.LastGood.Name != l.was.Target.Name && l.is.Phase != refractv1alpha1.RolloutComplete {
-		return fmt.Errorf("every cluster had %s, and what is good is %s", l.was.Target.Name, l.is.LastGood.Name)
+		return fmt.Errorf("every cluster had %s, but the good revision is %s", l.was.Target.Name, l.is.LastGood.Name)
 	}
 	if l.was.Phase == refractv1alpha1.RolloutReverting || l.was.Phase == refractv1alpha1.RolloutReverted {
 		for i := range l.in.Clusters {
 			if name := l.in.Clusters[i].Name; Assigned(l.is, name).Name == l.was.Target.Name && l.was.Target.Name != l.is.LastGood.Name {
-				return fmt.Errorf("%s was reverted, and %s is to have it", l.was.Target.Name, name)
+				return fmt.Errorf("%s was reverted, but is assigned to %s", l.was.Target.Name, name)
 			}
 		}
 	}
@@ -624,10 +624,10 @@ func (l *laws) approved() error {
 	for _, k := range l.opened() {
 		want := fmt.Sprintf("%s/%d/%d/%s", l.is.Target.Name, l.is.Attempt, k, l.was.Nonce)
 		if k < len(l.spec.Waves) && l.spec.Waves[k].Strategy == refractv1alpha1.WaveManual && l.approve != want {
-			return fmt.Errorf("wave %d was opened, and %q was approved", k, l.approve)
+			return fmt.Errorf("wave %d was opened with the approval %q", k, l.approve)
 		}
 		if l.paused {
-			return fmt.Errorf("wave %d was opened, and it is paused", k)
+			return fmt.Errorf("wave %d was opened during a pause", k)
 		}
 	}
 	return nil
@@ -637,7 +637,7 @@ func (l *laws) of(name string) *member {
 	return l.members[slices.IndexFunc(l.members, func(m *member) bool { return m.Name == name })]
 }
 
-// pending reports whether the cluster is yet to get other content, or has it and is neither done nor failed.
+// pending reports whether the cluster does not have its new content yet, or has it and is neither done nor failed.
 func (l *laws) pending(s *refractv1alpha1.RolloutStatus, name string) bool {
 	if !targets(s, name) {
 		m := l.of(name)
@@ -692,7 +692,7 @@ func (l *laws) crowd() error {
 		for level := range specs {
 			id, most := key(level, &c.Cluster)
 			if n := scaled(most, all[id]); most != nil && inFlight[id] > n && !l.joined(id, key, level) {
-				return fmt.Errorf("%s got the target, and of wave %s %d clusters change at once, of %d", c.Name, id, inFlight[id], n)
+				return fmt.Errorf("%s got the target, but %[3]d clusters of wave %[2]s change at once, of %[4]d", c.Name, id, inFlight[id], n)
 			}
 		}
 	}
@@ -725,7 +725,7 @@ func (l *laws) budgets() error {
 		for _, c := range l.released() {
 			if n := down[c.Labels[b.Label]]; n > int(b.MaxUnavailable) && !c.Joining && !slices.Contains(l.was.OnSuperseded, c.Name) && l.was.Attempt == l.is.Attempt &&
 				!slices.ContainsFunc(l.released(), func(x *Cluster) bool { return x.Joining }) {
-				return fmt.Errorf("%s got the target, and of those with %s=%s %d are not ready, of %d", c.Name, b.Label, c.Labels[b.Label], n, b.MaxUnavailable)
+				return fmt.Errorf("%s got the target, but %[4]d clusters with %[2]s=%[3]s are not ready, of %[5]d", c.Name, b.Label, c.Labels[b.Label], n, b.MaxUnavailable)
 			}
 		}
 	}
@@ -745,11 +745,11 @@ func (l *laws) health() error {
 		wave := l.policy.waveOf(&m.Cluster)
 		switch {
 		case m.offline:
-			return fmt.Errorf("%s is done, and cannot be reached", name)
+			return fmt.Errorf("%s is done, but unreachable", name)
 		case m.content != contentOf(&l.is.Target, m):
-			return fmt.Errorf("%s is done, and holds %s", name, m.content)
+			return fmt.Errorf("%s is done, but holds %s", name, m.content)
 		case !m.ready || l.now.Sub(m.really) < l.policy.minReady(wave):
-			return fmt.Errorf("%s is done, and has been ready for %s only", name, l.now.Sub(m.really))
+			return fmt.Errorf("%s is done, but has been ready for only %s", name, l.now.Sub(m.really))
 		}
 	}
 	return nil
@@ -761,10 +761,10 @@ func (l *laws) final() error {
 		return nil
 	}
 	if !Stopped(l.is) {
-		return fmt.Errorf("it was %s and is %s, and nobody has done anything", l.was.Phase, l.is.Phase)
+		return fmt.Errorf("the phase changed from %s to %s without an action of a user", l.was.Phase, l.is.Phase)
 	}
 	if names := l.released(); len(names) > 0 {
-		return fmt.Errorf("it was %s, and %s got the target", l.was.Phase, names[0].Name)
+		return fmt.Errorf("the phase was %s, but %s got the target", l.was.Phase, names[0].Name)
 	}
 	return nil
 }
@@ -774,7 +774,7 @@ func (l *laws) reverted() error {
 	if l.is.Phase == refractv1alpha1.RolloutReverting || l.is.Phase == refractv1alpha1.RolloutReverted {
 		for i := range l.in.Clusters {
 			if name := l.in.Clusters[i].Name; Assigned(l.is, name).Name != l.is.LastGood.Name && Assigned(l.is, name).Name != Found {
-				return fmt.Errorf("it is %s, and %s is to have %s", l.is.Phase, name, Assigned(l.is, name).Name)
+				return fmt.Errorf("the phase is %s, but %s is assigned %s", l.is.Phase, name, Assigned(l.is, name).Name)
 			}
 		}
 	}
@@ -783,7 +783,7 @@ func (l *laws) reverted() error {
 	}
 	for _, name := range l.was.Reverting {
 		if m := l.of(name); m.there && !m.offline && m.content != "drifted" && m.content != contentOf(&l.is.LastGood, m) {
-			return fmt.Errorf("it is reverted, and %s holds %s", name, m.content)
+			return fmt.Errorf("the rollout is reverted, but %s holds %s", name, m.content)
 		}
 	}
 	return nil
@@ -795,13 +795,13 @@ func (l *laws) complete() error {
 		return nil
 	}
 	if l.was.Phase != refractv1alpha1.RolloutComplete && l.in.Policy == nil && !Unbegun(l.was) {
-		return errors.New("it is complete, and the policy is gone")
+		return errors.New("the rollout is complete without a policy")
 	}
 	if l.is.LastGood.Name != l.is.Target.Name {
-		return fmt.Errorf("it is complete, and what is good is %s", l.is.LastGood.Name)
+		return fmt.Errorf("the rollout is complete, but the good revision is %s", l.is.LastGood.Name)
 	}
 	if len(l.in.Clusters) == 0 && (l.was.Phase != refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name) {
-		return fmt.Errorf("it is complete, and no cluster has ever had %s", l.is.Target.Name)
+		return fmt.Errorf("the rollout is complete, but no cluster has ever had %s", l.is.Target.Name)
 	}
 	if l.was.Phase == refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name || Unbegun(l.was) {
 		return nil
@@ -811,7 +811,7 @@ func (l *laws) complete() error {
 		m := l.of(c.Name)
 		failed := slices.ContainsFunc(l.is.Failed, func(f refractv1alpha1.FailedCluster) bool { return f.Name == c.Name })
 		if !c.Offline && !failed && contentOf(Assigned(l.was, c.Name), m) != contentOf(&l.is.Target, m) {
-			return fmt.Errorf("it is complete, and %s has not got it", c.Name)
+			return fmt.Errorf("the rollout is complete, but %s does not have the target", c.Name)
 		}
 	}
 	return nil
@@ -822,19 +822,19 @@ func (l *laws) few() error {
 	for i := range l.in.Clusters {
 		name := Assigned(l.is, l.in.Clusters[i].Name).Name
 		if name != l.is.Target.Name && name != l.is.LastGood.Name && (l.is.Superseded == nil || name != l.is.Superseded.Name) {
-			return fmt.Errorf("%s is to have %s, which nobody keeps", l.in.Clusters[i].Name, name)
+			return fmt.Errorf("%s is assigned %s, which is not in the RolloutStatus", l.in.Clusters[i].Name, name)
 		}
 	}
 	if l.in.Policy == nil || l.is.Message == noRoom {
 		return nil
 	}
 	if n := len(l.is.Failed); n > l.policy.maxFailures && !Stopped(l.is) && l.is.Phase != refractv1alpha1.RolloutComplete {
-		return fmt.Errorf("%d clusters have failed, of %d that may, and it is %s", n, l.policy.maxFailures, l.is.Phase)
+		return fmt.Errorf("%d clusters have failed, with %d allowed, but the phase is %s", n, l.policy.maxFailures, l.is.Phase)
 	}
 	return nil
 }
 
-// waits: a paused rollout releases nothing, and a rollout that waits has a message.
+// waits: a paused rollout releases no cluster, and a waiting rollout has a message.
 func (l *laws) waits() error {
 	if l.in.Policy == nil {
 		return nil
@@ -842,12 +842,12 @@ func (l *laws) waits() error {
 	if l.paused {
 		for _, c := range l.released() {
 			if !c.Joining && (l.was.Superseded == nil || l.was.Superseded.Name != l.is.Target.Name) && l.was.Attempt == l.is.Attempt {
-				return fmt.Errorf("it is paused, and %s got the target", c.Name)
+				return fmt.Errorf("%s got the target during a pause", c.Name)
 			}
 		}
 	}
 	if l.is.Phase == refractv1alpha1.RolloutWaiting && l.is.Message == "" {
-		return errors.New("it waits, and does not say for what")
+		return errors.New("the rollout waits without a message")
 	}
 	return nil
 }
@@ -882,11 +882,11 @@ func (w *world) settle() error {
 					return err
 				}
 				if want := contentOf(&w.status.Target, m); m.there && m.content != want {
-					return fmt.Errorf("it is complete, and %s holds %s, not %s", m.Name, m.content, want)
+					return fmt.Errorf("the rollout is complete, but %s holds %s, not %s", m.Name, m.content, want)
 				}
 			}
 			return nil
 		}
 	}
-	return fmt.Errorf("all is well, and it is %s: %s", w.status.Phase, w.status.Message)
+	return fmt.Errorf("all members are healthy, but the phase is %s: %s", w.status.Phase, w.status.Message)
 }

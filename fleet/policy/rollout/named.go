@@ -9,19 +9,19 @@ import (
 
 // Names are the rollout policies of an object, without generation; nil for a missing policy.
 type Names struct {
-	// Floor is the policy that the object's namespace names, and Own the one that the object itself names.
+	// Floor is the policy that the object's Namespace names, and Own is the policy that the object itself names.
 	Floor, Own *tree.Policy
 }
 
 // Named returns the rollout policies of an object. Labels and namespace are those of the object; the namespace is empty
-// for a cluster-scoped object. The labels of its Namespace are floor. On a cluster-scoped object, the label of a
-// RolloutPolicy has no effect and causes a warning. A label without a value is an error.
+// for a cluster-scoped object. Floor has the labels of the object's Namespace. On a cluster-scoped object, the label of
+// a RolloutPolicy has no effect and causes a warning. A label without a value is an error.
 func Named(labels map[string]string, namespace string, floor map[string]string) (names Names, warnings []string, err error) {
 	clusterWide := func(labels map[string]string, of string) (*tree.Policy, error) {
 		name, ok := labels[refractv1alpha1.ClusterRolloutPolicyLabel]
 		switch {
 		case !ok:
-			return nil, nil //nolint:nilnil // There is none.
+			return nil, nil //nolint:nilnil // No policy is named.
 		case name == "":
 			return nil, fmt.Errorf("label %s%s is empty; it must name a policy", refractv1alpha1.ClusterRolloutPolicyLabel, of)
 		}
@@ -62,14 +62,14 @@ func (n Names) All() []tree.Policy {
 	return all
 }
 
-// Known is an existing policy: the compiled policy, or the reason why it is not valid.
+// Known is an existing policy: the compiled policy, or the reason why it is invalid.
 type Known struct {
 	Policy *Policy
 	Err    error
 }
 
-// Obeyed returns the effective policy of an object that names these policies. The function find looks a policy up, and
-// returns nil if it does not exist. Without an effective policy nothing is released, and hold is the reason. Warnings
+// Obeyed returns the effective policy of an object that names these policies. The function find looks up a policy, and
+// returns nil if it does not exist. Without an effective policy no change is released, and hold is the reason. Warnings
 // are about names without effect.
 func Obeyed(names Names, find func(tree.Policy) *Known) (policy *Policy, hold string, warnings []string) {
 	one := func(ref *tree.Policy) (*Policy, string) {

@@ -9,10 +9,10 @@ import (
 type PlannedWave struct {
 	// Name of the wave in the form of a status; empty for the clusters that are in no wave.
 	Name string `json:"name,omitempty"`
-	// Clusters are those that get the change in this wave, in the given order.
+	// Clusters are the clusters that get the change in this wave, in the given order.
 	Clusters []string `json:"clusters"`
-	// AtOnce is the number of clusters that get the change at first, before the first of them is ready with it. All
-	// other clusters are assumed to be ready.
+	// AtOnce is the number of clusters that get the change at the start of the wave, before any of them is ready with
+	// it. All other clusters are assumed to be ready.
 	AtOnce int `json:"atOnce"`
 	// MinReadySeconds is the minimum time for which a copy must be ready.
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
@@ -20,8 +20,9 @@ type PlannedWave struct {
 	Approval string `json:"approval,omitempty"`
 }
 
-// Plan returns the waves of a change that gives some clusters other content, in order, without the waves that change no
-// cluster. The argument clusters has all clusters with a copy; all of them are assumed to be reachable.
+// Plan returns the waves of a change in order, without waves that change no cluster. The function changes reports
+// whether the change gives a cluster other content. Clusters are all clusters with a copy; they are assumed to be
+// reachable.
 func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []PlannedWave {
 	in := &Input{Policy: p, Clusters: make([]Cluster, len(clusters))}
 	r := &rollout{
@@ -52,7 +53,7 @@ func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []Plan
 				w.AtOnce++
 			}
 		}
-		room.outer[p.outer(k)] += w.AtOnce // They are ready by the next wave.
+		room.outer[p.outer(k)] += w.AtOnce // The clusters are ready by the next wave.
 		clear(room.unavailable)
 		planned = append(planned, w)
 	}

@@ -1,9 +1,9 @@
-// Package rollout decides how a change of an object goes out to clusters: which clusters get the change now, which keep
-// their content, and when the change is stopped or reverted.
+// Package rollout decides how a change of an object is released to clusters: which clusters get the change now, which
+// keep their content, and when the change is stopped or reverted.
 //
-// It is pure: from the recorded state and the state of the clusters, [Next] returns the next record. The caller writes
-// this record before it changes any cluster. It calls again when the state changes, and at the time that Next returned.
-// The record is all that Next remembers, so any replica may call it, any number of times.
+// It is pure: from the last RolloutStatus and the state of the clusters, [Next] returns the next RolloutStatus. The
+// caller stores it before it changes any cluster. The caller calls Next again when the state changes, and at the time
+// that Next returned. Next has no other memory than the RolloutStatus, so any replica may call it, any number of times.
 package rollout
 
 import (
@@ -27,8 +27,8 @@ import (
 )
 
 // Limits of a policy. The schemas of the API have the same limits. They are checked here as well, because a policy may
-// have been stored before the schemas had limits, and policies in files are not checked by schemas. A policy beyond a
-// limit has nothing released.
+// have been stored before the schemas had limits, and policies in files are not checked by schemas. With a policy
+// beyond a limit, no change is released.
 const (
 	MaxWaves   = 50
 	MaxBudgets = 10
@@ -38,8 +38,7 @@ const (
 	MaxExpression = 4096
 )
 
-// mostCost is the maximum cost of one evaluation of health.cel, which is evaluated for each change of each awaited
-// copy.
+// mostCost is the maximum cost of one evaluation of health.cel. It is evaluated for each change of each awaited copy.
 const mostCost = 10_000
 
 // defaultTimeout is the default of health.timeoutSeconds.
@@ -48,16 +47,17 @@ const defaultTimeout = 10 * time.Minute
 // Policy is a compiled RolloutPolicy or ClusterRolloutPolicy, or a floor combined with an object's policy. It is
 // immutable.
 type Policy struct {
-	// Refs are the policies that it was compiled from, the floor first.
+	// Refs are the policies from which it was compiled, the floor first.
 	Refs []tree.Policy
-	// uids are the UIDs of Refs. A policy that is deleted and created again begins with generation 1 again.
+	// uids are the UIDs of Refs. They are necessary because a policy that is deleted and created again starts with
+	// generation 1 again.
 	uids []types.UID
 	// AllowNarrower is whether objects may name another policy inside this floor.
 	AllowNarrower bool
 
-	levels      [][]wave // One level, or those of floor and object. The last wave of a level has the clusters that are in no other wave.
+	levels      [][]wave // One level, or the levels of floor and object. The last wave of a level has the clusters of no other wave.
 	timeout     time.Duration
-	health      []condition // All must hold.
+	health      []condition // All must be true.
 	maxFailures int
 	revert      bool
 	budgets     []refractv1alpha1.RolloutBudget
@@ -150,8 +150,8 @@ func compileHealth(text string, path *field.Path) (condition, field.ErrorList) {
 	return condition{c, text}, errs
 }
 
-// Health returns the text of health.cel, of the floor and of the object's policy; empty if both have none. The result
-// of one text is no result of another.
+// Health returns the texts of health.cel of the floor and of the object's policy; empty if both have none. A result of
+// [Policy.Healthy] counts only for the same text.
 func (p *Policy) Health() string {
 	var texts []string
 	for _, c := range p.health {
@@ -250,7 +250,7 @@ func checkBudgets(budgets []refractv1alpha1.RolloutBudget, path *field.Path) fie
 }
 
 // Inside returns the combination of p with a floor, for an object that names p. It has the waves of the floor, and
-// inside each the waves of p. Of all other settings, the stricter one applies.
+// inside each of these the waves of p. For all other settings, the stricter value applies.
 func (p *Policy) Inside(floor *Policy) *Policy {
 	both := &Policy{
 		Refs:        slices.Concat(floor.Refs, p.Refs),
@@ -269,7 +269,7 @@ func (p *Policy) Inside(floor *Policy) *Policy {
 	return both
 }
 
-// Names returns the policies that it was compiled from, without generation, the floor first.
+// Names returns the policies from which it was compiled, without generation, the floor first.
 func (p *Policy) Names() []tree.Policy {
 	names := slices.Clone(p.Refs)
 	for i := range names {
@@ -340,7 +340,7 @@ func (p *Policy) minReady(index int) time.Duration {
 	return most
 }
 
-// scaled returns how many of n clusters may change at once, at least 1.
+// scaled returns the number of clusters that may change at once, of n clusters. It is at least 1.
 func scaled(most *intstr.IntOrString, n int) int {
 	if most == nil {
 		return n

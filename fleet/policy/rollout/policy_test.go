@@ -30,17 +30,17 @@ func TestCompile(t *testing.T) {
 		reason, spec string
 		want         []string
 	}{
-		"Empty":      {"All clusters are one wave.", `{}`, nil},
-		"Whole":      {"This is what a policy may say.", `{waves: [{name: a, maxConcurrent: 25%, minReadySeconds: 9, strategy: Manual}, {name: b, maxConcurrent: 3}], health: {timeoutSeconds: 5}, onFailure: {maxFailures: 2, action: Revert}, budgets: [{label: region, maxUnavailable: 1}], maxChange: {clusters: 0}}`, nil},
-		"Name":       {"It is in messages and in annotations.", `{waves: [{name: A}]}`, []string{`spec.waves[0].name: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`}},
-		"None":       {"Nothing could ever change.", `{waves: [{name: a, maxConcurrent: 0}]}`, []string{`spec.waves[0].maxConcurrent: Invalid value: "0": must be a number of clusters, at least 1, or a percentage of them from "1%" to "100%"`}},
-		"TooMuch":    {"There are not more than all.", `{waves: [{name: a, maxConcurrent: 101%}]}`, []string{`spec.waves[0].maxConcurrent: Invalid value: "101%": must be a number of clusters, at least 1, or a percentage of them from "1%" to "100%"`}},
-		"Action":     {"It would be taken for Halt.", `{onFailure: {action: Ignore}}`, []string{`spec.onFailure.action: Unsupported value: "Ignore": supported values: "Halt", "Revert"`}},
-		"Negative":   {"The schema says so, too.", `{onFailure: {maxFailures: -1}, maxChange: {clusters: -1}, health: {timeoutSeconds: -1}}`, []string{`spec.health.timeoutSeconds: Invalid value: -1: must be from 1 to 2592000`, `spec.onFailure.maxFailures: Invalid value: -1: must not be negative`, `spec.maxChange.clusters: Invalid value: -1: must not be negative`}},
-		"Health":     {"It is about the copy, and true or false.", `{health: {cel: "object.spec.replicas"}}`, nil},
-		"HealthBad":  {"What is wrong is said where.", `{health: {cel: "object.spec.replicas + "}}`, []string{`spec.health.cel: Invalid value: "object.spec.replicas + ": column 24: Syntax error: mismatched input '<EOF>'`}},
-		"HealthText": {"It would never be true.", `{health: {cel: "'yes'"}}`, []string{`spec.health.cel: Invalid value: "'yes'": column 1: it is of type string, want bool`}},
-		"BudgetOfNo": {"Nothing could ever change.", `{budgets: [{label: region, maxUnavailable: 0}]}`, []string{`spec.budgets[0].maxUnavailable: Invalid value: 0: must be at least 1, or nothing could ever change`}},
+		"Empty":      {"Without waves, all clusters form one wave.", `{}`, nil},
+		"Whole":      {"A policy with all settings is valid.", `{waves: [{name: a, maxConcurrent: 25%, minReadySeconds: 9, strategy: Manual}, {name: b, maxConcurrent: 3}], health: {timeoutSeconds: 5}, onFailure: {maxFailures: 2, action: Revert}, budgets: [{label: region, maxUnavailable: 1}], maxChange: {clusters: 0}}`, nil},
+		"Name":       {"The name appears in messages and annotations.", `{waves: [{name: A}]}`, []string{`spec.waves[0].name: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`}},
+		"None":       {"With 0, no cluster could ever change.", `{waves: [{name: a, maxConcurrent: 0}]}`, []string{`spec.waves[0].maxConcurrent: Invalid value: "0": must be a number of clusters, at least 1, or a percentage of them from "1%" to "100%"`}},
+		"TooMuch":    {"A percentage is at most 100.", `{waves: [{name: a, maxConcurrent: 101%}]}`, []string{`spec.waves[0].maxConcurrent: Invalid value: "101%": must be a number of clusters, at least 1, or a percentage of them from "1%" to "100%"`}},
+		"Action":     {"An unknown action would count as Halt.", `{onFailure: {action: Ignore}}`, []string{`spec.onFailure.action: Unsupported value: "Ignore": supported values: "Halt", "Revert"`}},
+		"Negative":   {"Negative numbers are invalid, as in the schema.", `{onFailure: {maxFailures: -1}, maxChange: {clusters: -1}, health: {timeoutSeconds: -1}}`, []string{`spec.health.timeoutSeconds: Invalid value: -1: must be from 1 to 2592000`, `spec.onFailure.maxFailures: Invalid value: -1: must not be negative`, `spec.maxChange.clusters: Invalid value: -1: must not be negative`}},
+		"Health":     {"The expression may use the copy.", `{health: {cel: "object.spec.replicas"}}`, nil},
+		"HealthBad":  {"The error has the position of the mistake.", `{health: {cel: "object.spec.replicas + "}}`, []string{`spec.health.cel: Invalid value: "object.spec.replicas + ": column 24: Syntax error: mismatched input '<EOF>'`}},
+		"HealthText": {"An expression that is no boolean is invalid.", `{health: {cel: "'yes'"}}`, []string{`spec.health.cel: Invalid value: "'yes'": column 1: it is of type string, want bool`}},
+		"BudgetOfNo": {"With a budget of 0, no cluster could ever change.", `{budgets: [{label: region, maxUnavailable: 0}]}`, []string{`spec.budgets[0].maxUnavailable: Invalid value: 0: must be at least 1, or nothing could ever change`}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -49,13 +49,13 @@ func TestCompile(t *testing.T) {
 				t.Errorf("%s\nCompile(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if (p == nil) != (len(tc.want) > 0) {
-				t.Errorf("%s\nCompile(): want a policy if nothing is wrong, got %v", tc.reason, p)
+				t.Errorf("%s\nCompile(): want a policy exactly if there are no errors, got %v", tc.reason, p)
 			}
 		})
 	}
 }
 
-// TestHealthInside verifies that inside a floor the expressions of both policies must be true.
+// TestHealthInside verifies that the expressions of both the floor and the policy must be true.
 func TestHealthInside(t *testing.T) {
 	floor, _ := compiled(t, `{health: {cel: "object.floor"}}`)
 	own, _ := compiled(t, `{health: {cel: "object.own"}}`)
@@ -79,7 +79,7 @@ func TestHealthInside(t *testing.T) {
 		}
 	}
 	if floor.Health() == both.Health() || own.Health() == both.Health() {
-		t.Error("want what is asked to be told apart")
+		t.Error("want different texts of Health for different expressions")
 	}
 }
 
@@ -96,16 +96,16 @@ func TestNamed(t *testing.T) {
 		warnings  int
 		fails     bool
 	}{
-		"None":          {reason: "It changes everywhere at once.", namespace: "shop"},
-		"Own":           {reason: "Its label says so.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful"}, namespace: "shop", want: Names{Own: own}},
-		"Cluster":       {reason: "So does the other.", labels: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "all"}, namespace: "shop", want: Names{Own: clusterOwn}},
-		"Both":          {reason: "The nearer one wins.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful", refractv1alpha1.ClusterRolloutPolicyLabel: "all"}, namespace: "shop", want: Names{Own: own}},
-		"Floor":         {reason: "The namespace says so.", namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, want: Names{Floor: floor}},
-		"Inside":        {reason: "Both may hold.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful"}, namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, want: Names{Floor: floor, Own: own}},
-		"Twice":         {reason: "It is one policy.", labels: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, want: Names{Floor: floor}},
-		"ClusterScoped": {reason: "It has no namespace.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful"}, warnings: 1},
-		"EmptyLabel":    {reason: "Nobody knows which was meant.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: ""}, namespace: "shop", fails: true},
-		"EmptyFloor":    {reason: "Nobody knows which was meant.", namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: ""}, fails: true},
+		"None":          {reason: "Without a policy, the change is released to all clusters at once.", namespace: "shop"},
+		"Own":           {reason: "The label of the object names a RolloutPolicy.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful"}, namespace: "shop", want: Names{Own: own}},
+		"Cluster":       {reason: "The other label names a ClusterRolloutPolicy.", labels: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "all"}, namespace: "shop", want: Names{Own: clusterOwn}},
+		"Both":          {reason: "The RolloutPolicy takes precedence.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful", refractv1alpha1.ClusterRolloutPolicyLabel: "all"}, namespace: "shop", want: Names{Own: own}},
+		"Floor":         {reason: "The label of the Namespace names a floor.", namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, want: Names{Floor: floor}},
+		"Inside":        {reason: "The floor and the policy of the object apply together.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful"}, namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, want: Names{Floor: floor, Own: own}},
+		"Twice":         {reason: "The floor and the object name the same policy.", labels: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "floor"}, want: Names{Floor: floor}},
+		"ClusterScoped": {reason: "A RolloutPolicy needs a namespace.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: "careful"}, warnings: 1},
+		"EmptyLabel":    {reason: "An empty label is an error.", labels: map[string]string{refractv1alpha1.RolloutPolicyLabel: ""}, namespace: "shop", fails: true},
+		"EmptyFloor":    {reason: "An empty label is an error.", namespace: "shop", floor: map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: ""}, fails: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

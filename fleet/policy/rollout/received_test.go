@@ -10,7 +10,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// hub is the state of the hub in a world, besides the status.
+// hub is the state of the hub in a world, except for the RolloutStatus.
 type hub struct {
 	lost map[string]bool // Names of revisions that are no longer stored.
 	full bool            // No further revision can be stored.
@@ -23,19 +23,20 @@ func newHub() hub {
 	return hub{lost: map[string]bool{}, used: map[string]bool{}, yes: map[string]bool{}}
 }
 
-// account has the contents that a member may hold, derived from the events of the member.
+// account has the contents that a member may hold, derived from its events.
 type account struct {
-	// good is the former content of the member, and found is whether the member was found with it.
+	// good is the former content of the member. found is whether the member had this content before the first
+	// RolloutStatus.
 	good  string
 	found bool
-	// allowed are contents that were released to the member's wave, got is whether the member has had the target's
-	// content since, and tried is the last content that it received by a rollout that is not complete.
+	// allowed are the contents that were released to the member's wave. got is whether the member has had the content
+	// of the target since then. tried is the last content that it received from an incomplete rollout.
 	allowed map[string]bool
 	got     bool
 	tried   string
-	// back is whether the member left and came back between two calls, so that the status still lists it.
+	// back is whether the member left and returned between two calls, so that the RolloutStatus still lists it.
 	back bool
-	// unseen is whether its content has not been read.
+	// unseen is whether the content of the member has not been read yet.
 	unseen bool
 }
 
@@ -53,7 +54,7 @@ func (m *member) drifts() {
 	}
 }
 
-// foundWith gives the members contents without a record.
+// foundWith gives the members contents, and deletes the RolloutStatus.
 func (w *world) foundWith() {
 	for _, m := range w.members {
 		switch w.IntN(4) {
@@ -69,14 +70,14 @@ func (w *world) foundWith() {
 	w.forget()
 }
 
-// forget deletes the record.
+// forget deletes the RolloutStatus.
 func (w *world) forget() {
 	w.status, w.changed = nil, true
 	for _, m := range w.members {
 		m.account = account{good: m.content, found: m.content != "", unseen: w.IntN(2) == 0}
 		m.recorded = time.Time{}
 	}
-	w.notef("no record of it, and what is there is good")
+	w.notef("no RolloutStatus, so the current contents are good")
 }
 
 // ofHub applies a random event on the hub.
@@ -106,11 +107,11 @@ func (w *world) ofHub() {
 		}
 		what := fmt.Sprint(w.IntN(4))
 		w.approve = fmt.Sprintf("%s/%d/%s/%s", revision(w.target).Name, attempt+int32(w.IntN(2)), what, nonce)
-		w.notef("approve %s, which was made up", w.approve)
+		w.notef("approve %s, a guess", w.approve)
 	case 4: // A user repeats an earlier token.
 		if len(w.said) > 0 {
 			w.approve = w.said[w.IntN(len(w.said))]
-			w.notef("approve %s, which was asked for once", w.approve)
+			w.notef("approve %s, an earlier token", w.approve)
 		}
 	}
 }
@@ -127,7 +128,7 @@ func (w *world) isLost(r *refractv1alpha1.Revision) bool {
 	return w.lost[r.Name] && r.Name != revision(w.target).Name
 }
 
-// stand fills in the fields of c that compare the member with the status.
+// stand sets the fields of c that compare the member with the RolloutStatus.
 func (w *world) stand(c *Cluster, m *member, target *refractv1alpha1.Revision) {
 	newest := contentOf(target, m)
 	has := &refractv1alpha1.Revision{Name: Found}
@@ -184,12 +185,12 @@ func kindOf(s *refractv1alpha1.RolloutStatus, name string) string {
 	}
 }
 
-// receives is called before a member gets other content. It fails if the content was not released to the member's wave,
-// or if a halted rollout gives the target to a further member.
+// receives is called before a member gets other content. It returns an error if the content was not released to the
+// member's wave, or if a halted rollout gives the target to another member.
 func (w *world) receives(m *member, content string) error {
 	target := contentOf(&w.status.Target, m)
 	allowed := m.allowed[content]
-	if m.content == "" { // A first copy disturbs nothing, and has the content of the other members.
+	if m.content == "" { // A first copy is no change, and has the content of the other members.
 		allowed = allowed || m.back || w.status.LastGood.Name != Found && content == contentOf(&w.status.LastGood, m)
 	}
 	switch {
@@ -198,7 +199,7 @@ func (w *world) receives(m *member, content string) error {
 	case !allowed:
 		return fmt.Errorf("%s holds %q and receives %s, which was not released to its wave: %q is good, and %v were released", m.Name, m.content, content, m.good, m.allowed)
 	case w.status.Phase == refractv1alpha1.RolloutHalted && content == target && !m.got && !failed(w.status, m.Name):
-		return fmt.Errorf("it was halted, and %s receives %s", m.Name, content)
+		return fmt.Errorf("the rollout was halted, but %s receives %s", m.Name, content)
 	}
 	m.got, m.tried, m.found = m.got || content == target, content, false
 	return nil
@@ -256,7 +257,7 @@ func (l *laws) asked() error {
 			continue
 		}
 		if !slices.Contains(l.said, l.approve) {
-			return fmt.Errorf("wave %d was opened by %q, and nobody had asked for that", k, l.approve)
+			return fmt.Errorf("wave %d was opened by %q, a token that was never awaited", k, l.approve)
 		}
 		if l.used[l.approve] {
 			return fmt.Errorf("wave %d was opened by %q, which was used before", k, l.approve)
@@ -266,8 +267,9 @@ func (l *laws) asked() error {
 	return nil
 }
 
-// joins: the copy of a cluster in a Manual wave changes only after an approval for the same target and policies: of the
-// wave, or for a Manual wave of the floor of any wave inside it. The time when the cluster came does not matter.
+// joins: the copy of a cluster in a Manual wave changes only after an approval of that wave for the same target and
+// policies. For a Manual wave of the floor, the approval of any wave inside it is sufficient. The time at which the
+// cluster joined does not matter.
 func (l *laws) joins() error {
 	if l.approve != "" && l.approve == l.was.Awaits && l.is.Nonce != l.was.Nonce {
 		if part := strings.Split(l.approve, "/"); part[2] != retry {
@@ -297,7 +299,7 @@ func (l *laws) joins() error {
 			approved = approved || l.floor != nil && k/(len(l.spec.Waves)+1) == outer && yes(k)
 		}
 		if isManual(specs[0].Waves, outer) && !approved {
-			return fmt.Errorf("%s got the target in wave %d, and wave %d of the first policy is Manual and not approved", c.Name, wave, outer)
+			return fmt.Errorf("%s got the target in wave %d, but wave %d of the floor is Manual and not approved", c.Name, wave, outer)
 		}
 	}
 	return nil
@@ -308,7 +310,7 @@ func isManual(waves []refractv1alpha1.RolloutWave, k int) bool {
 }
 
 // begins: no rollout is complete before the contents of the clusters are known, and a cluster with other content does
-// not get the target at once.
+// not get the target without a rollout.
 func (l *laws) begins() error {
 	if !Unbegun(l.was) || l.is.Phase != refractv1alpha1.RolloutComplete {
 		return nil
@@ -320,22 +322,22 @@ func (l *laws) begins() error {
 		case m.offline:
 			continue
 		case m.unseen:
-			return fmt.Errorf("it is complete, and nobody has looked what %s holds", m.Name)
+			return fmt.Errorf("the rollout is complete, but the content of %s is unread", m.Name)
 		case m.content != "" && m.content != contentOf(&l.is.Target, m):
-			return fmt.Errorf("it is complete, and %s was found with %s", m.Name, m.content)
+			return fmt.Errorf("the rollout is complete, but %s has the content %s", m.Name, m.content)
 		}
 		seen = true
 	}
 	if !seen {
-		return errors.New("it is complete, and no cluster could be reached")
+		return errors.New("the rollout is complete without a reachable cluster")
 	}
 	return nil
 }
 
-// taken: a revision that cannot be stored is not the target.
+// taken: a revision that cannot be stored does not become the target.
 func (l *laws) taken() error {
 	if l.full && l.is.Target.Name != l.was.Target.Name {
-		return fmt.Errorf("%s cannot be stored, and is the target", l.is.Target.Name)
+		return fmt.Errorf("%s cannot be stored, but is the target", l.is.Target.Name)
 	}
 	return nil
 }
@@ -346,7 +348,7 @@ func (l *laws) stalls() error {
 	if l.is.Phase == refractv1alpha1.RolloutStalled && l.is.Message != noRoom {
 		for _, name := range l.is.Reverting {
 			if !strings.Contains(l.is.Message, name) {
-				return fmt.Errorf("it is stalled, and does not say so of %s: %s", name, l.is.Message)
+				return fmt.Errorf("the rollout is stalled, but the message does not name %s: %s", name, l.is.Message)
 			}
 		}
 	}
@@ -356,7 +358,7 @@ func (l *laws) stalls() error {
 			continue
 		}
 		if l.is.Phase == refractv1alpha1.RolloutReverted && l.was.Phase != refractv1alpha1.RolloutComplete {
-			return fmt.Errorf("it is reverted, and %s holds %s, not %s", m.Name, m.content, m.good)
+			return fmt.Errorf("the rollout is reverted, but %s holds %s, not %s", m.Name, m.content, m.good)
 		}
 	}
 	return nil

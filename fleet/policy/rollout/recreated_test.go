@@ -11,7 +11,7 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// canaryThenProd returns a wave with a, and a wave with b and c that needs an approval.
+// canaryThenProd returns a wave with cluster a, and a wave with b and c that needs an approval.
 func canaryThenProd() []refractv1alpha1.RolloutWave {
 	return []refractv1alpha1.RolloutWave{
 		{Name: "canary", TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{"a"}}, MinReadySeconds: 600},
@@ -19,7 +19,7 @@ func canaryThenProd() []refractv1alpha1.RolloutWave {
 	}
 }
 
-// nowhere returns waves that select no cluster. Each is over immediately after it is opened.
+// nowhere returns waves that select no cluster. Each is over as soon as it is opened.
 func nowhere() (waves []refractv1alpha1.RolloutWave) {
 	for _, name := range []string{"w1", "w2", "w3", "w4", "w5"} {
 		waves = append(waves, refractv1alpha1.RolloutWave{Name: name, TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{"no-such-cluster"}}})
@@ -50,7 +50,7 @@ func floorPolicy(t *testing.T, uid types.UID, generation int64, waves ...refract
 }
 
 // TestOtherPolicy verifies that open waves and approvals belong to one policy. Another policy of the same name and
-// generation inherits none.
+// generation inherits neither.
 func TestOtherPolicy(t *testing.T) {
 	floor := floorPolicy(t, "f", 1, canaryThenProd()...)
 	reversed := canaryThenProd()
@@ -60,36 +60,36 @@ func TestOtherPolicy(t *testing.T) {
 		before, after *Policy
 	}{
 		{
-			"a tenant's policy is made again without its empty waves, which are open while the canary of the floor is tried",
+			"a tenant creates its policy again without the empty waves, which are open while the canary of the floor tries the change",
 			ownPolicy(t, "own", "1", nowhere()...).Inside(floor), ownPolicy(t, "own", "2").Inside(floor),
 		},
-		{"it is made again with its waves in another order", ownPolicy(t, "own", "1", canaryThenProd()...), ownPolicy(t, "own", "2", reversed...)},
+		{"a policy is created again with its waves in another order", ownPolicy(t, "own", "1", canaryThenProd()...), ownPolicy(t, "own", "2", reversed...)},
 		{
-			"the floor is made again", floorPolicy(t, "f", 1, append(nowhere(), canaryThenProd()[:1]...)...),
+			"the floor is created again", floorPolicy(t, "f", 1, append(nowhere(), canaryThenProd()[:1]...)...),
 			floorPolicy(t, "g", 1, canaryThenProd()...),
 		},
-		{"it has another name", ownPolicy(t, "own", "1", append(nowhere(), canaryThenProd()...)...), ownPolicy(t, "other", "2", canaryThenProd()...)},
-		{"the floor allows no others any more", ownPolicy(t, "own", "1", nowhere()...).Inside(floor), floorPolicy(t, "f", 2, canaryThenProd()...)},
-		{"the object names its policy no more", ownPolicy(t, "own", "1", nowhere()...).Inside(floor), floor},
+		{"the object names another policy", ownPolicy(t, "own", "1", append(nowhere(), canaryThenProd()...)...), ownPolicy(t, "other", "2", canaryThenProd()...)},
+		{"the floor no longer allows other policies", ownPolicy(t, "own", "1", nowhere()...).Inside(floor), floorPolicy(t, "f", 2, canaryThenProd()...)},
+		{"the object no longer names its policy", ownPolicy(t, "own", "1", nowhere()...).Inside(floor), floor},
 		{
 			"two policies have exchanged their names", ownPolicy(t, "own", "1", nowhere()...).Inside(floor),
 			ownPolicy(t, "own", "2", canaryThenProd()...).Inside(floorPolicy(t, "g", 1)),
 		},
 		{
-			"the record is of a version that knew no UIDs", ownPolicy(t, "own", "", nowhere()...).Inside(floorPolicy(t, "", 1, canaryThenProd()...)),
+			"the RolloutStatus comes from a version without UIDs", ownPolicy(t, "own", "", nowhere()...).Inside(floorPolicy(t, "", 1, canaryThenProd()...)),
 			ownPolicy(t, "own", "1").Inside(floor),
 		},
 	}
 	for _, tt := range tests {
 		for _, away := range []bool{false, true} {
-			t.Run(tt.name+map[bool]string{true: ", and was seen to be gone"}[away], func(t *testing.T) {
+			t.Run(tt.name+map[bool]string{true: ", and was missing in between"}[away], func(t *testing.T) {
 				f := &governedFleet{t: t, in: &Input{Policy: tt.before, Target: revision(1), Now: start}}
 				f.look()
 				f.in.Target = revision(2)
 				f.look()
 				opened, nonce, attempt := f.is.Opened, f.is.Nonce, f.is.Attempt
 				if opened == 0 || f.targets() == "abc" {
-					t.Fatalf("want some waves to be open, got %d, and %q have the target", opened, f.targets())
+					t.Fatalf("want some but not all waves open, got %d, and %q have the target", opened, f.targets())
 				}
 				had := f.targets()
 				if away {
@@ -99,12 +99,12 @@ func TestOtherPolicy(t *testing.T) {
 				f.in.Policy, f.in.Hold = tt.after, ""
 				f.look()
 				if f.is.Attempt == attempt || f.is.Nonce == nonce {
-					t.Errorf("want what was approved to count no more, got attempt %d and %q", f.is.Attempt, f.is.Nonce)
+					t.Errorf("want a new attempt and nonce, so that earlier approvals do not count, got %d and %q", f.is.Attempt, f.is.Nonce)
 				}
 				for range 3 {
 					for _, name := range []string{"b", "c"} {
 						if strings.Contains(f.targets(), name) && !strings.Contains(had, name) {
-							t.Fatalf("%s has the target, %d waves are open, and nobody has approved prod: %s", name, f.is.Opened, f.is.Message)
+							t.Fatalf("%s has the target without an approval of prod, %d waves are open: %s", name, f.is.Opened, f.is.Message)
 						}
 					}
 					f.look()
@@ -114,7 +114,7 @@ func TestOtherPolicy(t *testing.T) {
 	}
 }
 
-// governedFleet is three clusters that hold their assigned content.
+// governedFleet is a fleet of three clusters that hold their assigned content.
 type governedFleet struct {
 	t     *testing.T
 	in    *Input
@@ -151,7 +151,7 @@ func (f *governedFleet) targets() string {
 	return strings.Join(names, "")
 }
 
-// TestApprovedForAnotherPolicy verifies that an approval applies to a wave of one policy only.
+// TestApprovedForAnotherPolicy verifies that an approval applies only to a wave of the same policy.
 func TestApprovedForAnotherPolicy(t *testing.T) {
 	manual := func(clusters ...string) refractv1alpha1.RolloutWave {
 		return refractv1alpha1.RolloutWave{Name: "first", TargetClusters: &corev1alpha1.TargetClusters{Clusters: clusters}, Strategy: refractv1alpha1.WaveManual}
@@ -164,12 +164,12 @@ func TestApprovedForAnotherPolicy(t *testing.T) {
 	f.in.Policy = ownPolicy(t, "own", "2", manual("a", "b", "c"))
 	f.look()
 	if f.targets() != "" || f.is.Awaits == f.in.Approved || f.is.Awaits == "" {
-		t.Errorf("want another approval to be awaited, got %q, and %q have the target", f.is.Awaits, f.targets())
+		t.Errorf("want another awaited approval, got %q, and %q have the target", f.is.Awaits, f.targets())
 	}
 }
 
-// TestSamePolicyAgain verifies that a rollout continues where it was if its policy is missing for a moment and returns
-// with the same UID and generation. A complete rollout does not begin again for another policy.
+// TestSamePolicyAgain verifies that a rollout continues if its policy is unavailable for a moment and then has the same
+// UID and generation. A complete rollout does not begin again for another policy.
 func TestSamePolicyAgain(t *testing.T) {
 	f := &governedFleet{t: t, in: &Input{Policy: ownPolicy(t, "own", "1", canaryThenProd()...), Target: revision(1), Now: start}}
 	f.look()
@@ -183,7 +183,7 @@ func TestSamePolicyAgain(t *testing.T) {
 	f.in.Policy, f.in.Hold = policy, ""
 	f.look()
 	if f.is.Opened != opened || f.is.Attempt != attempt || f.is.Nonce != nonce {
-		t.Errorf("want it to go on, got %+v", f.is)
+		t.Errorf("want the rollout to continue, got %+v", f.is)
 	}
 	f.in.Policy, f.is = ownPolicy(t, "own", "2"), nil
 	f.look()
@@ -191,6 +191,6 @@ func TestSamePolicyAgain(t *testing.T) {
 	f.in.Policy = ownPolicy(t, "own", "3", canaryThenProd()...)
 	f.look()
 	if f.is.Phase != refractv1alpha1.RolloutComplete || f.is.Attempt != attempt || f.targets() != "abc" || f.is.Policies[0].UID != "3" {
-		t.Errorf("want it to stay complete, got %+v", f.is)
+		t.Errorf("want the rollout to stay complete, got %+v", f.is)
 	}
 }

@@ -16,26 +16,27 @@ const unexplained = "it was stopped, and the failed clusters are no longer known
 // maxMessages is the maximum number of failed clusters whose reason is reported.
 const maxMessages = 10
 
-// placedNowhere is the message of a rollout that waits because the object is placed on no cluster. No cluster tries the
-// target then, and a cluster that joins may still hold other content.
+// placedNowhere is the message of a rollout that waits because the object is placed on no cluster. The rollout is not
+// complete, because no cluster has tried the target, and a cluster that joins may still hold other content.
 const placedNowhere = "it is placed on no cluster"
 
-// Found is the name of the revision that stands for the present content of each cluster that had no record. The content
-// is stored nowhere: a cluster at Found keeps its content, and cannot get it back after a change.
+// Found is the name of a revision that stands for the content which a cluster had before the first RolloutStatus, or
+// when it joined. The hub does not store this content: a cluster at Found keeps its content, and cannot get it back
+// after a change.
 const Found = "found"
 
-// Cluster is the state of a cluster that is to have a copy.
+// Cluster is the state of a cluster that should have a copy.
 type Cluster struct {
 	match.Cluster
 
-	// Offline is whether the cluster cannot be reached. Then the other fields describe only its last known content.
+	// Offline is whether the cluster is unreachable. Then the other fields describe only its last known content.
 	Offline bool
 	// Unknown is whether the readiness of the copy has not been observed yet, as after a restart. It counts neither for
 	// nor against the cluster.
 	Unknown bool
-	// Unseen is whether the content of the cluster has not been read yet. Keeps is whether the cluster was found with
-	// other content than the target, and is to keep it. Both matter for clusters at [Found], and for clusters without a
-	// recorded copy.
+	// Unseen is whether the content of the cluster has not been read yet. Keeps is whether the cluster has other
+	// content than the target, and must keep it. Both matter for clusters at [Found], and for clusters without a copy
+	// in the Propagation.
 	Unseen, Keeps bool
 	// Lost is whether the assigned content is no longer stored.
 	Lost bool
@@ -45,8 +46,8 @@ type Cluster struct {
 	Changes bool
 	// Differs is whether the target gives the cluster other content than its assigned revision.
 	Differs bool
-	// Holds is whether the cluster holds the content of its assigned revision; for an offline cluster, whether it did
-	// at the last contact.
+	// Holds is whether the cluster holds the content of its assigned revision. For an offline cluster, it describes the
+	// last contact.
 	Holds bool
 	// Ready is whether the copy is ready, and ReadySince is the start of its uninterrupted readiness; the zero time if
 	// unknown.
@@ -60,24 +61,24 @@ type Cluster struct {
 
 // Input is the state of an object and of its clusters.
 type Input struct {
-	// Policy is the policy of the object. It is nil while it is unknown; then nothing is released, and Hold is the
-	// reason.
+	// Policy is the policy of the object. It is nil while the policy is unknown; then no change is released, and Hold
+	// is the reason.
 	Policy *Policy
 	Hold   string
 	// Target is the newest revision.
 	Target refractv1alpha1.Revision
-	// Clusters are all clusters that are to have a copy, sorted by name.
+	// Clusters are all clusters that should have a copy, sorted by name.
 	Clusters []Cluster
 	// Paused, Approved and Resumed are the values of the annotations with these names.
 	Paused            bool
 	Approved, Resumed string
-	// Nonce is random, and different for each call. It becomes a part of the tokens that approve.
+	// Nonce is random, and different for each call. It becomes a part of the tokens for approvals.
 	Nonce string
-	// Now is the time.
+	// Now is the current time.
 	Now time.Time
 }
 
-// First returns the rollout of an object without a record. Nothing is released until the contents of the clusters are
+// First returns the first RolloutStatus of an object. No change is released until the contents of the clusters are
 // known; these contents are the last good ones.
 func First(target refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {
 	return &refractv1alpha1.RolloutStatus{
@@ -86,9 +87,9 @@ func First(target refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {
 	}
 }
 
-// Anew returns the rollout of an object whose record can no longer be compared with the newest revision. The present
-// contents of the clusters are the last good ones, as without a record. But a stopped rollout stays stopped, and every
-// cluster keeps its content until a user resumes the rollout.
+// Anew returns the RolloutStatus of an object whose previous RolloutStatus can no longer be compared with the newest
+// revision. The current contents of the clusters are the last good ones, as in [First]. But a stopped rollout stays
+// stopped, and every cluster keeps its content until a user resumes the rollout.
 func Anew(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, nonce string) *refractv1alpha1.RolloutStatus {
 	s := First(target)
 	s.Policies = was.Policies
@@ -99,8 +100,8 @@ func Anew(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, n
 	return s
 }
 
-// Retold returns the awaited token if the annotation has the same token with an earlier name of the target, so that the
-// annotation must be rewritten; empty otherwise.
+// Retold returns the awaited token if the annotation has the same token with an earlier name of the target; empty
+// otherwise. The caller then rewrites the annotation.
 func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
 	_, rest, named := strings.Cut(said, "/")
 	if s == nil || !named || s.Awaits != s.Target.Name+"/"+rest {
@@ -109,18 +110,19 @@ func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
 	return s.Awaits
 }
 
-// Hold returns the rollout of an object whose newest revision may not be released; was is nil if there is no record.
+// Hold returns the RolloutStatus of an object whose newest revision may not be released. Was is the previous
+// RolloutStatus, nil if there is none.
 func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, why string) *refractv1alpha1.RolloutStatus {
 	s := First(target)
 	if was != nil {
 		s = was.DeepCopy()
 	}
 	if s.Phase == refractv1alpha1.RolloutComplete {
-		s.Failed = nil // They belong to a completed rollout, and stop nothing.
+		s.Failed = nil // The failures of a completed rollout no longer stop it.
 	}
 	if !Stopped(s) { // The phase of a stopped rollout determines the assigned revisions.
 		s.Phase = refractv1alpha1.RolloutWaiting
-		for i := range s.Current { // They are not observed meanwhile, and may be offline, so their time begins again.
+		for i := range s.Current { // The clusters are not observed meanwhile, and may be offline, so their time begins again.
 			s.Current[i].Since, s.Current[i].Ready = nil, nil
 		}
 	}
@@ -128,9 +130,8 @@ func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, w
 	return s
 }
 
-// Next returns the next record of an object's rollout; was is the previous record, or nil for an object without a
-// record. Next does not modify its arguments. It must be called again when the input changes, and at the time until
-// unless that is the zero time.
+// Next returns the next RolloutStatus of an object. Was is the previous RolloutStatus, nil if there is none. Next does
+// not modify its arguments. It must be called again when the input changes, and at the time until unless that is zero.
 func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
 	if was == nil {
 		was = First(in.Target)
@@ -142,7 +143,7 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		r.clusters[in.Clusters[i].Name] = &in.Clusters[i]
 	}
 	if r.enter() {
-		return s, time.Time{} // The next call knows what the target changes on them.
+		return s, time.Time{} // The next call knows the changes of the target on these clusters.
 	}
 	s.Message, s.Awaits = "", ""
 	if in.Policy != nil {
@@ -168,9 +169,9 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 	case s.Target.Name != in.Target.Name:
 		r.begin()
 	case s.Phase != refractv1alpha1.RolloutComplete && !slices.Equal(was.Policies, s.Policies):
-		// The policies and so the waves have changed. Opened waves and approvals no longer apply. The record keeps the
-		// name of a missing policy: when the policy returns, its UID and generation are the same only if its content is
-		// the same. A record of an earlier version has no UIDs.
+		// The policies have changed, and with them the waves. Opened waves and approvals no longer apply. The
+		// RolloutStatus keeps the reference to a missing policy: when the policy returns with the same UID and
+		// generation, its content is the same. A RolloutStatus of an earlier version has no UIDs.
 		s.Target, s.Opened = in.Target, 0
 		r.again()
 		for i := range s.Current { // The conditions for readiness may have changed, too.
@@ -178,9 +179,9 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		}
 		r.begun = true
 	default:
-		s.Target = in.Target // It may have other generations.
+		s.Target = in.Target // The generations may differ.
 	}
-	if s.Nonce == "" && s.Phase != refractv1alpha1.RolloutComplete { // It began in a version without nonces.
+	if s.Nonce == "" && s.Phase != refractv1alpha1.RolloutComplete { // The rollout began in a version without nonces.
 		s.Nonce = in.Nonce
 	}
 	r.prune()
@@ -202,7 +203,7 @@ func references(p *Policy) []refractv1alpha1.ObeyedPolicy {
 	return refs
 }
 
-// Assigned returns the revision that a cluster is to have.
+// Assigned returns the revision that a cluster should have.
 func Assigned(s *refractv1alpha1.RolloutStatus, cluster string) *refractv1alpha1.Revision {
 	_, done := slices.BinarySearch(s.Done, cluster)
 	_, superseded := slices.BinarySearch(s.OnSuperseded, cluster)
@@ -214,7 +215,7 @@ func Assigned(s *refractv1alpha1.RolloutStatus, cluster string) *refractv1alpha1
 	case superseded && s.Superseded != nil:
 		return s.Superseded
 	case reverts(s), s.Phase == refractv1alpha1.RolloutReverted:
-		return &s.LastGood // The failed clusters stay listed only for readers.
+		return &s.LastGood // Failed clusters stay in the list only for users.
 	case Awaited(s, cluster), failed(s, cluster):
 		return &s.Target
 	default:
@@ -233,7 +234,7 @@ func failed(s *refractv1alpha1.RolloutStatus, cluster string) bool {
 	return found
 }
 
-// Stopped reports whether a rollout has failed, and releases nothing until a user acts.
+// Stopped reports whether a rollout has failed, and releases no change until a user acts.
 func Stopped(s *refractv1alpha1.RolloutStatus) bool {
 	return s.Phase == refractv1alpha1.RolloutHalted || s.Phase == refractv1alpha1.RolloutReverted || reverts(s)
 }
@@ -256,13 +257,14 @@ type rollout struct {
 	asked    string              // The awaited token before the call.
 	said     string              // The message before the call.
 	clusters map[string]*Cluster // By name.
-	// byWave are the clusters of each wave, and waves is the index of the wave of each cluster. Both are empty without
+	// byWave has the clusters of each wave, and waves has the index of the wave of each cluster. Both are empty without
 	// a policy.
 	byWave [][]*Cluster
 	waves  map[string]int
-	began  []bool // By the index of the wave: it was opened while it had clusters to change.
+	began  []bool // By wave: whether the wave was opened while it had clusters to change.
 	until  time.Time
-	// begun is whether the rollout begins or is tried again in this call, so that the state of the clusters is older.
+	// begun is whether the rollout begins or is tried again in this call. Then the state of the clusters in the input
+	// is older than that.
 	begun bool
 }
 
@@ -293,19 +295,19 @@ func (r *rollout) has(cluster string) bool { return Assigned(r.RolloutStatus, cl
 // unseen reports whether there are clusters whose content is unknown.
 func (r *rollout) unseen() bool { return r.Superseded != nil && r.Superseded.Name == Found }
 
-// again counts an attempt. Earlier tokens do not approve it.
+// again counts a new attempt. Earlier tokens do not approve it.
 func (r *rollout) again() {
 	r.Attempt++
 	r.Nonce = r.in.Nonce
 }
 
-// token returns the annotation value that approves the start of a wave, or another try. It cannot be known before the
-// status shows it, and never repeats, so a value from another time has no effect.
+// token returns the annotation value that approves the start of a wave, or another try. It cannot be guessed before the
+// status shows it, and is never reused, so an old value has no effect.
 func (r *rollout) token(what string) string {
 	return fmt.Sprintf("%s/%d/%s/%s", r.Target.Name, r.Attempt, what, r.Nonce)
 }
 
-// says reports whether an annotation is the token for an action, and the status awaited that token. The second
+// says reports whether an annotation has the token for an action, and the status awaited that token. The second
 // condition is necessary because a client that reads the nonce can compute later tokens.
 func (r *rollout) says(annotation, what string) bool {
 	return r.Nonce != "" && annotation == r.asked && annotation == r.token(what)
@@ -386,7 +388,7 @@ func (r *rollout) resume() {
 	}
 }
 
-// progress describes the progress.
+// progress returns a message about the progress of the waves.
 func (r *rollout) progress() string {
 	for i := len(r.Waves) - 1; i >= 0; i-- {
 		if w := &r.Waves[i]; w.Since != nil {

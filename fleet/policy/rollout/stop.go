@@ -13,7 +13,7 @@ import (
 // stop ends a rollout with too many failures.
 func (r *rollout) stop() {
 	if !r.in.Policy.revert {
-		// Clusters that have not got the target yet, for example because they went offline, no longer get it.
+		// Clusters that do not have the target yet, for example because they are offline, no longer get it.
 		r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return r.holdsNot(c.Name) })
 		if !r.unseen() {
 			r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, r.holdsNot)
@@ -32,18 +32,18 @@ func (r *rollout) stop() {
 	r.forgetSuperseded()
 	r.Phase, r.Reverting = refractv1alpha1.RolloutReverting, slices.Compact(back)
 	r.Current, r.Done = nil, nil
-	// The input describes the clusters with the target, which is no longer assigned. The next call knows which clusters
-	// cannot get their former content.
+	// The input compares the clusters with the target, which is no longer their assigned revision. The next call knows
+	// which clusters cannot get their former content.
 	r.Message = r.failures()
 }
 
-// revert waits until the clusters have their former content. If that content is stored nowhere, or is rejected, a user
-// must act. Offline clusters stay listed: when one returns, its revert continues.
+// revert waits until the clusters have their former content. If that content is not stored on the hub, or a cluster
+// rejects it, a user must act. Offline clusters stay listed: when one returns, its revert continues.
 func (r *rollout) revert() {
 	r.Reverting = slices.DeleteFunc(r.Reverting, func(name string) bool {
 		c := r.clusters[name]
 		if r.LastGood.Name == Found {
-			return c.Keeps && r.Attempt == 1 // It never took the target. In a later attempt, its content may come from an earlier attempt.
+			return c.Keeps && r.Attempt == 1 // The cluster never got the target. In a later attempt, its content may come from an earlier attempt.
 		}
 		return c.Holds && !c.Offline
 	})
@@ -62,13 +62,13 @@ func (r *rollout) revert() {
 	}
 	switch {
 	case len(back) > 0 && r.Phase == refractv1alpha1.RolloutStalled:
-		// These clusters try again, as they also do when the status has just been written. The message stays until the
-		// result is known, because each changed message is written, and causes another try.
+		// These clusters try again. The message stays until the result is known: a changed message would be written to
+		// the status, which causes another try.
 		r.Message, r.Awaits = r.said, r.token(retry)
 		return
 	case len(back) > 0:
 		r.Phase = refractv1alpha1.RolloutReverting
-		back = append(back, refused...) // They are tried again as long as others are.
+		back = append(back, refused...) // These clusters are tried again as long as others are.
 		slices.Sort(back)
 		r.Message = r.failures() + "; " + fewOf(back, "gets back its previous content", "get back their previous content")
 		refused = nil
@@ -92,7 +92,7 @@ func (r *rollout) revert() {
 	}
 }
 
-// refusals describes why clusters reject their assigned content.
+// refusals lists the reasons why clusters reject their assigned content.
 func (r *rollout) refusals(names []string) string {
 	var parts []string
 	for _, name := range names[:min(len(names), maxMessages)] {
@@ -118,7 +118,7 @@ func (r *rollout) sayStopped() {
 	r.Message, r.Awaits = cmp.Or(r.failures(), unexplained), r.token(retry)
 }
 
-// failures describes the failures.
+// failures returns a message about the failed clusters.
 func (r *rollout) failures() string {
 	var parts []string
 	const most = 3
@@ -159,7 +159,7 @@ func (r *rollout) watch() {
 	}
 }
 
-// look returns the reason why a cluster has failed, or whether it is done.
+// look evaluates a cluster with the target. Why is the reason why it has failed; done is whether it is done.
 func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why string, done bool) {
 	now, p := r.in.Now, r.in.Policy
 	switch {
@@ -172,7 +172,7 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why 
 	case c.Refused != "":
 		return "its API server rejects it: " + c.Refused, false
 	case c.Holds && c.Ready:
-		since := c.ReadySince // The clock of the observing replica may be ahead. Then the wait is longer by that time.
+		since := c.ReadySince // The clock of the observing replica may be ahead; then the wait is longer by the difference.
 		if since.IsZero() {
 			since = now
 		}
@@ -209,7 +209,7 @@ func because(what, why string) string {
 	return what + ": " + why
 }
 
-// at makes the next call due no later than then.
+// at makes the next call due at the given time at the latest.
 func (r *rollout) at(then time.Time) {
 	if r.until.IsZero() || then.Before(r.until) {
 		r.until = then

@@ -21,8 +21,8 @@ func (r *rollout) release(name string) {
 	}
 }
 
-// settled reports whether nothing remains to be done on a cluster: it is done, it has failed, or the target changes
-// nothing there.
+// settled reports whether the rollout has finished on a cluster: it is done, it has failed, or the target does not
+// change it.
 func (r *rollout) settled(c *Cluster) bool {
 	if !r.has(c.Name) {
 		return !c.Differs
@@ -30,8 +30,8 @@ func (r *rollout) settled(c *Cluster) bool {
 	return !Awaited(r.RolloutStatus, c.Name)
 }
 
-// over reports whether a wave is over: all reachable clusters in it are settled. If the target changes clusters of the
-// wave, but none of these has tried the target, the wave is not over.
+// over reports whether a wave is over: all its reachable clusters are settled, and at least one has tried the target,
+// unless the target changes no cluster of the wave.
 func (r *rollout) over(wave int) bool {
 	changed, tried := false, false
 	for _, c := range r.byWave[wave] {
@@ -45,7 +45,7 @@ func (r *rollout) over(wave int) bool {
 	return tried || !changed
 }
 
-// recall determines from the record which waves have begun.
+// recall determines from the RolloutStatus which waves have begun.
 func (r *rollout) recall() {
 	r.began = make([]bool, r.in.Policy.waves())
 	for k := range min(int(r.Opened), len(r.began)) {
@@ -54,7 +54,7 @@ func (r *rollout) recall() {
 }
 
 // open opens the waves whose turn has come. It returns the reason why the next wave must wait. A wave without clusters
-// to change is opened and does not begin: if a cluster joins it later, the wave begins then, with the same conditions.
+// to change is opened but does not begin. If a cluster joins it later, the wave begins then, under the same conditions.
 func (r *rollout) open() (why string) {
 	p := r.in.Policy
 	for k := range p.waves() {
@@ -75,7 +75,7 @@ func (r *rollout) open() (why string) {
 	return ""
 }
 
-// sinceOf returns the time when a wave began; nil if it has not begun, or has no clusters to change.
+// sinceOf returns the start time of a wave; nil if it has not begun, or has no clusters to change.
 func (r *rollout) sinceOf(name string) *metav1.MicroTime {
 	for i := range r.Waves {
 		if r.Waves[i].Name == name {
@@ -85,7 +85,7 @@ func (r *rollout) sinceOf(name string) *metav1.MicroTime {
 	return nil
 }
 
-// unreachable returns the message of a wave that waits only for offline clusters; empty if it does not.
+// unreachable returns the message for a wave that waits only for offline clusters; empty for other waves.
 func (r *rollout) unreachable(wave int) string {
 	for _, c := range r.byWave[wave] {
 		if !c.Offline && !r.settled(c) {
@@ -116,7 +116,7 @@ func (r *rollout) mayBegin(wave int) string {
 		if began {
 			first = false
 			if p.outer(k) == p.outer(wave) {
-				manual = true // The start of this wave of the floor was approved, if it had to be.
+				manual = true // The wave of the floor has begun, so its approval, if necessary, was given.
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func (r *rollout) releaseAll() (blocked string) {
 	var room *rooms
 	for _, c := range candidates {
 		if c.Joining {
-			r.release(c.Name) // A first copy disturbs nothing.
+			r.release(c.Name) // A first copy changes no existing content.
 			continue
 		}
 		if r.in.Paused {
@@ -195,10 +195,10 @@ func (r *rollout) held(name string) int {
 	return 1
 }
 
-// rooms counts how many more clusters may have the target without being done.
+// rooms counts the clusters that may still get the target now.
 type rooms struct {
 	policy      *Policy
-	wave, outer map[int]int    // By the index of the wave, and by that of the wave of the first level.
+	wave, outer map[int]int    // By the index of the wave, and by the index of the wave of the first level.
 	unavailable map[string]int // Number of clusters that are not ready, by LABEL=VALUE.
 }
 
@@ -246,8 +246,8 @@ func (room *rooms) count(c *Cluster) {
 	}
 }
 
-// take reserves room for a cluster, or returns the reason why it cannot. A full wave needs no explanation, so its
-// reason is empty.
+// take reserves room for a cluster, or returns the reason why there is no room. The reason is empty for a full wave,
+// which needs no explanation.
 func (room *rooms) take(c *Cluster, wave int) (ok bool, why string) {
 	p := room.policy
 	for i := range p.budgets {
@@ -266,7 +266,7 @@ func (room *rooms) take(c *Cluster, wave int) (ok bool, why string) {
 	return true, ""
 }
 
-// countWaves computes the lines of the waves in the status.
+// countWaves computes the entries of the waves in the RolloutStatus.
 func (r *rollout) countWaves() {
 	p := r.in.Policy
 	lines := make([]refractv1alpha1.WaveStatus, p.waves())
@@ -302,12 +302,12 @@ func (r *rollout) countWaves() {
 	r.Waves = waves
 }
 
-// reachable reports whether a cluster that has the target and is not done can be reached.
+// reachable reports whether any cluster that has the target and is not done is reachable.
 func (r *rollout) reachable() bool {
 	return slices.ContainsFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return !r.clusters[c.Name].Offline })
 }
 
-// complete ends the rollout if nothing remains to be done on reachable clusters, and reports whether it did.
+// complete ends the rollout if all reachable clusters are settled, and reports whether it did.
 func (r *rollout) complete() bool {
 	if int(r.Opened) < r.in.Policy.waves() || !r.over(r.in.Policy.waves()-1) {
 		return false
@@ -323,7 +323,7 @@ func (r *rollout) complete() bool {
 	return true
 }
 
-// at returns a time in the precision of the stored status.
+// at returns a time with the precision of the stored status.
 func at(t time.Time) *metav1.MicroTime {
 	m := metav1.NewMicroTime(t.Truncate(time.Microsecond))
 	return &m

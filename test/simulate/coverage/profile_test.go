@@ -57,7 +57,7 @@ func TestAdd(t *testing.T) {
 		err      string
 	}{
 		"Either": {
-			"A block is reached if one process has reached it, whichever comes first.",
+			"A block is reached if one process has reached it, for any order of the profiles.",
 			[]string{plan + "1.2,3.4 5 0\n" + plan + "4.1,5.1 2 1\n", plan + "1.2,3.4 5 1\n" + plan + "4.1,5.1 2 0\n"},
 			plan + "1.2,3.4 5 1\n" + plan + "4.1,5.1 2 1\n", "",
 		},
@@ -132,9 +132,9 @@ func TestParts(t *testing.T) {
 func TestParseUnreached(t *testing.T) {
 	cases := map[string]struct{ reason, text, err string }{
 		"Fine":      {"Comments and empty lines say nothing.", "# why\n\na.go:F of commands\na.go:T.F of commands\n", ""},
-		"NoReason":  {"Each has a reason.", "a.go:F\n", `u.txt:1: want file.go:Function and a reason, got "a.go:F"`},
-		"NoFile":    {"A name alone may be that of several.", "F of commands\n", `u.txt:1: want file.go:Function and a reason, got "F of commands"`},
-		"Twice":     {"Or one of the reasons would be lost.", "a.go:F one\na.go:F two\n", "u.txt:2: want functions in their order and each once, got a.go:F after a.go:F"},
+		"NoReason":  {"Each function needs a reason.", "a.go:F\n", `u.txt:1: want file.go:Function and a reason, got "a.go:F"`},
+		"NoFile":    {"Several files may have a function of that name.", "F of commands\n", `u.txt:1: want file.go:Function and a reason, got "F of commands"`},
+		"Twice":     {"If a function had two reasons, one of them would be lost.", "a.go:F one\na.go:F two\n", "u.txt:2: want functions in their order and each once, got a.go:F after a.go:F"},
 		"Unordered": {"In their order they are found.", "b.go:F one\na.go:F two\n", "u.txt:2: want functions in their order and each once, got a.go:F after b.go:F"},
 	}
 	for name, tc := range cases {

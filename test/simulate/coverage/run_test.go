@@ -85,23 +85,23 @@ func TestRun(t *testing.T) {
 			[]string{"12 of 12 seeds from 7 on, 5 steps each, violations: 0", "60 steps", "120 requests", "24  edit", "12  kill"}, []string{"story", "PASS"},
 		},
 		"Violation": {
-			"The first violation ends all processes, and its story is told.", plan{First: 1, Seeds: 20, Steps: 5}, "3=violates,6=hangs", "invariants are violated in 1 of 3 histories", 3, 1,
+			"The first violation ends all processes, and its story is printed.", plan{First: 1, Seeds: 20, Steps: 5}, "3=violates,6=hangs", "invariants are violated in 1 of 3 histories", 3, 1,
 			[]string{"the story of 3\nseed 3: stuck: it waits\nagain: make simulate SEED=3 STEPS=5\n", "3 of 20 seeds"}, []string{"FAIL"},
 		},
 		"Keep": {
-			"All violations are found, and all other seeds simulated.", plan{First: 1, Seeds: 9, Steps: 5, Keep: true}, "3=violates,4=violates,9=violates", "invariants are violated in 3 of 9 histories", 9, 0,
+			"With Keep, all violations are found, and all other seeds are simulated.", plan{First: 1, Seeds: 9, Steps: 5, Keep: true}, "3=violates,4=violates,9=violates", "invariants are violated in 3 of 9 histories", 9, 0,
 			[]string{"the story of 3\n", "the story of 4\n", "the story of 9\n", "9 of 9 seeds", "violations: 3"}, nil,
 		},
 		"Crash": {
-			"A crash is told of, with what was printed, and the seeds after it are simulated.", plan{First: 1, Seeds: 5, Steps: 5, Keep: true}, "4=crashes", "invariants are violated in 1 of 4 histories", 4, 1,
+			"A crash is reported with the output of the process, and the seeds after it are simulated.", plan{First: 1, Seeds: 5, Steps: 5, Keep: true}, "4=crashes", "invariants are violated in 1 of 4 histories", 4, 1,
 			[]string{"panic: oh\nseed 4: the process has crashed: exit status 2\n"}, nil,
 		},
 		"Story": {
-			"What happens is printed, although all is well.", plan{First: 9, Seeds: 1, Steps: 5, Story: true}, "", "", 1, 0,
+			"With Story, the events are printed although there is no violation.", plan{First: 9, Seeds: 1, Steps: 5, Story: true}, "", "", 1, 0,
 			[]string{"the whole story\n"}, nil,
 		},
 		"Unsaid": {
-			"A process that tells nothing of a seed is no success.", plan{First: 1, Seeds: 2, Steps: 5}, "2=unsaid", "want a line \"SIM \" of seed 2, got an end after\nnothing\n", 1, 0,
+			"A process without a report on a seed is a failure.", plan{First: 1, Seeds: 2, Steps: 5}, "2=unsaid", "want a line \"SIM \" of seed 2, got an end after\nnothing\n", 1, 0,
 			nil, nil,
 		},
 	}
@@ -170,11 +170,11 @@ func TestHash(t *testing.T) {
 	}
 	a, b := seed{Seed: 1, Steps: 3, Hash: "a"}, seed{Seed: 2, Steps: 3, Hash: "b"}
 	if of(a, b) != of(b, a) {
-		t.Error("hash(): want it to be the same in whatever order seeds end")
+		t.Error("hash(): want the same hash for any order of the ends of seeds")
 	}
 	swapped := []seed{{Seed: 1, Steps: 3, Hash: "b"}, {Seed: 2, Steps: 3, Hash: "a"}}
 	if of(a, b) == of(a) || of(a, b) == of(swapped...) {
-		t.Error("hash(): want another for other histories")
+		t.Error("hash(): want another hash for other histories")
 	}
 }
 

@@ -11,16 +11,16 @@ func TestTo(t *testing.T) {
 		want       string
 	}{
 		"Exact":        {reason: "A name is nearest to itself.", name: "run", candidates: commands, want: "run"},
-		"Missing":      {reason: "A letter left out is one edit.", name: "rendr", candidates: commands, want: "render"},
-		"Swapped":      {reason: "Two letters swapped are one edit.", name: "redner", candidates: commands, want: "render"},
-		"Case":         {reason: "Case is the commonest slip.", name: "overriderules", candidates: []string{"overrideRules"}, want: "overrideRules"},
-		"Far":          {reason: "A guess that is wild is worse than none.", name: "delete", candidates: commands},
+		"Missing":      {reason: "A missing letter is one edit.", name: "rendr", candidates: commands, want: "render"},
+		"Swapped":      {reason: "A swap of two letters is one edit.", name: "redner", candidates: commands, want: "render"},
+		"Case":         {reason: "Wrong case is the most frequent typo.", name: "overriderules", candidates: []string{"overrideRules"}, want: "overrideRules"},
+		"Far":          {reason: "A far-fetched suggestion is worse than none.", name: "delete", candidates: commands},
 		"Short":        {reason: "One edit is near even for a short name.", name: "ap", candidates: commands, want: "up"},
-		"Empty":        {reason: "Nothing is near an empty name but a name of one letter.", name: "", candidates: commands},
-		"NoCandidates": {reason: "Without candidates there is no answer.", name: "render"},
-		"Beginning":    {reason: "A name that is cut short is one that was abbreviated.", name: "op", candidates: []string{"operator", "path", "value"}, want: "operator"},
-		"Beginnings":   {reason: "Where two names begin so, neither is meant more than the other.", name: "ver", candidates: []string{"versions", "verification"}},
-		"FirstOfEqual": {reason: "The answer must not vary.", name: "member-x", candidates: []string{"member-1", "member-2"}, want: "member-1"},
+		"Empty":        {reason: "Only a name of one letter is near an empty name.", name: "", candidates: commands},
+		"NoCandidates": {reason: "Without candidates, the result is empty.", name: "render"},
+		"Beginning":    {reason: "A name may be an abbreviation, the beginning of a candidate.", name: "op", candidates: []string{"operator", "path", "value"}, want: "operator"},
+		"Beginnings":   {reason: "If two candidates begin with the name, none is returned.", name: "ver", candidates: []string{"versions", "verification"}},
+		"FirstOfEqual": {reason: "The first of equally near names wins.", name: "member-x", candidates: []string{"member-1", "member-2"}, want: "member-1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
