@@ -27,15 +27,16 @@ type Object struct {
 	Content *unstructured.Unstructured
 	// Resource is the type of the object.
 	Resource schema.GroupResource
-	// Withdrawn is whether a watch has ended to show the object because it requests nothing any more.
+	// Withdrawn is whether a watch no longer shows the object, because it does not request propagation any more.
 	Withdrawn bool
 }
 
 // Previous is the former decision on an object; zero for a new object, also if an earlier object had the same name.
 type Previous struct {
-	// UID is that of the object; empty if unknown.
+	// UID is the UID of the object; empty if unknown.
 	UID types.UID
-	// Placed are the clusters that have, or may have, a copy, by name. Unknown is whether they are unknown, as offline.
+	// Placed are the clusters that have, or may have, a copy, by name. Unknown is whether these are unknown, as in
+	// offline commands.
 	Placed  []placement.Target
 	Unknown bool
 	// Hash and ChosenBy are those of the former [Desired].
@@ -45,7 +46,7 @@ type Previous struct {
 	Rendered []tree.Policy
 	// Asked is the question that users were asked about a pending change; zero without one.
 	Asked placement.Question
-	// Follows is whether the object travelled with others, and Gone whether it requested nothing already.
+	// Follows is whether the object travelled with others, and Gone whether it already did not request propagation.
 	Follows, Gone bool
 }
 
@@ -65,8 +66,8 @@ type World struct {
 	// Approved is the token that approves a change of this object alone. ApproveAll approves all changes.
 	Approved   string
 	ApproveAll bool
-	// Default are the targets of an object that requests nothing and was placed nowhere, as in a set of manifests
-	// without a hub; nil if it goes nowhere.
+	// Default are the targets of an object that does not request propagation and was placed nowhere, as in a set of
+	// manifests without a hub; nil if it has none.
 	Default []placement.Target
 	// Place replaces [placement.Policy.Place], to reuse results; it may be nil.
 	Place func(*placement.Policy, *placement.Request) (placement.Decision, error)
@@ -74,9 +75,9 @@ type World struct {
 
 // Leaders are the objects that an object travels with.
 type Leaders struct {
-	// Any is whether there is one. Unsure is whether all of them are gone, and were unknown before.
+	// Any is whether there is a leader. Unsure is whether all leaders are gone, and were unknown before.
 	Any, Unsure bool
-	// Clusters are their clusters, and those where the object stays because of them, in any order.
+	// Clusters are the clusters of the leaders, and those where the object stays because of them, in any order.
 	Clusters []string
 }
 
@@ -87,8 +88,8 @@ type Verdict int
 const (
 	Placed  Verdict = iota // The object has copies on the clusters of Targets.
 	Blocked                // Nothing may be written or removed, because of the Problems.
-	Stays                  // The object requests nothing any more. Its copies stay: in a dry run, or until Held is approved.
-	Gone                   // The object requests nothing, or does not exist. Its copies are removed.
+	Stays                  // The object no longer requests propagation. Its copies stay: in a dry run, or until Held is approved.
+	Gone                   // The object does not request propagation, or does not exist. Its copies are removed.
 )
 
 // Reason is the cause of a finding, or of the verdict Gone. Those of findings are reasons in statuses.
@@ -110,8 +111,8 @@ const (
 	PolicyDeleted     Reason = "PolicyDeleted"     // A policy that was in effect was deleted.
 )
 
-// Finding is a problem or a warning. Policy is the policy that it is about, zero for none; Reason may be empty. After
-// PolicyNotFound and PolicyDeleted, the message is a predicate of the policy, otherwise a sentence.
+// Finding is a problem or a warning. Policy is the policy that it is about, zero for none; Reason may be empty. With
+// PolicyNotFound and PolicyDeleted, the message is a predicate whose subject is the policy, otherwise a sentence.
 type Finding struct {
 	Reason  Reason
 	Policy  tree.Policy
@@ -158,14 +159,15 @@ type Desired struct {
 	Policy   *placement.Policy
 	Request  *placement.Request
 	Decision placement.Decision
-	// Own are the targets by the policy, and Targets those with the clusters of the leaders, by cluster.
+	// Own are the targets by the policy alone. Targets are these and the clusters of the leaders. Both are sorted by
+	// cluster.
 	Own, Targets []placement.Target
 	// Hash and ChosenBy are for the next [Previous]. ChosenBy is the policy that chose the clusters by name or by label;
 	// zero if none did.
 	Hash     string
 	ChosenBy tree.Policy
-	// Held is a change that waits for approval, or that [World.ApproveAll] approved. Asked is the question about a
-	// change that users were asked before, as far as it counts.
+	// Held is a change that waits for approval, or that [World.ApproveAll] approved. Asked is the question that users
+	// were asked about a change before, as far as it still counts.
 	Held  *placement.Hold
 	Asked placement.Question
 
@@ -205,8 +207,8 @@ func (d *Desired) goes(why Reason) *Desired {
 	return d
 }
 
-// Decide decides on an object. It reports all problems of the object, also those that the first one hides from the
-// controllers.
+// Decide decides on an object. It reports all problems of the object, also those that a controller does not reach
+// because of the first one.
 func Decide(o *Object, was *Previous, w *World) *Desired {
 	d := &Desired{}
 	if o.Content == nil {
@@ -267,8 +269,8 @@ func Decide(o *Object, was *Previous, w *World) *Desired {
 // of a dry run. The label may be missing by mistake: a tool wrote the object without it, or removed it from many objects
 // at once.
 //
-// The copies of an object that no object refers to any more go: a new reference to another object is no mistake, and the
-// guard of each member counts their deletions.
+// The copies of an object that no object refers to any more are removed: a new reference to another object is no
+// mistake, and the guard of each member counts their deletions.
 func (d *Desired) stays(o *Object, was *Previous, w *World, keeping *placement.Keeping) bool {
 	there := present(was.Placed, w.Clusters)
 	switch {
@@ -340,7 +342,7 @@ func (d *Desired) place(o *Object, was *Previous, w *World) {
 	}
 	var err error
 	if d.Decision, err = answer(d.Policy, d.Request); err == nil && d.Decision.Held != nil && len(w.Leaders.Clusters) > 0 {
-		// Clusters of the leaders are not lost.
+		// The clusters of the leaders stay.
 		alone := *d.Request
 		alone.Besides = w.Leaders.Clusters
 		d.Request = &alone

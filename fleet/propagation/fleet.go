@@ -25,7 +25,7 @@ type inventory struct {
 	namespaces *hubNamespaces
 	state      *state
 	records    *records
-	recorded   func(Key) previous // The facts in the record of an object.
+	recorded   func(Key) previous // The facts in the Propagation of an object.
 
 	last atomic.Pointer[contents] // The last collection.
 }
@@ -69,7 +69,7 @@ type edition struct {
 }
 
 // located is the report on the location of an object, with the values that it was made from: a desired state, or a
-// version of a record.
+// version of a Propagation.
 type located struct {
 	desired *desiredState
 	version string
@@ -141,7 +141,7 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		now.reports[key] = l
 		all = append(all, l.report)
 	}
-	// The objects that are not decided, as on a replica that stands by.
+	// The objects without a decision, as on a replica that stands by.
 	for key, k := range v.records.kept() {
 		if _, decided := now.reports[key]; decided || ctx.Err() != nil || causeIn(k.conditions) != "" {
 			continue

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A replica that stands by watches the hub and decides nothing. When it leads, it begins like a replica that was
-// restarted, with current caches.
+// A replica that stands by watches the hub and decides nothing. When it begins to lead, it starts like a restarted
+// replica, but with current caches.
 
 // working reports whether this replica leads, or has led since its start.
 func (c *Controller) working() bool {
@@ -58,9 +58,9 @@ func (c *Controller) listen(sources *sources, records *records) {
 	}
 }
 
-// standsBy reports whether this replica has not led yet. It then prepares for the time when it leads: it watches
-// objects without a label that travel with others, according to their records, and keeps the deletion of an object while
-// its record exists.
+// standsBy reports whether this replica has not led yet. Such a replica prepares for the time when it leads: it watches
+// objects without a label that travel with others, according to their Propagations, and keeps the observed deletion of
+// an object while the object's Propagation exists.
 func (c *Controller) standsBy(key Key) bool {
 	if c.working() {
 		return false
@@ -75,7 +75,7 @@ func (c *Controller) standsBy(key Key) bool {
 		sources.want(key)
 	}
 	if told := sources.deletion(key); told != nil {
-		// The leader has settled the deletion, or an object of this name exists again.
+		// The leading replica has settled the deletion, or an object of this name exists again.
 		if src, known := sources.get(key); !recorded || known && src.object != nil {
 			sources.noted(key, told)
 		}

@@ -74,7 +74,7 @@ func TestStandby(t *testing.T) {
 	if got := asked(c); !slices.Contains(got, "decide configmaps web: changed") {
 		t.Errorf("want a changed object decided, got %v", got)
 	}
-	// The decision about web takes its record over. The other one still answers for the fleet.
+	// The decision about web takes over its Propagation. The other Propagation still describes the fleet.
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	if _, err := c.decider.decideOne(t.Context(), web, priorityChanged); err != nil {
@@ -96,8 +96,8 @@ func standing(t *testing.T, s *sources, leading *replica) *Controller {
 	return c
 }
 
-// TestStandbyKeepsDeletions: an observed deletion is proof of intent for the replica that leads next, until the leader
-// has settled it or the object exists again. Otherwise the proof would count for another object.
+// TestStandbyKeepsDeletions: an observed deletion is proof of intent for the next leading replica, until the present
+// one has settled it or the object exists again. Otherwise the proof would count for another object.
 func TestStandbyKeepsDeletions(t *testing.T) {
 	web := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {
@@ -106,8 +106,8 @@ func TestStandbyKeepsDeletions(t *testing.T) {
 		exists   bool
 		want     bool
 	}{
-		"Recorded": {"The leader may end before it has removed the copies.", true, false, true},
-		"Settled":  {"The leader has removed the copies, and the Propagation.", false, false, false},
+		"Recorded": {"The leading replica may end before it has removed the copies.", true, false, true},
+		"Settled":  {"The leading replica has removed the copies and the Propagation.", false, false, false},
 		"Again":    {"The object was created again.", true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
