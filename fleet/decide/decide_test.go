@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 			world: func(w *decide.World) { w.Default = on("eu-1", "us-1") }, want: "Gone: NotRequested",
 		},
 		"Deleting": {
-			reason: "An object in deletion has no copies, whatever it requests.", labels: places + "everywhere",
+			reason: "An object in deletion has no copies, whatever its labels are.", labels: places + "everywhere",
 			metadata: `, deletionTimestamp: "2026-01-01T00:00:00Z"`, was: decide.Previous{Placed: on("us-1")}, want: "Gone: Deleting",
 		},
 		"NeverPlaced": {
@@ -194,8 +194,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestWithdrawn: an object that its watch shows no more is read by name. It travels with no object, or the watch would
-// show it.
+// TestWithdrawn: an object that its watch no longer shows is read by name. It travels with no object; otherwise the
+// watch would show it.
 func TestWithdrawn(t *testing.T) {
 	o := &decide.Object{Content: objectOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: shop, uid: u}}"), Withdrawn: true}
 	w := world(t)

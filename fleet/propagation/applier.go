@@ -35,7 +35,7 @@ const soonRetry = 5 * time.Second
 // copies may begin or stop waiting, and each change replaces the token that a user may be reading.
 const pendingDelay = 1500 * time.Millisecond
 
-// unknownDelay is the delay before a key is retried whose desired state was decided without the cluster.
+// unknownDelay is the delay before the retry of a key whose desired state was decided without considering this cluster.
 const unknownDelay = 500 * time.Millisecond
 
 // leadsAgain is the delay before a key is retried while this replica does not lead: its Lease was not renewed in time.
@@ -45,9 +45,9 @@ const leadsAgain = 500 * time.Millisecond
 type stations interface {
 	// decide enqueues a key for a new decision.
 	decide(key Key, p priority)
-	// record records the status of the copy of a key, unless the member has another applier by now; ok reports whether
-	// it did. settled reports whether all clusters have reported on the newest desired state, and due whether a report
-	// that covers it is already due.
+	// record records the status of the copy of a key. ok is false, and nothing is recorded, if the member has a new
+	// applier. settled is whether all clusters have reported on the newest desired state; due is whether a report that
+	// covers this status is already due.
 	record(a *applier, key Key, s clusterStatus) (settled, due, ok bool)
 	// reportAfter schedules a report on the key after the time at the latest.
 	reportAfter(key Key, d time.Duration)
@@ -137,8 +137,8 @@ func cameFrom(hub string, key Key, copied member.Copy) bool {
 		strings.HasSuffix(copied.Source, copyName(key.GroupResource, key.Namespace, key.Name))
 }
 
-// applyOne makes the desired state of one object true on the member. A panic that an answer of the member causes fails
-// only this copy.
+// applyOne brings the copy of one object on the member to the desired state. A panic that a response of the member
+// causes fails only this copy.
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.begin(ctx, a.member.Name)
 	if !ok {
@@ -272,7 +272,7 @@ func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, 
 	return a.done(key, r, 0)
 }
 
-// meets lets a copy wait at the gate of a failure that its write has met.
+// meets handles a write that met a failure which other copies share: the copy waits at the gate of this failure.
 func (a *applier) meets(key Key, t *target, r clusterStatus, f *failure) (reconcile.Result, error) {
 	first := a.gates.shut(f)
 	n := a.gates.failed(key, t.variant.hash, f)
@@ -297,7 +297,7 @@ func (a *applier) waitsAt(key Key, r clusterStatus, n *notice) (reconcile.Result
 	r.state, r.reason, r.message = n.state, n.reason, n.message
 	what, _, _ := strings.Cut(n.message, sinceMark)
 	if was, _, cut := strings.Cut(before.message, sinceMark); same && cut && was == what {
-		// It has waited since before a restart or since before the last decision.
+		// The copy was waiting already before a restart or before the last decision.
 		r.message = before.message
 	}
 	return a.done(key, r, a.gates.rest(key))

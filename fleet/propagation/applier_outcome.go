@@ -40,7 +40,7 @@ func (a *applier) exists(key Key, r clusterStatus, have member.Copy) (reconcile.
 	return a.failed(key, r)
 }
 
-// native reports an object that the cluster made for itself, which stays unchanged.
+// native reports an object that the cluster created for itself. The object stays unchanged.
 func (a *applier) native(key Key, r clusterStatus) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateFailed, reasonMadeByEachCluster
 	r.message = "the cluster has an object of this name that it created itself; it stays unchanged and cannot be adopted"
@@ -156,7 +156,7 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 		a.stations.reportAfter(key, driftDelay)
 	case settled:
 		a.stations.reportAfter(key, settledDelay)
-	// Among the many clusters of an object, one report is enough.
+	// One report covers all clusters of the object.
 	case !due:
 		a.stations.reportLater(key)
 	}

@@ -239,7 +239,7 @@ func (e *neighbours) Approved(string) string { return e.approved }
 
 func (e *neighbours) ReleasesKept(string) bool { return e.releases }
 
-// applierOf returns an applier of the member m, whose copies are all known, and the notes of its calls.
+// applierOf returns an applier of the member m, for which all copies are known, and the recorder of its calls.
 func applierOf(t *testing.T, d *depot, emptyAfter time.Duration) (*applier, *neighbours) {
 	t.Helper()
 	a := shopkeeper(t, d, emptyAfter, onHub(nil))
@@ -316,73 +316,73 @@ func TestApplyOne(t *testing.T) {
 		before  func(*applier, *depot)
 		want    want
 	}{
-		"New":       {reason: "It is written, and as no other cluster is waited for, reported soon.", want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}}},
-		"OneOfMany": {reason: "Others are still to say something.", on: []string{"us-1"}, want: want{Sent: []string{apply}, Status: "Synced", Said: []string{soon}}},
+		"New":       {reason: "The copy is written. No other cluster is missing, so a report follows soon.", want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}}},
+		"OneOfMany": {reason: "Other clusters are missing.", on: []string{"us-1"}, want: want{Sent: []string{apply}, Status: "Synced", Said: []string{soon}}},
 		"AnotherOfMany": {
-			reason: "One has had it reported already, and that will say of all.", on: []string{"eu-1", "us-1"},
+			reason: "A report is due already, and covers this cluster, too.", on: []string{"eu-1", "us-1"},
 			before: func(a *applier, _ *depot) { a.state.report(key, "us-1", clusterStatus{}) }, want: want{Sent: []string{apply}, Status: "Synced"},
 		},
 		"Changed": {
-			reason: "The copy is another than it should be.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata { return d.copyOf("web", "old") },
+			reason: "The copy differs from the desired state.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata { return d.copyOf("web", "old") },
 			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
 		},
 		"AsItShouldBe": {
-			reason: "It was written before a restart: nothing is sent.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata { return d.copyOf("web", hash) }, was: &refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced},
+			reason: "The copy was written before a restart, so nothing is sent.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata { return d.copyOf("web", hash) }, was: &refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced},
 			want: want{Status: "Synced", Said: []string{settled}},
 		},
 		"Unreported": {
-			reason: "A crash came between the write and the report: it says itself that it has all that it was written with.",
+			reason: "The process crashed between the write and the report. The hash in the copy proves that it has the complete content.",
 			there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
 				return owning(d.copyOf("web", hash), `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}},"f:data":{"f:x":{}}}`)
 			},
 			want: want{Status: "Synced", Said: []string{settled}},
 		},
 		"UnreportedAndChanged": {
-			reason: "Meanwhile somebody took a field: it is written once more.",
+			reason: "Another client changed a field meanwhile, so the copy is written again.",
 			there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
 				return owning(d.copyOf("web", hash), `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}}}`)
 			},
 			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
 		},
 		"AfterFailures": {
-			reason: "When it fails the next time it is tried again as soon as at first.", before: failing(3),
+			reason: "After the next failure, the retry comes as soon as after the first one.", before: failing(3),
 			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
 		},
 		"NotOurs": {
-			reason: "It is not certain that the member is this replica's: the key is kept until it is, or is not.",
+			reason: "It is not certain that this replica leads, so the key is retried.",
 			before: func(a *applier, _ *depot) {
 				a.begin = func(ctx context.Context, _ string) (context.Context, func(), bool) { return ctx, nil, false }
 			},
 			want: want{Status: "none", Again: leadsAgain},
 		},
-		"Undecided": {reason: "Nobody knows what should be: that is to be decided.", nothing: true, want: want{Status: "none", Said: []string{"decide web"}}},
+		"Undecided": {reason: "The desired state is unknown, so a decision is requested.", nothing: true, want: want{Status: "none", Said: []string{"decide web"}}},
 		"Blocked": {
-			reason: "Nothing may be done, and nothing is asked of the guard.", desired: func(p *desiredState) { p.blocked = reasonPolicyNotFound },
+			reason: "Nothing may be written, and the guard is not asked.", desired: func(p *desiredState) { p.blocked = reasonPolicyNotFound },
 			before: func(a *applier, _ *depot) { a.guard.undecided[key] = removal{Key: key} }, want: want{Status: "none", Said: []string{settled}},
 		},
 		"Stays": {
-			reason: "Its removal is no loss any more, and it is not to go.", before: func(a *applier, _ *depot) {
+			reason: "The deletion of the copy needs no approval now, and the copy is not to be deleted.", before: func(a *applier, _ *depot) {
 				a.guard.lost[key] = loss{}
 				a.guard.pending.add(removal{Key: key})
 			},
 			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
 		},
 		"StaysInADryRun": {
-			reason: "Nothing is removed, so nothing is asked of the guard, and what was approved is over.", desired: func(p *desiredState) { p.dryRun, p.targets = true, nil },
+			reason: "A dry run removes nothing, so the guard is not asked, and the approval ends.", desired: func(p *desiredState) { p.dryRun, p.targets = true, nil },
 			there: there, before: approved, want: want{Status: "Pending DryRun", Said: []string{settled}},
 		},
 		"StaysUnrendered": {
-			reason: "It is to be there again, though nobody can say with what.", desired: func(p *desiredState) { p.targets["m"] = &target{err: errOutdated} },
+			reason: "The copy is wanted again, but its content is not known yet.", desired: func(p *desiredState) { p.targets["m"] = &target{err: errOutdated} },
 			there: there, before: approved, want: want{Status: "Failed OverrideFailed", Said: []string{settled}},
 		},
 		"StaysUntilItsTurn": {
-			reason: "It is to be there again, and keeps its content until its turn has come.", desired: func(p *desiredState) {
+			reason: "The copy is wanted again, and keeps its content until its turn in the rollout.", desired: func(p *desiredState) {
 				p.governed = &governance{led: &led{by: keyOf("deployments", "web")}, target: revision.Of("s-2", 0, nil)}
 			},
 			there: there, before: approved, want: want{Status: "Pending KeepsContent", Said: []string{settled}},
 		},
 		"AnotherHubs": {
-			reason: "It is a copy from somewhere else: it is left as it is.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
+			reason: "The object is a copy from another hub, so it stays unchanged.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
 				o := d.copyOf("web", "old")
 				o.Annotations[refractv1alpha1.SourceAnnotation] = "other-hub/1/configmaps/shop/web"
 				return o
@@ -390,7 +390,7 @@ func TestApplyOne(t *testing.T) {
 			want: want{Status: "Failed AlreadyExists", Said: []string{settled}, Again: firstRetry, Tries: 1},
 		},
 		"SomebodyElses": {
-			reason: "It was made on the cluster: it is left as it is. That it is there only the attempt to make it tells.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
+			reason: "The object was created by the cluster, so it stays unchanged. Only the attempt to create a copy reveals it.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
 				o := d.copyOf("web", "")
 				o.Labels, o.Annotations = nil, nil
 				return o
@@ -398,7 +398,7 @@ func TestApplyOne(t *testing.T) {
 			want: want{Sent: []string{apply}, Status: "Failed AlreadyExists", Said: []string{settled}, Again: firstRetry, Tries: 1},
 		},
 		"Adopted": {
-			reason: "The object asks to take over what is there.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
+			reason: "The object on the hub asks for the adoption of the existing object.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
 				o := d.copyOf("web", "")
 				o.Labels, o.Annotations = nil, nil
 				return o
@@ -409,12 +409,12 @@ func TestApplyOne(t *testing.T) {
 			want: want{Sent: []string{apply, apply}, Status: "Synced", Said: []string{settled}},
 		},
 		"Gone": {
-			reason: "What the watch has not told of: it is written anew at once.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata { return d.copyOf("web", "old") },
+			reason: "The watch has not reported the object yet. It is written again at once.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata { return d.copyOf("web", "old") },
 			before: func(_ *applier, d *depot) { d.change(func() { clear(d.configMaps) }) },
 			want:   want{Sent: []string{apply}, Status: "none", Again: time.Millisecond, Tries: 1},
 		},
 		"Going": {
-			reason: "That it went will be told.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
+			reason: "The watch will report that the object is gone.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
 				o, now := d.copyOf("web", hash), metav1.Now()
 				o.DeletionTimestamp = &now
 				return o
@@ -422,40 +422,40 @@ func TestApplyOne(t *testing.T) {
 			want: want{Status: "Pending BeingDeleted", Said: []string{settled}},
 		},
 		"Refused": {
-			reason: "It is tried again, later each time.", refuse: refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, nil),
+			reason: "Each retry comes later than the one before.", refuse: refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, nil),
 			want: want{Sent: []string{apply}, Status: "Failed Rejected", Said: []string{settled}, Again: firstRetry, Tries: 1},
 		},
 		"RefusedOften": {
-			reason: "A minute later at last.", refuse: refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, nil), before: failing(20),
+			reason: "The delay is a minute at most.", refuse: refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, nil), before: failing(20),
 			want: want{Sent: []string{apply}, Status: "Failed Rejected", Said: []string{settled}, Again: lastRetry, Tries: 21},
 		},
 		"FailedOften": {
-			reason: "It may be over at any time, and nobody says so.", refuse: refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, nil), before: failing(20),
+			reason: "The failure may end at any time, without an event.", refuse: refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, nil), before: failing(20),
 			want: want{Sent: []string{apply}, Status: "Failed WriteFailed", Said: []string{settled}, Again: soonRetry, Tries: 21},
 		},
 		"TypeNotServed": {
-			reason: "It waits at the gate of its type, which calls it.", refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, nil),
+			reason: "The copy waits at the gate of its type, which enqueues it later.", refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, nil),
 			want: want{Sent: []string{apply}, Status: "Failed TypeNotServed", Said: []string{settled}, Again: gateRest},
 		},
 		"NoNamespace": {
-			reason: "It is made as it is on the hub, and the copy written into it at once.",
+			reason: "The namespace is created as it is on the hub, and the copy is written into it at once.",
 			refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, &metav1.StatusDetails{Kind: "namespaces", Name: "shop"}),
 			want:   want{Sent: []string{apply, "POST"}, Status: "none", Again: time.Millisecond},
 		},
 		"NamespaceGoing": {
-			reason: "It waits at the gate of the namespace, which calls it.",
+			reason: "The copy waits at the gate of its namespace, which enqueues it later.",
 			refuse: refuse(http.StatusForbidden, metav1.StatusReasonForbidden, &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}),
 			want:   want{Sent: []string{apply}, Status: "Pending BeingDeleted", Said: []string{settled}, Again: gateRest},
 		},
 		"CannotBeRendered": {
-			reason: "The cluster keeps what it has until a policy is another.", desired: func(p *desiredState) { p.targets["m"] = &target{err: errOutdated} },
+			reason: "The copy stays unchanged until a policy changes.", desired: func(p *desiredState) { p.targets["m"] = &target{err: errOutdated} },
 			want: want{Status: "Failed OverrideFailed", Said: []string{settled}},
 		},
 		"Outdated": {
-			reason: "What was decided is not what would be now: that is under way.", desired: func(p *desiredState) { p.variants[0].body.Store(nil) },
+			reason: "The desired state is outdated, and a new decision is under way.", desired: func(p *desiredState) { p.variants[0].body.Store(nil) },
 			want: want{Sent: nil, Status: "none", Again: outdatedDelay},
 		},
-		"DryRun": {reason: "It says what it would do.", desired: func(p *desiredState) { p.dryRun = true }, want: want{Status: "Pending DryRun", Said: []string{settled}}},
+		"DryRun": {reason: "The status shows the change that would be made.", desired: func(p *desiredState) { p.dryRun = true }, want: want{Status: "Pending DryRun", Said: []string{settled}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -515,18 +515,18 @@ func TestUnanswered(t *testing.T) {
 		then   map[string]metav1.Status // The requests that fail in the second try.
 		want   []string                 // The write request of each try, and the status after it.
 	}{
-		"Done":     {"It is there as it should be.", "", true, nil, false, nil, []string{apply, failed, "", failed, "", synced}},
-		"Told":     {"The watch has told of it: it need not be read.", "", true, nil, true, nil, []string{apply, failed, "", synced}},
-		"NotDone":  {"There is none: it is written.", "", false, timeout, false, nil, []string{apply, failed, apply, synced}},
-		"Changed":  {"It has other fields than the one before, by our own write.", "other", true, nil, false, nil, []string{apply, failed, "", failed, "", synced}},
-		"Regained": {"So it has, and that is not what somebody gave back.", "other", true, nil, true, nil, []string{apply, failed, "", failed, "", synced}},
-		"AsBefore": {"It is the one before: it is written.", "other", false, timeout, false, nil, []string{apply, failed, apply, synced}},
+		"Done":     {"The copy has the content of the write.", "", true, nil, false, nil, []string{apply, failed, "", failed, "", synced}},
+		"Told":     {"The watch has reported the write, so no read is necessary.", "", true, nil, true, nil, []string{apply, failed, "", synced}},
+		"NotDone":  {"The copy does not exist, so it is written.", "", false, timeout, false, nil, []string{apply, failed, apply, synced}},
+		"Changed":  {"The applier's own write changed the fields.", "other", true, nil, false, nil, []string{apply, failed, "", failed, "", synced}},
+		"Regained": {"The same, and no other client gave back a field.", "other", true, nil, true, nil, []string{apply, failed, "", failed, "", synced}},
+		"AsBefore": {"The copy still has its former content, so it is written.", "other", false, timeout, false, nil, []string{apply, failed, apply, synced}},
 		"Unanswered": {
-			"Nobody knows yet, and so it is not written.", "", true, nil, false,
+			"The result of the write is still unknown, so there is no second write.", "", true, nil, false,
 			refuse(http.MethodGet, http.StatusInternalServerError, metav1.StatusReasonInternalError), []string{apply, failed, "", failed, "", failed, "", synced},
 		},
 		"Forbidden": {
-			"It will never be known: it is written.", "other", true, nil, false,
+			"The result of the write will never be known, so the copy is written again.", "other", true, nil, false,
 			refuse(http.MethodGet, http.StatusForbidden, metav1.StatusReasonForbidden), []string{apply, failed, apply, synced},
 		},
 	}
@@ -560,13 +560,13 @@ func TestUnanswered(t *testing.T) {
 				d.change(func() { d.refuse = tc.then })
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nwhat was sent, and what is known, by try: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\nrequests and statuses by try: -want, +got:\n%s", tc.reason, diff)
 			}
 			if r, _ := a.state.clusterStatus(key, "m"); r.drift != nil {
 				t.Errorf("%s\nwant no drift, got %+v", tc.reason, r.drift)
 			}
 			if left := a.member.Pause(); left != 0 {
-				t.Errorf("%s\nwant others not to wait, got %s", tc.reason, left)
+				t.Errorf("%s\nwant no delay of other copies, got %s", tc.reason, left)
 			}
 		})
 	}
@@ -597,10 +597,10 @@ func TestApplierBacksOff(t *testing.T) {
 		}
 	}
 	if got := statusOf(a.state, key); got != "Pending BackingOff" || result.RequeueAfter <= 0 || result.RequeueAfter > 2*time.Second+10*heldSpread {
-		t.Errorf("want it to wait for a second or so, and to say so, got %s, %s", got, result.RequeueAfter)
+		t.Errorf("want a delay of about a second, and a status with it, got %s, %s", got, result.RequeueAfter)
 	}
 	if sent := d.sent(); len(sent) >= 10 {
-		t.Errorf("want the others not sent, got %v", sent)
+		t.Errorf("want no request for the other copies, got %v", sent)
 	}
 }
 
@@ -626,7 +626,7 @@ func TestApplierGoesOn(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := a.queue.depth(); got != want {
-					t.Errorf("%d copies were answered: %d others are due, want %d", i+1, got, want)
+					t.Errorf("after %d answers: %d other copies are due, want %d", i+1, got, want)
 				}
 			}
 		})
@@ -639,23 +639,23 @@ func TestHeld(t *testing.T) {
 	var h held
 	ask := func(left time.Duration) func() time.Duration { return func() time.Duration { return left } }
 	if got := h.pause(keyOf("configmaps", "first"), ask(0)); got != 0 {
-		t.Errorf("pause() = %s of a cluster that answers, want 0", got)
+		t.Errorf("pause() = %s of a responding cluster, want 0", got)
 	}
 	if next := h.answered(); len(next) != 0 {
-		t.Errorf("none waits, and %v is to be looked at", next)
+		t.Errorf("no copy waits, but next is %v", next)
 	}
 	most := time.Duration(0)
 	for i := range 2 * mostHeld {
 		for range 2 { // Each copy is tried several times.
 			got := h.pause(keyOf("configmaps", fmt.Sprint(i)), ask(time.Second))
 			if spread := time.Duration(min(i+1, mostHeld)) * heldSpread; got < time.Second || got >= time.Second+spread {
-				t.Fatalf("pause() = %s, want at least a second, and less than %s more", got, spread)
+				t.Fatalf("pause() = %s, want at least a second, plus less than %s", got, spread)
 			}
 			most = max(most, got)
 		}
 	}
 	if most < mostHeld*heldSpread/2 {
-		t.Errorf("one of many waits longest, %s: want them spread", most)
+		t.Errorf("the longest of many delays is %s: want them spread", most)
 	}
 	h.forget(keyOf("configmaps", "1"))
 	late := h.pause(keyOf("configmaps", "late"), func() time.Duration {
@@ -664,12 +664,12 @@ func TestHeld(t *testing.T) {
 			names = append(names, key.Name)
 		}
 		if diff := cmp.Diff([]string{"0", "2", "3", "4"}, names); diff != "" {
-			t.Errorf("those are to be looked at that came first and wait still: -want, +got:\n%s", diff)
+			t.Errorf("want the copies that have waited longest: -want, +got:\n%s", diff)
 		}
 		return time.Second
 	})
 	if late != time.Second {
-		t.Errorf("the cluster has answered meanwhile: pause() = %s, want no more than it said", late)
+		t.Errorf("after an answer of the cluster: pause() = %s, want the delay that was asked for", late)
 	}
 	for i := range 1000 { // Some copies stop waiting and start again while the cluster does not answer.
 		key := keyOf("configmaps", fmt.Sprint(5+i%10))
@@ -677,19 +677,19 @@ func TestHeld(t *testing.T) {
 		h.pause(key, ask(time.Second))
 	}
 	if len(h.line) > 3*mostHeld*2 {
-		t.Errorf("%d are in the line of %d that wait", len(h.line), len(h.waiting))
+		t.Errorf("the line has %d entries, but %d copies wait", len(h.line), len(h.waiting))
 	}
 	seen := map[Key]bool{}
 	for next := h.answered(); len(next) > 0; next = h.answered() {
 		for _, key := range next {
 			if seen[key] {
-				t.Errorf("%s is to be looked at twice", key.Name)
+				t.Errorf("%s is taken twice", key.Name)
 			}
 			seen[key] = true
 		}
 	}
 	if want := 2*mostHeld - 5; len(seen) != want || len(h.line)+len(h.waiting) != 0 {
-		t.Errorf("%d were looked at, want all %d, and none left", len(seen), want)
+		t.Errorf("%d copies were taken, want all %d, and none left", len(seen), want)
 	}
 }
 
@@ -714,7 +714,7 @@ func TestTypeIsServedNoMore(t *testing.T) {
 				d.send(t, metav1.WatchEvent{Type: string(watch.Error), Object: runtime.RawExtension{Object: &metav1.Status{
 					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
 				}}})
-				eventually(t, "the type is known not to be served", func() bool { return a.member.Copies.Unserved(configMaps) })
+				eventually(t, "the type is known to be unserved", func() bool { return a.member.Copies.Unserved(configMaps) })
 			}
 			if _, err := a.applyOne(t.Context(), key); err != nil {
 				t.Fatal(err)
@@ -762,17 +762,17 @@ func TestDrift(t *testing.T) {
 	for i := range promptCorrections {
 		drifts()
 		if result := try(); result.RequeueAfter != 0 || statusOf(a.state, key) != "Synced" || len(d.sent()) != 1 {
-			t.Errorf("correction %d: want it made at once, got %s, %v", i, statusOf(a.state, key), result)
+			t.Errorf("correction %d: want an immediate correction, got %s, %v", i, statusOf(a.state, key), result)
 		}
 		r, _ := a.state.clusterStatus(key, "m")
 		if r.drift == nil || int(r.drift.Count) != i+1 || !cmp.Equal(r.drift.Fields, []string{".data.x"}) {
-			t.Errorf("correction %d: want it counted, with what was changed, got %+v", i, r.drift)
+			t.Errorf("correction %d: want it counted, with the changed fields, got %+v", i, r.drift)
 		}
 		if diff := cmp.Diff([]string{"report web after 1s"}, e.said); diff != "" {
-			t.Errorf("correction %d: want it reported: -want, +got:\n%s", i, diff)
+			t.Errorf("correction %d: want a report: -want, +got:\n%s", i, diff)
 		}
 		if got := a.state.corrections(key); len(got) != 1 {
-			t.Errorf("correction %d: want it announced, got %q", i, got)
+			t.Errorf("correction %d: want an event, got %q", i, got)
 		}
 		e.said = nil
 	}
@@ -781,11 +781,11 @@ func TestDrift(t *testing.T) {
 	a.corrections.byKey[key] = c
 	drifts()
 	if result := try(); result.RequeueAfter <= 0 || result.RequeueAfter > time.Hour || statusOf(a.state, key) != "Drifted ChangedAgainAndAgain" || d.sent() != nil {
-		t.Errorf("changed again and again: want it left for an hour, got %s, %v", statusOf(a.state, key), result)
+		t.Errorf("after many changes: want a delay of an hour, got %s, %v", statusOf(a.state, key), result)
 	}
 	c.last = time.Now().Add(-correctionReset - time.Second)
 	a.corrections.byKey[key] = c
 	if result := try(); result.RequeueAfter != 0 || statusOf(a.state, key) != "Synced" {
-		t.Errorf("after long peace: want it corrected at once, got %s, %v", statusOf(a.state, key), result)
+		t.Errorf("after a long time without changes: want an immediate correction, got %s, %v", statusOf(a.state, key), result)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"refract.dev/tree"
 )
 
-// thirty returns the members of a fleet; the first two are in region eu.
+// thirty returns thirty members of a fleet; the first two are in region eu.
 func thirty() (names []string, clusters []placement.Cluster) {
 	for i := range 30 {
 		region := "us"
@@ -80,81 +80,81 @@ func TestPlacementWaits(t *testing.T) {
 		chosenBy    *refractv1alpha1.PolicyReference
 	}{
 		"Typo": {
-			reason: "A typo in a selector removes nothing.",
+			reason: "A typo in a selector removes no copies.",
 			spec:   typo, labels: labelled, was: previous{uid: "1", placed: on(names...)},
 			waits: leaves, approve: "propagationpolicy/shop/pp", before: 30, after: 2, chosenBy: by,
 		},
 		"AnotherObject": {
-			reason: "An object that is made anew has left nothing.",
+			reason: "A recreated object has left no clusters.",
 			spec:   typo, labels: labelled, was: previous{uid: "0", placed: on(names...)},
 			before: 2, chosenBy: by,
 		},
 		"Emptied": {
-			reason: "An emptied placement creates nothing.",
+			reason: "An emptied placement creates no copies.",
 			labels: labelled, was: previous{uid: "1", placed: on(names[:2]...), chosenBy: by},
 			waits:   "would be added to 28 other clusters (member-03, member-04, member-05 and 25 more), as the policy no longer names or selects clusters",
 			approve: "propagationpolicy/shop/pp", before: 2, after: 30,
 		},
 		"AnotherPolicy": {
-			reason: "Whoever has an object name another policy has asked for its clusters.",
+			reason: "A user who labels an object with another policy has requested the clusters of that policy.",
 			labels: labelled, was: previous{uid: "1", placed: on(names[:2]...), chosenBy: other},
 			before: 30,
 		},
 		"Joined": {
-			reason: "A policy that chose all clusters goes on to do so when others join.",
+			reason: "A policy that selected all clusters still does when more clusters join.",
 			labels: labelled, was: previous{uid: "1", placed: on(names[:2]...)},
 			before: 30,
 		},
 		"Travels": {
-			reason: "What an object is on for its leader is not lost when its own policy does not choose it.",
+			reason: "The clusters that an object has because of its leader (the object that it travels with) stay, even if its own policy does not select them.",
 			spec:   typo, labels: labelled, was: previous{uid: "1", placed: on(names...)},
 			leaders: followed{by: []Key{keyOf("deployments", "web")}, clusters: names[2:]},
 			before:  30, chosenBy: by,
 		},
 		"Withdrawn": {
-			reason: "A label that is lost by mistake removes nothing.",
+			reason: "A label that is removed by mistake removes no copies.",
 			was:    previous{uid: "1", placed: on(names...)},
 			waits:  "would leave 30 of 30 clusters (member-01, member-02, member-03 and 27 more)", approve: "deployment/shop/web", blocked: true, gone: true,
 		},
 		"WithdrawnFromTwo": {
-			reason: "Two clusters do not wait.",
+			reason: "Two clusters are below the limit, so the change does not wait.",
 			was:    previous{uid: "1", placed: on(names[:2]...)}, gone: true,
 		},
 		"WithdrawnBefore": {
-			reason: "It was found out before that the copies go: that is under way.",
+			reason: "The removal of the copies was already decided, so it continues.",
 			was:    previous{uid: "1", placed: on(names...), cause: causeWithdrawn}, gone: true,
 		},
 		"TriedOut": {
-			reason:      "Nothing is removed in a dry run, and nobody is asked about it.",
+			reason:      "A dry run removes nothing, so no approval is requested.",
 			annotations: map[string]string{corev1alpha1.DryRunAnnotation: "true"},
 			was:         previous{uid: "1", placed: on(names...)},
 		},
 		"TriedOutOnFew": {
-			reason:      "So it is on few clusters.",
+			reason:      "The object is on few clusters, so the change does not wait.",
 			annotations: map[string]string{corev1alpha1.DryRunAnnotation: "true"},
 			was:         previous{uid: "1", placed: on(names[:1]...)},
 		},
 		"TriedOutAndNotReferredToAnyMore": {
-			reason:      "So it is for what travelled with another object.",
+			reason:      "A follower of another object, on few clusters, does not wait either.",
 			annotations: map[string]string{corev1alpha1.DryRunAnnotation: "true"},
 			was:         previous{uid: "1", placed: on(names...), follows: []Key{keyOf("deployments", "web")}},
 		},
 		"TriedOutTooLate": {
-			reason:      "Its copies are going already.",
+			reason:      "The copies are already being removed.",
 			annotations: map[string]string{corev1alpha1.DryRunAnnotation: "true"},
 			was:         previous{uid: "1", placed: on(names...), cause: causeWithdrawn}, gone: true,
 		},
 		"AnotherTriedOut": {
-			reason:      "The copies are of an object that is gone.",
+			reason:      "The copies belong to a deleted object.",
 			annotations: map[string]string{corev1alpha1.DryRunAnnotation: "true"},
 			was:         previous{uid: "0", placed: on(names...)}, gone: true,
 		},
 		"NotReferredToAnyMore": {
-			reason: "What travelled with another object goes when the reference does.",
+			reason: "A follower loses its copies together with the reference to it.",
 			was:    previous{uid: "1", placed: on(names...), follows: []Key{keyOf("deployments", "web")}}, gone: true,
 		},
 		"Orphaned": {
-			reason:      "Copies that stay are no loss.",
+			reason:      "Copies that are kept are no loss.",
 			annotations: map[string]string{corev1alpha1.OrphanAnnotation: "all"},
 			was:         previous{uid: "1", placed: on(names...)}, gone: true,
 		},
@@ -170,7 +170,7 @@ func TestPlacementWaits(t *testing.T) {
 			p := decide(src, tc.was, s)
 			if tc.waits == "" {
 				if p.held != nil || p.gone != tc.gone || len(p.targets) != tc.before {
-					t.Errorf("%s\nwaits: %v, gone: %t, on %d clusters; want nothing, %t, %d", tc.reason, p.held, p.gone, len(p.targets), tc.gone, tc.before)
+					t.Errorf("%s\nwaits: %v, gone: %t, on %d clusters; want no wait, %t, %d", tc.reason, p.held, p.gone, len(p.targets), tc.gone, tc.before)
 				}
 				if diff := cmp.Diff(tc.chosenBy, p.chosenBy); diff != "" {
 					t.Errorf("%s\nchosen by: -want, +got:\n%s", tc.reason, diff)
@@ -191,19 +191,19 @@ func TestPlacementWaits(t *testing.T) {
 			p.held.asked = placement.Question{Number: p.held.Number, Token: "alone", Shared: "all"}
 			now := p.remember(tc.was)
 			if diff := cmp.Diff(tc.was.placed, now.placed); diff != "" {
-				t.Errorf("%s\nwhat is remembered: -before, +now:\n%s", tc.reason, diff)
+				t.Errorf("%s\nmemory of the decision: -before, +now:\n%s", tc.reason, diff)
 			}
 			if diff := cmp.Diff(tc.was.chosenBy, now.chosenBy); diff != "" {
-				t.Errorf("%s\nwho chose the clusters: -before, +now:\n%s", tc.reason, diff)
+				t.Errorf("%s\nchosen by: -before, +now:\n%s", tc.reason, diff)
 			}
 			again := decide(src, now, s)
 			if again.held == nil || again.held.message() != p.held.message() {
-				t.Errorf("%s\nit does not wait any more", tc.reason)
+				t.Errorf("%s\nthe change does not wait any more", tc.reason)
 			}
 			for _, other := range []string{"all", p.held.Number} {
 				s.approved = other
 				if other := decide(src, now, s); other.held == nil {
-					t.Errorf("%s\n%q approves it", tc.reason, s.approved)
+					t.Errorf("%s\n%q approves the change", tc.reason, s.approved)
 				}
 			}
 			s.approved = "alone"
@@ -243,10 +243,10 @@ func TestPlacementWaitsInWaves(t *testing.T) {
 		t.Fatalf("waits: %v, on %d clusters; want 30", p.held, len(p.targets))
 	}
 	if p.rollout == nil || len(p.rollout.changes) != 30 {
-		t.Errorf("the rollout is about %v, want all clusters that have a copy", p.rollout)
+		t.Errorf("the rollout covers %v, want all clusters that have a copy", p.rollout)
 	}
 	if p.targets["member-30"].from == nil {
-		t.Error("a cluster whose turn has not come has the new revision")
+		t.Error("a cluster has the new revision before its turn")
 	}
 }
 
@@ -268,7 +268,7 @@ func TestVerdictOfWhatWaits(t *testing.T) {
 	}
 	p.held.asked = placement.Question{Number: p.held.Number, Token: "alone", Shared: "all"}
 	if held := p.held.status(); held.Token != "alone" || held.PolicyToken != "all" {
-		t.Errorf("the report asks by %q and %q", held.Token, held.PolicyToken)
+		t.Errorf("the report asks for approval with %q and %q", held.Token, held.PolicyToken)
 	}
 	ref := tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
 	st := newState()
@@ -277,7 +277,7 @@ func TestVerdictOfWhatWaits(t *testing.T) {
 	is := inEffect(&u, metav1.ConditionTrue, 2)
 	want := "1 of 1 objects wait for approval; the first is deployments.apps shop/web: it " + p.held.message()
 	if is.Reason != reasonAwaitingApproval || is.Message != want {
-		t.Errorf("the policy says %q %q,\nwant %q", is.Reason, is.Message, want)
+		t.Errorf("the policy reports %q %q,\nwant %q", is.Reason, is.Message, want)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestFollowersOfWhatWaits(t *testing.T) {
 	st.setDesired(leader, &desiredState{uid: "1", followers: map[Key][]string{follower: names}, targets: map[string]*target{}}, previous{}, nil)
 	withdrawn := decide(src, previous{uid: "1", placed: on(names...)}, placedBy(t, corev1alpha1.PropagationPolicySpec{}, ""))
 	if _, _, touched := st.setDesired(leader, withdrawn, previous{}, nil); len(touched) > 0 {
-		t.Errorf("%v are decided anew", touched)
+		t.Errorf("%v are decided again", touched)
 	}
 	with := st.followed(follower, []Key{leader})
 	if !slices.Equal(with.clusters, names) {
@@ -313,9 +313,9 @@ func TestPolicyDeletedEvent(t *testing.T) {
 		used   bool
 		want   []string
 	}{
-		"Used":    {"The copies lose what it changed everywhere at once.", op, true, []string{"Warning PolicyDeleted its changes are reverted: 1 object on 2 clusters named it"}},
+		"Used":    {"All copies lose its changes at once.", op, true, []string{"Warning PolicyDeleted its changes are reverted: 1 object on 2 clusters named it"}},
 		"Unused":  {"Nothing happens.", op, false, nil},
-		"Placing": {"Objects stay where they are.", tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "op"}, true, nil},
+		"Placing": {"The objects keep their clusters.", tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "op"}, true, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -24,9 +24,8 @@ type asking struct {
 
 // ask assigns approval tokens to a change of a placement that waits without them. It returns the policies whose
 // statuses need an update because the shared token of the object has changed.
-//
-// The Propagations contain the tokens, and are written anyway. So an object does not wait for a write of the policy,
-// and the next leading replica knows the objects of each token.
+// The Propagations contain the tokens, and are written in any case. So an object does not wait for a write of the
+// policy, and the next leading replica knows the objects of each token.
 func (s *state) ask(e *objectState, p *desiredState) (policies []tree.Policy) {
 	held := p.held
 	if held != nil && held.asked.Token == "" && !p.dryRun {
@@ -55,7 +54,8 @@ func policyOf(p *desiredState) tree.Policy {
 	return tree.Policy{Kind: p.propagation.Kind, Namespace: p.propagation.Namespace, Name: p.propagation.Name}
 }
 
-// askTogether returns the token that approves the change for all objects of the policy that begin to wait for it now.
+// askTogether returns the token that approves the change for all objects of the policy that begin to wait for the
+// present question.
 func (s *state) askTogether(ref tree.Policy, number string) string {
 	is := s.asking[ref]
 	if is.Number != number {
@@ -84,9 +84,9 @@ type answered struct {
 }
 
 // question returns the question that the status of a policy shows, and the delay until the next look at it; zero for
-// none. A policy asks one question at a time. The question stays until, by their Propagations, none of its objects
-// waits any more. So after a restart in the middle of the change, an approval still holds for the objects that it was
-// for.
+// none. A policy asks one question at a time. The question stays until no Propagation of its objects shows a waiting
+// change any more. So after a restart in the middle of the change, an approval still holds for the objects of the
+// question.
 func (v *reviewer) question(ref tree.Policy, known client.Object, u *usage) (held *corev1alpha1.PlacementHeld, again time.Duration) {
 	is, others := statusIn(known).PlacementHeld.DeepCopy(), u.asked
 	if !v.state.complete.Load() {

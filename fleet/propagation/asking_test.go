@@ -181,7 +181,7 @@ func (a *asker) review() {
 	}
 }
 
-// turn lets each station do all of its work.
+// turn runs each station until its queue is empty.
 func (a *asker) turn() {
 	a.Helper()
 	for _, obj := range a.sources {
@@ -191,12 +191,13 @@ func (a *asker) turn() {
 	a.review()
 }
 
-// asks returns the token in the question of the policy, which must be about this number of objects.
+// asks returns the token in the question of the policy. It fails the test unless the question is about this number of
+// objects.
 func (a *asker) asks(reason string, objects int64) string {
 	a.Helper()
 	held := a.policy().Status.PlacementHeld
 	if held == nil || held.Objects != objects || held.Token == "" {
-		a.Fatalf("%s: the policy asks %+v; want it to ask for %d objects", reason, held, objects)
+		a.Fatalf("%s: the question of the policy is %+v; want one about %d objects", reason, held, objects)
 	}
 	return held.Token
 }
@@ -204,11 +205,11 @@ func (a *asker) asks(reason string, objects int64) string {
 func (a *asker) asksNothing(reason string) {
 	a.Helper()
 	if held := a.policy().Status.PlacementHeld; held != nil {
-		a.Fatalf("%s: the policy asks %+v; want nothing", reason, held)
+		a.Fatalf("%s: the question of the policy is %+v; want none", reason, held)
 	}
 }
 
-// says sets the annotation of the policy to the token.
+// says sets the approval annotation of the policy to the token.
 func (a *asker) says(token string) {
 	a.Helper()
 	policy := a.policy()
@@ -240,11 +241,11 @@ func TestApprovedOnce(t *testing.T) {
 		a.turn()
 		a.turn()
 		if again := a.asks("Nothing else happens", 3); again != first || a.wrote != 1 {
-			t.Errorf("The policy asks to be approved by %q, and before by %q; it was written to %d times, want once", again, first, a.wrote)
+			t.Errorf("The token of the question is %q, and was %q; the status was written %d times, want once", again, first, a.wrote)
 		}
 		a.says("x" + first)
 		a.turn()
-		a.placed("Something else is said", askedClusters, "a", "b", "c")
+		a.placed("The annotation has another value", askedClusters, "a", "b", "c")
 		a.says(first)
 		a.turn()
 		a.placed("The change is approved", 0, "a", "b", "c")
@@ -256,18 +257,18 @@ func TestApprovedOnce(t *testing.T) {
 		a.placed("The labels are restored", askedClusters, "a", "b", "c")
 		a.join("")
 		a.decideOn("a", "b", "c")
-		a.placed("The same mistake is made again, and the policy still has the approval", askedClusters, "a", "b", "c")
+		a.placed("The same mistake is repeated, and the policy still has the approval", askedClusters, "a", "b", "c")
 		a.turn()
-		second := a.asks("The same mistake is made again", 3)
+		second := a.asks("The same mistake is repeated", 3)
 		if second == first {
-			t.Error("It is asked by the same token.")
+			t.Error("The new question has the same token.")
 		}
 		a.says(first)
 		a.turn()
-		a.placed("The first approval is said once more", askedClusters, "a", "b", "c")
+		a.placed("The first approval is repeated", askedClusters, "a", "b", "c")
 		a.says(second)
 		a.turn()
-		a.placed("The second is approved", 0, "a", "b", "c")
+		a.placed("The second question is approved", 0, "a", "b", "c")
 	})
 }
 
@@ -285,11 +286,11 @@ func TestApprovedAtOnce(t *testing.T) {
 		a.placed("The labels are restored", askedClusters, "a", "b")
 		a.join("")
 		a.decideOn("a", "b")
-		a.placed("The same mistake is made again", askedClusters, "a", "b")
+		a.placed("The same mistake is repeated", askedClusters, "a", "b")
 		a.turn()
 		a.turn()
-		a.asks("The same mistake is made again", 2)
-		a.placed("It is asked about again", askedClusters, "a", "b")
+		a.asks("The same mistake is repeated", 2)
+		a.placed("A new question is asked", askedClusters, "a", "b")
 	})
 }
 
@@ -305,16 +306,16 @@ func TestApprovedForThese(t *testing.T) {
 		first := a.asks("The labels are lost", 2)
 		a.turn()
 		if again := a.asks("Another object begins to wait", 2); again != first {
-			t.Error("The question has changed, which somebody may be reading.")
+			t.Error("The question has changed while a user may be reading it.")
 		}
 		a.says(first)
 		a.turn()
 		a.placed("The change is approved", 0, "a", "b")
-		a.placed("Nobody was asked about this object", askedClusters, "c")
+		a.placed("The question did not include this object", askedClusters, "c")
 		a.turn()
 		second := a.asks("The change is done", 1)
 		if second == first {
-			t.Error("The same token is asked for.")
+			t.Error("The new question has the same token.")
 		}
 		// The policy chooses other clusters now.
 		fc := &corev1alpha1.FederatedCluster{}
@@ -326,10 +327,10 @@ func TestApprovedForThese(t *testing.T) {
 		a.must(err)
 		a.says(second)
 		a.turn()
-		a.placed("Another change was approved", askedClusters, "c")
+		a.placed("The approval was for another change", askedClusters, "c")
 		a.turn()
 		if third := a.asks("Another change waits", 1); third == second || third == first {
-			t.Error("The same token is asked for.")
+			t.Error("The new question has the same token.")
 		}
 	})
 }
@@ -343,9 +344,9 @@ func TestAskedAfterRestart(t *testing.T) {
 		token := a.asks("The labels are lost", 3)
 		a.restart("")
 		a.turn()
-		a.placed("Nobody has approved anything", askedClusters, "a", "b", "c")
+		a.placed("There is no approval", askedClusters, "a", "b", "c")
 		if again := a.asks("After a restart", 3); again != token {
-			t.Error("Another token is asked for, and nothing has changed.")
+			t.Error("The question has another token, but nothing has changed.")
 		}
 		a.says(token)
 		a.decideOn("a", "b")
@@ -360,9 +361,9 @@ func TestAskedAfterRestart(t *testing.T) {
 		a.turn()
 		a.join("")
 		a.turn()
-		a.placed("The same mistake is made again", askedClusters, "a", "b", "c")
-		if again := a.asks("The same mistake is made again", 3); again == token {
-			t.Error("It is asked by the same token.")
+		a.placed("The same mistake is repeated", askedClusters, "a", "b", "c")
+		if again := a.asks("The same mistake is repeated", 3); again == token {
+			t.Error("The new question has the same token.")
 		}
 	})
 }
@@ -403,14 +404,14 @@ func TestAskedAfterUpgrade(t *testing.T) {
 				a.start("", policy, r)
 				a.turn()
 				a.turn()
-				a.placed("Nobody has approved what is asked now", askedClusters, "a")
+				a.placed("There is no approval of the present question", askedClusters, "a")
 				anew := a.asks("The object waits", 1)
 				if p := a.policy(); p.Annotations[refractv1alpha1.ApprovePlacementAnnotation] == anew {
-					t.Error("The policy asks by the token that it has as an annotation.")
+					t.Error("The new question has the token that the policy already has as an annotation.")
 				}
 				a.says(anew)
 				a.turn()
-				a.placed("It is approved", 0, "a")
+				a.placed("The question is approved", 0, "a")
 			})
 		})
 	}
@@ -439,24 +440,24 @@ func TestApprovedAlone(t *testing.T) {
 		}
 		held := record().Status.Held
 		if held.PolicyToken != token || held.Token == token || held.Token == "" {
-			t.Fatalf("The report asks %+v; want another token beside %q", held, token)
+			t.Fatalf("The report asks %+v; want another token than %q", held, token)
 		}
 		says(token)
 		a.turn()
-		a.placed("The token is that of the policy", askedClusters, "a", "b")
+		a.placed("The token is the one of the policy", askedClusters, "a", "b")
 		says(held.Token)
 		a.turn()
 		a.placed("The object is approved", 0, "a")
-		a.placed("Nobody has approved this one", askedClusters, "b")
+		a.placed("There is no approval for this object", askedClusters, "b")
 		a.turn()
 		if again := a.asks("One object waits", 1); again != token {
-			t.Error("The policy asks by another token, which somebody may be reading.")
+			t.Error("The question of the policy has another token while a user may be reading it.")
 		}
 		a.join("eu")
 		a.turn()
 		a.join("")
 		a.turn()
-		a.placed("The same mistake is made again", askedClusters, "a", "b")
+		a.placed("The same mistake is repeated", askedClusters, "a", "b")
 		if again := record().Status.Held; again == nil || again.Token == held.Token {
 			t.Errorf("The report asks %+v; want another token than before", again)
 		}
@@ -476,13 +477,13 @@ func TestStuckAnswer(t *testing.T) {
 		a.reportOn("b")
 		a.says(first)
 		a.review()
-		if again := a.asks("Nobody decides about the object", 1); again != first {
-			t.Fatal("The approval does not stand.")
+		if again := a.asks("The object cannot be decided", 1); again != first {
+			t.Fatal("The question does not stay.")
 		}
 		<-time.After(mostAnswered)
 		a.review()
-		if second := a.asks("It is not carried out for a minute", 1); second == first {
-			t.Error("The other object is not asked about.")
+		if second := a.asks("The approval has no effect for a minute", 1); second == first {
+			t.Error("There is no question about the other object.")
 		}
 	})
 }

@@ -53,8 +53,8 @@ func newLargeWrites(all chan struct{}) largeWrites {
 	return largeWrites{workers: make(chan struct{}, largeAtOnce), member: make(chan struct{}, 1), all: all}
 }
 
-// enter reserves one of the places for workers that handle large copies, if one is free. Such workers wait for each
-// other, and small copies must not wait for them.
+// enter reserves a place for a worker that handles a large copy, if a place is free. These workers wait for each other,
+// so their number is limited: small copies must not wait for them.
 func (w *largeWrites) enter(size int) (leave func(), ok bool) {
 	if size <= largeBody {
 		return func() {}, true
@@ -96,8 +96,8 @@ const outdatedDelay = 100 * time.Millisecond
 // errOutdated is the error for a desired state that is outdated. The key is being decided again.
 var errOutdated = errors.New("the desired state is outdated")
 
-// keepBodies counts the bodies of a new desired state. It keeps those that some cluster needs and that fit into the
-// bound. The lock must be held.
+// keepBodies counts the bodies of a new desired state. It keeps the bodies that some cluster needs and that fit into
+// the bound. The lock must be held.
 func (s *state) keepBodies(e *objectState) {
 	for _, v := range e.desired.variants {
 		switch {

@@ -97,17 +97,17 @@ func TestMemoryOfPlans(t *testing.T) {
 		most     int // Bytes for each object.
 	}{
 		"Changes": {
-			reason: "A hundred kilobytes of policy change each of a thousand annotations ten times.", clusters: 2, objects: 20, bytes: 200,
+			reason: "A policy of a hundred kilobytes changes each of a thousand annotations ten times.", clusters: 2, objects: 20, bytes: 200,
 			policy: compile(t, "op", corev1alpha1.OverrideRule{Overriders: &corev1alpha1.Overriders{Annotations: annotate(1000, overwrite(10)...)}}),
 			most:   150 << 10,
 		},
 		"Warnings": {
-			reason: "The same without the annotations being there: each is warned of.", clusters: 2, objects: 20, bytes: 200,
+			reason: "The same, but the object has no annotations: each missing one causes a warning.", clusters: 2, objects: 20, bytes: 200,
 			policy: compile(t, "op", corev1alpha1.OverrideRule{Overriders: &corev1alpha1.Overriders{Annotations: annotate(1000, overwrite(10)[1:]...)}}),
 			most:   150 << 10,
 		},
 		"Variants": {
-			reason: "An object of half a mebibyte, another for each of a hundred clusters.", clusters: 100, objects: 20, bytes: 512 << 10,
+			reason: "An object of half a mebibyte has distinct content on each of a hundred clusters.", clusters: 100, objects: 20, bytes: 512 << 10,
 			policy: labelEach(t, 100),
 			most:   maxBodies/20 + 200<<10,
 		},
@@ -157,32 +157,32 @@ func TestBodiesAreLetGo(t *testing.T) {
 	p := decide(src, previous{uid: "1"}, s)
 	l.setDesired(key, p, previous{}, nil)
 	if n := kept(p); n != 7 || l.bodies > maxPlanBodies || l.bodies < 7*bytes {
-		t.Errorf("Of ten copies of a mebibyte seven are kept, with %d bytes at most: got %d, %d bytes", maxPlanBodies, n, l.bodies)
+		t.Errorf("Seven of ten copies of a mebibyte fit into %d bytes: got %d, %d bytes", maxPlanBodies, n, l.bodies)
 	}
 	again := decide(src, previous{uid: "1"}, s)
 	l.setDesired(key, again, previous{}, nil)
 	if n := kept(p); n != 0 || l.bodies > maxPlanBodies {
-		t.Errorf("Those of a plan that another takes the place of go: got %d, %d bytes", n, l.bodies)
+		t.Errorf("A replaced plan keeps no bodies: got %d, %d bytes", n, l.bodies)
 	}
 	p = again
 	for i, c := range s.clusters {
 		if kept(p) != 7 {
-			t.Errorf("All are kept until the last cluster has its copy; not after %d", i)
+			t.Errorf("The bodies are kept until the last cluster has its copy; got none after %d", i)
 		}
 		l.report(key, c.Name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: p.targets[c.Name].variant.hash})
 	}
 	if n := kept(p); n != 0 || l.bodies != 0 {
-		t.Errorf("When every cluster has its copy none is: got %d, %d bytes", n, l.bodies)
+		t.Errorf("No body is kept after every cluster has its copy: got %d, %d bytes", n, l.bodies)
 	}
 	b := p.variants[0].body.Load()
 	l.keep(key, p, p.variants[0], &body{})
 	if p.variants[0].body.Load() != nil || b != nil {
-		t.Error("keep() keeps what nobody waits for")
+		t.Error("keep() keeps a body that no cluster needs")
 	}
 	next := decide(src, previous{uid: "1"}, s)
 	l.setDesired(key, next, previous{}, nil)
 	if n := kept(next); n != 0 || l.bodies != 0 {
-		t.Errorf("A plan that comes to the same is carried out already: got %d, %d bytes", n, l.bodies)
+		t.Errorf("A new plan with the same content needs no writes: got %d, %d bytes", n, l.bodies)
 	}
 }
 
@@ -198,21 +198,21 @@ func TestBodiesOfAllObjects(t *testing.T) {
 		plans = append(plans, p)
 	}
 	if l.bodies > maxBodies || l.bodies < maxBodies-bytes {
-		t.Errorf("want as many bytes kept as there is room for, %d, got %d", maxBodies, l.bodies)
+		t.Errorf("want the bound for all bodies used up, %d, got %d", maxBodies, l.bodies)
 	}
 	last := plans[len(plans)-1]
 	v, key := last.variants[0], keyOf("configmaps", fmt.Sprint(len(plans)-1))
 	if plans[0].variants[0].body.Load() == nil || v.body.Load() != nil {
-		t.Error("what comes first is written first, so that is what is kept")
+		t.Error("want the bodies of the first objects, which are written first")
 	}
 	l.keep(key, last, v, &body{})
 	if v.body.Load() != nil {
-		t.Error("keep() keeps what there is no room for")
+		t.Error("keep() exceeds the bound")
 	}
 	l.forget(keyOf("configmaps", "0"), plans[0])
 	l.keep(key, last, v, &body{})
 	if v.body.Load() == nil {
-		t.Error("keep() keeps nothing though there is room")
+		t.Error("keep() keeps nothing below the bound")
 	}
 }
 
@@ -225,10 +225,10 @@ func TestEncodeFor(t *testing.T) {
 		overrides   map[string]override.Policy
 		annotations map[string]string
 	}{
-		"Plain":      {reason: "The object as it is."},
-		"Overridden": {reason: "With the rules that hold for the cluster.", overrides: map[string]override.Policy{"op": *op}},
-		"Divided":    {reason: "With the cluster's share.", mode: corev1alpha1.SchedulingModeDivide},
-		"Retained":   {reason: "With what the plan keeps.", annotations: map[string]string{corev1alpha1.RetainReplicasAnnotation: "true"}},
+		"Plain":      {reason: "The unchanged object."},
+		"Overridden": {reason: "The rules for the cluster apply.", overrides: map[string]override.Policy{"op": *op}},
+		"Divided":    {reason: "The replicas are the share of the cluster.", mode: corev1alpha1.SchedulingModeDivide},
+		"Retained":   {reason: "The number of replicas on the member is retained.", annotations: map[string]string{corev1alpha1.RetainReplicasAnnotation: "true"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestEncodeFor(t *testing.T) {
 				}
 			}
 			if p.encodeFor(obj, &match.Cluster{Name: "left"}, policies, "") != nil {
-				t.Error("There is nothing for a cluster that the object is not placed on.")
+				t.Error("encodeFor() returns a body for a cluster that the object is not placed on.")
 			}
 		})
 	}
@@ -269,15 +269,15 @@ func TestLargestCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := encode(configMapOf("big", member.MostSent-empty.size), configMaps, "hub/1", &placement.Keeping{}, nil); err != nil {
-		t.Errorf("A copy may have as many: %v", err)
+		t.Errorf("A copy of the maximum size passes: %v", err)
 	}
 	if _, err := encode(configMapOf("big", member.MostSent-empty.size+1), configMaps, "hub/1", &placement.Keeping{}, nil); !errors.As(err, new(*member.SizeError)) {
-		t.Errorf("One byte more fails it, got %v", err)
+		t.Errorf("A copy with one byte more fails, got %v", err)
 	}
 	lines := configMapOf("big", 0)
 	lines.Object["data"] = map[string]any{"x": strings.Repeat("\x01", maxBody/6+1)}
 	if _, err := encode(lines, configMaps, "hub/1", &placement.Keeping{}, nil); err == nil || errors.As(err, new(*member.SizeError)) {
-		t.Errorf("A cluster stores these, and its API server does not read them, got %v", err)
+		t.Errorf("A cluster stores these copies, but its API server cannot read them, got %v", err)
 	}
 }
 
@@ -300,19 +300,19 @@ func TestLargeCopies(t *testing.T) {
 			continue
 		}
 		if _, ok := a.begin(over, largeBody+1); ok {
-			t.Error("one more begins on the member")
+			t.Error("a second write begins on the member")
 		}
 		if _, ok := a.begin(over, largeBody); !ok {
-			t.Error("what is not large waits for what is")
+			t.Error("a small copy waits for large ones")
 		}
 	}
 	other := newLargeWrites(all)
 	if _, ok := other.begin(over, largeBody+1); ok {
-		t.Error("one more begins on another member")
+		t.Error("one more write begins on another member")
 	}
 	ends[0]()
 	if _, ok := other.begin(ctx, largeBody+1); !ok {
-		t.Error("when one has ended another may begin")
+		t.Error("no write begins after another has ended")
 	}
 }
 
@@ -323,18 +323,18 @@ func TestLargeCopiesLineUp(t *testing.T) {
 	for i := range largeAtOnce {
 		var ok bool
 		if leave, ok = a.enter(largeBody + 1); !ok {
-			t.Fatalf("enter(): %d of %d workers see to large copies, want one more", i, largeAtOnce)
+			t.Fatalf("enter(): %d of %d workers handle large copies, want one more", i, largeAtOnce)
 		}
 	}
 	if _, ok := a.enter(largeBody + 1); ok {
-		t.Error("enter(): more workers see to large copies than may")
+		t.Error("enter(): more workers than permitted handle large copies")
 	}
 	if _, ok := a.enter(largeBody); !ok {
-		t.Error("enter(): what is not large has to wait")
+		t.Error("enter(): a small copy has to wait")
 	}
 	leave()
 	if _, ok := a.enter(largeBody + 1); !ok {
-		t.Error("enter(): when one has gone another may come")
+		t.Error("enter(): no large copy is accepted after another has ended")
 	}
 }
 

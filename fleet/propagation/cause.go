@@ -13,21 +13,21 @@ type cause string
 
 const (
 	causeDeleted   cause = "Deleted"            // A user deleted the object on the hub, by a call.
-	causeLeader    cause = "LeaderDeleted"      // The object exists; all of its leaders were deleted by calls.
+	causeLeader    cause = "LeaderDeleted"      // The object exists; all leaders, the objects that it travels with, were deleted by calls.
 	causeOwner     cause = "OwnerDeleted"       // The object was deleted and had an owner: the hub's garbage collector may have deleted it.
 	causeWithdrawn cause = "Withdrawn"          // The object exists and no longer asks for propagation.
 	causeNamespace cause = "NamespaceDeleted"   // The object was deleted with its namespace.
 	causeType      cause = "TypeDeleted"        // The object was deleted with its CustomResourceDefinition.
-	causeMissing   cause = "Missing"            // The object went while Refract did not watch.
-	causeForgotten cause = "Forgotten"          // The hub has neither the object nor its Propagation, which outlives it.
+	causeMissing   cause = "Missing"            // The object disappeared while Refract did not watch.
+	causeForgotten cause = "Forgotten"          // The hub has neither the object nor its Propagation, although a Propagation outlives its object.
 	causePlacement cause = reasonNoLongerPlaced // The policy, the clusters or the object's replicas have changed.
 	causeLeaves    cause = reasonClusterLeaves  // The cluster leaves the fleet.
 )
 
 // wide reports whether the users of one namespace of the hub cannot cause such a deletion by changes of their objects.
-// The guard judges deletions with such a cause over the whole member, too. They still count for their namespace: any
-// user with the right to write there on the member, or with a StatefulSet that creates claims there, can create objects
-// with the marks of copies that the hub never had.
+// The guard judges deletions with such a cause over the whole member, too. They still count for their namespace: on the
+// member, a user can create objects with the marks of copies that the hub never had. The right to write in the
+// namespace is sufficient, or a StatefulSet that creates claims there.
 func (c cause) wide() bool { return c == causeForgotten || c == causeType || c == causeLeaves }
 
 // asked reports whether a user requested the deletion by calls that delete the object, its leaders or its owner. Copies
@@ -86,17 +86,17 @@ func (c cause) ofMany() string {
 	}
 }
 
-// evidence is the knowledge about an object that is missing or asks for nothing.
+// evidence is the knowledge about an object that is missing or does not ask for propagation.
 type evidence struct {
 	// found is the answer of the hub: Deleted while the object has a deletionTimestamp, Withdrawn, TypeDeleted, or
 	// Missing.
 	found cause
 	// watched is whether a watch reported the deletion of the object.
 	watched bool
-	// around is the deletion that contained the one of the object: NamespaceDeleted or TypeDeleted. It is Missing if
-	// the hub does not tell, and empty if there was none.
+	// around is the larger deletion that the object was deleted with: NamespaceDeleted or TypeDeleted. It is Missing if
+	// the hub does not answer, and empty if there was no larger deletion.
 	around cause
-	// known is whether the hub, or this process, knows that the object was propagated.
+	// known is whether the hub or this process knows that the object was propagated.
 	known bool
 	// owned is whether the object had an owner: a garbage collector may have deleted the object with the owner.
 	owned bool

@@ -20,22 +20,22 @@ func TestEvidence(t *testing.T) {
 		evidence
 		want cause
 	}{
-		"Deleted":            {"A watch told that it was deleted, and all is well around it.", evidence{found: causeMissing, watched: true, known: true}, causeDeleted},
-		"BeingDeleted":       {"A deletionTimestamp says so, whenever one looks: also after a restart.", evidence{found: causeDeleted, known: true}, causeDeleted},
-		"Unlabelled":         {"A watch by label tells of a deletion, and the object is there: the label is gone.", evidence{found: causeWithdrawn, watched: true, known: true}, causeWithdrawn},
-		"Unreferenced":       {"What it travelled with was edited, or lost its label.", evidence{found: causeWithdrawn, known: true}, causeWithdrawn},
-		"WithItsLeaders":     {"All that it travelled with was deleted by calls: so it goes, too.", evidence{found: causeWithdrawn, known: true, followed: true}, causeLeader},
-		"Owned":              {"The object had an owner: the hub's garbage collector deletes by calls.", evidence{found: causeMissing, watched: true, known: true, owned: true}, causeOwner},
-		"OwnedFinalizer":     {"The same of an object that has finalizers.", evidence{found: causeDeleted, known: true, owned: true}, causeOwner},
-		"Relist":             {"A list does not have it, and no watch told of it.", evidence{found: causeMissing, known: true}, causeMissing},
-		"Namespace":          {"The namespace is being deleted, and takes it along by a call.", evidence{found: causeMissing, watched: true, around: causeNamespace, known: true}, causeNamespace},
-		"NamespaceFinalizer": {"The same of an object that has finalizers.", evidence{found: causeDeleted, around: causeNamespace, known: true}, causeNamespace},
-		"Definition":         {"The CustomResourceDefinition is being deleted, and takes it along.", evidence{found: causeMissing, watched: true, around: causeType, known: true}, causeType},
-		"TypeGone":           {"The type is not served any more, as nobody defines it.", evidence{found: causeType, known: true}, causeType},
-		"NobodySays":         {"The hub does not tell of the namespace: then it is not certain that somebody asked.", evidence{found: causeMissing, watched: true, around: causeMissing, known: true}, causeMissing},
-		"Forgotten":          {"A hub that was restored has neither object nor Propagation.", evidence{found: causeMissing}, causeForgotten},
-		"ForgottenNamespace": {"Nor has it the namespace.", evidence{found: causeMissing, around: causeNamespace}, causeForgotten},
-		"ForgottenLabel":     {"Or it has the object as it was before it got the label.", evidence{found: causeWithdrawn}, causeForgotten},
+		"Deleted":            {"A watch reported the deletion. The namespace and the type still exist.", evidence{found: causeMissing, watched: true, known: true}, causeDeleted},
+		"BeingDeleted":       {"The object has a deletionTimestamp, also after a restart.", evidence{found: causeDeleted, known: true}, causeDeleted},
+		"Unlabelled":         {"A watch by label reports a deletion, but the object exists: it lost the label.", evidence{found: causeWithdrawn, watched: true, known: true}, causeWithdrawn},
+		"Unreferenced":       {"The object that referred to it was edited, or lost its label.", evidence{found: causeWithdrawn, known: true}, causeWithdrawn},
+		"WithItsLeaders":     {"All objects that it travelled with were deleted by calls, so the follower counts as deleted.", evidence{found: causeWithdrawn, known: true, followed: true}, causeLeader},
+		"Owned":              {"The object had an owner: the hub's garbage collector deletes by calls, too.", evidence{found: causeMissing, watched: true, known: true, owned: true}, causeOwner},
+		"OwnedFinalizer":     {"The same for an object with finalizers.", evidence{found: causeDeleted, known: true, owned: true}, causeOwner},
+		"Relist":             {"A list does not contain the object, and no watch reported its deletion.", evidence{found: causeMissing, known: true}, causeMissing},
+		"Namespace":          {"The namespace is being deleted, so the namespace controller deletes the object by a call.", evidence{found: causeMissing, watched: true, around: causeNamespace, known: true}, causeNamespace},
+		"NamespaceFinalizer": {"The same for an object with finalizers.", evidence{found: causeDeleted, around: causeNamespace, known: true}, causeNamespace},
+		"Definition":         {"The CustomResourceDefinition is being deleted, and its objects with it.", evidence{found: causeMissing, watched: true, around: causeType, known: true}, causeType},
+		"TypeGone":           {"The type is not served any more, because its definition is gone.", evidence{found: causeType, known: true}, causeType},
+		"NobodySays":         {"The state of the namespace is unknown, so a user's request is not certain.", evidence{found: causeMissing, watched: true, around: causeMissing, known: true}, causeMissing},
+		"Forgotten":          {"A hub restored from a backup has neither the object nor the Propagation.", evidence{found: causeMissing}, causeForgotten},
+		"ForgottenNamespace": {"The hub does not have the namespace either.", evidence{found: causeMissing, around: causeNamespace}, causeForgotten},
+		"ForgottenLabel":     {"Or it has the object in a state before it got the label.", evidence{found: causeWithdrawn}, causeForgotten},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -80,16 +80,16 @@ func TestAround(t *testing.T) {
 		unknown bool // Whether the creation time of the object is unknown.
 		want    cause
 	}{
-		"Whole":         {reason: "The namespace is there as before.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(born, false)}},
+		"Whole":         {reason: "The namespace has not changed.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(born, false)}},
 		"Terminating":   {reason: "The namespace is being deleted.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(born, true)}, want: causeNamespace},
-		"Gone":          {reason: "It is gone already.", key: keyOf("configmaps", "x"), want: causeNamespace},
-		"Again":         {reason: "It was made again: it is another than that of the object.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(later, false)}, want: causeNamespace},
-		"Unknown":       {reason: "Of an object that nobody told of it is not known when it was made.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(later, false)}, unknown: true},
-		"ClusterScoped": {reason: "Nothing is around a ClusterRole.", key: role},
-		"Custom":        {reason: "A custom resource of which the definition is whole.", key: gear, hub: []*unstructured.Unstructured{shop(born, false), gears(false)}},
+		"Gone":          {reason: "The namespace is gone.", key: keyOf("configmaps", "x"), want: causeNamespace},
+		"Again":         {reason: "The namespace was recreated: it is younger than the object.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(later, false)}, want: causeNamespace},
+		"Unknown":       {reason: "The creation time of an object that no watch reported is unknown.", key: keyOf("configmaps", "x"), hub: []*unstructured.Unstructured{shop(later, false)}, unknown: true},
+		"ClusterScoped": {reason: "A ClusterRole has no namespace, and its type has no definition.", key: role},
+		"Custom":        {reason: "The definition of the custom resource exists.", key: gear, hub: []*unstructured.Unstructured{shop(born, false), gears(false)}},
 		"Definition":    {reason: "The definition is being deleted.", key: gear, hub: []*unstructured.Unstructured{shop(born, false), gears(true)}, want: causeType},
 		"NoDefinition":  {reason: "The definition is gone.", key: gear, hub: []*unstructured.Unstructured{shop(born, false)}, want: causeType},
-		"Refused":       {reason: "A hub that does not say leaves it open.", key: keyOf("configmaps", "x"), refused: true, want: causeMissing},
+		"Refused":       {reason: "The hub does not answer, so the question stays open.", key: keyOf("configmaps", "x"), refused: true, want: causeMissing},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -133,8 +133,8 @@ func TestDeletionsAreNoted(t *testing.T) {
 		want   bool
 	}{
 		{"It came.", func() error { return v.Add(obj) }, false},
-		{"A list does not have it: nobody told of that.", func() error { return v.Replace(nil, "") }, false},
-		{"It came again, and was deleted.", func() error {
+		{"A list does not contain the object, but no watch reported a deletion.", func() error { return v.Replace(nil, "") }, false},
+		{"The object was created again and deleted.", func() error {
 			if err := v.Add(obj); err != nil {
 				return err
 			}
@@ -152,11 +152,12 @@ func TestDeletionsAreNoted(t *testing.T) {
 		}
 	}
 	if len(told) != 4 {
-		t.Errorf("the key is to be decided about after each of 4 events, was %d times", len(told))
+		t.Errorf("want the key enqueued after each of 4 events, was %d times", len(told))
 	}
 }
 
-// TestFollowersAreDeletedWithTheirLeaders: the deletion of all leaders of an object counts as a deletion of the object.
+// TestFollowersAreDeletedWithTheirLeaders: an object whose leaders (the objects that it travels with) were all deleted
+// counts as deleted.
 func TestFollowersAreDeletedWithTheirLeaders(t *testing.T) {
 	l := newState()
 	asked, unasked, there := keyOf("deployments", "asked"), keyOf("deployments", "unasked"), keyOf("deployments", "there")
@@ -168,11 +169,11 @@ func TestFollowersAreDeletedWithTheirLeaders(t *testing.T) {
 		keys   []Key
 		want   bool
 	}{
-		"Nothing":   {"It travelled with nothing.", nil, false},
-		"Deleted":   {"All were deleted.", []Key{asked}, true},
-		"Withdrawn": {"One lost its label.", []Key{asked, unasked}, false},
-		"There":     {"One is there, and does not refer to it any more.", []Key{asked, there}, false},
-		"Unknown":   {"Nobody knows what became of one.", []Key{asked, keyOf("deployments", "other")}, false},
+		"Nothing":   {"The object travelled with none.", nil, false},
+		"Deleted":   {"All leaders were deleted.", []Key{asked}, true},
+		"Withdrawn": {"One leader lost its label.", []Key{asked, unasked}, false},
+		"There":     {"One leader exists, and does not refer to the object any more.", []Key{asked, there}, false},
+		"Unknown":   {"The fate of one leader is unknown.", []Key{asked, keyOf("deployments", "other")}, false},
 	}
 	for name, tc := range cases {
 		if got := l.deleted(tc.keys); got != tc.want {
@@ -193,23 +194,23 @@ func TestCausesAreRemembered(t *testing.T) {
 		t.Fatal("sourceGone() of an object that is gone: want a condition")
 	}
 	if got := causeIn([]metav1.Condition{*condition}); got != causeDeleted {
-		t.Errorf("causeIn() of what sourceGone() says: want %s, got %q", causeDeleted, got)
+		t.Errorf("causeIn() of a condition from sourceGone(): want %s, got %q", causeDeleted, got)
 	}
 	condition.Reason = string(causeLeaves)
 	if got := causeIn([]metav1.Condition{*condition}); got != "" {
-		t.Errorf("causeIn() of what sourceGone() never says: want nothing, got %q", got)
+		t.Errorf("causeIn() of another condition: want nothing, got %q", got)
 	}
 	there := &desiredState{uid: "u-2"}
 	if now := there.remember(was); now.cause != "" || sourceGone(there) != nil {
-		t.Errorf("an object that is there again: want no cause, got %q", now.cause)
+		t.Errorf("an object that exists again: want no cause, got %q", now.cause)
 	}
 	d := &decider{records: &records{items: map[Key]*known{}}, state: newState()}
 	got, err := d.whyGone(t.Context(), Key{}, nil, causeMissing, nil, &was, true)
 	if err != nil || got != causeDeleted {
-		t.Errorf("whyGone() of what was found out before: want %s, got %q, %v", causeDeleted, got, err)
+		t.Errorf("whyGone() with a recorded cause: want %s, got %q, %v", causeDeleted, got, err)
 	}
 	got, err = d.whyGone(t.Context(), keyOf("persistentvolumeclaims", "data"), nil, causeWithdrawn, nil, &was, false)
 	if err != nil || got != causeWithdrawn {
-		t.Errorf("whyGone() of an object that is there, and was deleted according to a former version: want %s, got %q, %v", causeWithdrawn, got, err)
+		t.Errorf("whyGone() of an existing object that a former version recorded as deleted: want %s, got %q, %v", causeWithdrawn, got, err)
 	}
 }

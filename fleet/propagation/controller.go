@@ -44,7 +44,7 @@ const (
 	reporters        = 2
 )
 
-// Leadership tells whether this replica of the controllers is the one that writes. All methods are safe for concurrent
+// Leadership is whether this replica leads, so that it may write. All methods are safe for concurrent use.
 // use.
 type Leadership interface {
 	// Leads reports whether this replica leads: it decides, and it writes to the hub and to the members.
@@ -54,8 +54,8 @@ type Leadership interface {
 	Begin(ctx context.Context) (_ context.Context, end func(), ok bool)
 }
 
-// lead is the leadership of this replica, for each name of a cluster. Nothing is written under the former name of a
-// renamed cluster.
+// lead is the leadership of this replica, by name of a cluster. Nothing is written under the former name of a renamed
+// cluster.
 type lead struct {
 	Leadership
 
@@ -79,10 +79,10 @@ func (l *lead) begin(ctx context.Context, name string) (_ context.Context, end f
 type Options struct {
 	// SystemNamespace holds the Secrets of FederatedClusters.
 	SystemNamespace string
-	// Leadership is that of this replica.
+	// Leadership is the leadership of this replica.
 	Leadership Leadership
 	// Guard is the share of the copies of a namespace on a member, in percent, that may be deleted at once without an
-	// approval. 100 turns this judgement off, and the approval of changes of placements.
+	// approval. 100 turns off this limit, and the approval of changes of placements.
 	Guard int
 	// NamespaceLabels are the labels, besides those of pod security, that a namespace created on a member takes over
 	// from the hub; see [CheckNamespaceLabel].
@@ -358,9 +358,9 @@ const primingPatience = 30 * time.Second
 const primingTick = 100 * time.Millisecond
 
 // prime waits until all objects are known; then, on the leader, until all objects and Propagations that exist at the
-// start have been decided; and then for the end of ctx. Before the decisions, the deletions are not all known.
-// Propagations without an object count as much as objects: otherwise their deletions would reach the guards little by
-// little, and a few deletions need no approval.
+// start have been decided; and then for the end of ctx. Not all deletions are known before these decisions.
+// Propagations without an object count as much as objects: otherwise their deletions would reach the guards in small
+// groups, and a few deletions need no approval.
 func (c *Controller) prime(ctx context.Context) error {
 	var p priming
 	for _, done := range []func() bool{

@@ -4,8 +4,8 @@ package propagation
 // searches all objects.
 type copyCounts map[string]map[string]copyCount
 
-// copyCount is the number of copies of a namespace that a cluster reports, and the number of those that it is still
-// to have.
+// copyCount is the number of copies of a namespace that a cluster reports, and the number of those that are still
+// missing.
 type copyCount struct{ reported, missing int }
 
 // add adds n for each of the clusters.
@@ -33,8 +33,8 @@ func (c copyCounts) retarget(namespace string, e *objectState, targets map[strin
 	}
 }
 
-// change updates the counts for a copy that a cluster now reports, or no longer reports. Target is whether the
-// cluster is to have the copy.
+// change updates the counts for a copy that a cluster now reports, or no longer reports. target is whether the desired
+// state has a copy on the cluster.
 func (c copyCounts) change(namespace, cluster string, target, reports bool) {
 	by, missing := 1, 0
 	if target {

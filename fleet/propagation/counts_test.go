@@ -150,7 +150,7 @@ func BenchmarkRemovals(b *testing.B) {
 		}
 		for _, key := range keys {
 			if s.needs("other", key.Namespace) {
-				b.Fatal("nothing is to be there")
+				b.Fatal("want the copies still unwanted")
 			}
 		}
 	}

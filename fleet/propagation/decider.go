@@ -17,14 +17,15 @@ import (
 	"refract.dev/tree"
 )
 
-// mostDecisions is the decision time that a namespace may owe before its objects are decided after those of all others.
+// mostDecisions is the limit of the decision time that a namespace may owe. Objects of a namespace above it are decided
+// after all others.
 const mostDecisions = time.Second
 
 // The delay between a change of clusters and the next round, which decides all objects again. It is at least
-// clusterDelay, and the round starts only when the time since the last one is as long as the decisions since then took,
-// or mostClusterDelay. As deciders share a processor, the sum of their times is divided by their number. Otherwise,
-// clusters that become ready and unready all the time, as overloaded ones do, would keep this replica busy with nothing
-// else.
+// clusterDelay. The round also waits until the time since the last round is as long as the decisions took since then,
+// up to mostClusterDelay. The sum of the times of all deciders is divided by their number, because they share a
+// processor. Without the delay, clusters that alternate between ready and unready, as overloaded ones do, would use up
+// the decision time of this replica.
 const (
 	clusterDelay     = 50 * time.Millisecond
 	mostClusterDelay = 10 * time.Second
@@ -47,8 +48,8 @@ type decider struct {
 	policies  *policies
 	records   *records
 	state     *state
-	// revisions are those before the newest. floor returns the labels of a namespace of the hub; known is false until
-	// the namespaces are known.
+	// revisions are the former revisions of objects. floor returns the labels of a namespace of the hub; known is false
+	// until the namespaces are known.
 	revisions *revisions
 	keptKinds KeptKinds
 	ahead     *ahead
@@ -91,8 +92,8 @@ func (d *decider) ready(ctx context.Context, key Key, src *source, seen bool) (w
 	return why, again, err
 }
 
-// decideOne decides one object, and dispatches the result with the priority of the decision: on every member, an edit
-// by a user overtakes keys that are only checked again.
+// decideOne decides one object, and dispatches the result with the priority of the decision. So on every member, an
+// edit by a user overtakes keys that are only checked again.
 func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
 	defer func(began time.Time) { d.spent.Add(int64(time.Since(began))) }(time.Now())
 	at, naming := d.now(), d.state.names()
@@ -160,7 +161,8 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	return reconcile.Result{RequeueAfter: leaders.again(read != nil && read.failed)}, nil
 }
 
-// prepare watches an object that travels with others, and enqueues those of its leaders that have not been decided.
+// prepare watches an object that travels with others, its leaders, and enqueues those leaders that have not been
+// decided.
 func (d *decider) prepare(key Key, leaders *followed) {
 	if len(leaders.by)+len(leaders.unknown) > 0 {
 		d.sources.want(key)
@@ -168,9 +170,9 @@ func (d *decider) prepare(key Key, leaders *followed) {
 	d.decideAgain(leaders.unknown)
 }
 
-// hear takes the annotations of undecided leaders into account, as after a restart. known is false while the type of a
-// leader is being listed: the leader may obey a rollout policy, and its annotations tell which copies stay. A type that
-// may not be listed is skipped.
+// hear includes the annotations of undecided leaders, as after a restart. known is false while the type of a leader is
+// being listed: the leader may have a rollout policy, and its annotations determine which copies stay. A type that may
+// not be listed is skipped.
 func (d *decider) hear(leaders *followed) (known bool) {
 	for _, leader := range leaders.unknown {
 		src, known := d.sources.get(leader)
@@ -225,17 +227,17 @@ func (l *followed) again(unconverted bool) time.Duration {
 	}
 }
 
-// watchKept watches an existing object that asks for nothing, if its copies hold data: they wait until the object is
-// deleted, and Refract must see that deletion.
+// watchKept watches an existing object that does not ask for propagation any more, if its copies hold data: the copies
+// wait until the object is deleted, and Refract must see that deletion.
 func (d *decider) watchKept(key Key, obj *unstructured.Unstructured, p *desiredState) {
 	if obj != nil && holdingOf(key.GroupResource, p.keeping.Keep, d.keptKinds) != holdsNothing {
 		d.sources.want(key)
 	}
 }
 
-// begun is the state of two counters at the start of a decision. If a policy has changed by the time that the result is
-// recorded, perhaps before the policy's users included the key, the decision is repeated. A change of clusters starts a
-// round that decides all known objects again, so only a first decision is repeated after a round.
+// begun is the state of two counters at the start of a decision. A decision is repeated if a policy has changed before
+// its result is recorded: the key may not have been among the users of the policy yet. A change of clusters starts a
+// round that decides all known objects again, so it repeats only a first decision.
 type begun struct{ edited, rounds int64 }
 
 func (d *decider) now() begun { return begun{d.edited.Load(), d.rounds.Load()} }

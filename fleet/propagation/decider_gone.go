@@ -9,8 +9,8 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// lookAgain completes the knowledge about an object: if it is missing from the caches, the hub is asked. found is why
-// the object asks for nothing, and again is the delay if the answer is not known yet.
+// lookAgain completes the knowledge about an object: if the object is missing from the caches, lookAgain asks the hub.
+// found is why the object does not ask for propagation; again is the delay if the hub does not know yet.
 func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool) (found cause, again time.Duration, err error) {
 	if src.object == nil {
 		var live *unstructured.Unstructured
@@ -24,7 +24,7 @@ func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool
 		}
 		if src.object == nil && found == "" {
 			if !seen {
-				// It may stay unknown, for example if its type is not served any more.
+				// The object may stay unknown, for example if its type is not served any more.
 				d.state.none(key)
 			}
 			return "", time.Second, nil
@@ -36,9 +36,9 @@ func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool
 	return found, 0, nil
 }
 
-// whyGone returns why the copies of an object are to be deleted that is missing or asks for nothing. found is the
-// answer of the hub, and seen is whether this process has decided the key before. A cause holds until the object exists
-// again, although namespaces come back and Propagations are deleted.
+// whyGone returns why the copies of an object that is missing or does not ask for propagation are to be deleted. found
+// is the answer of the hub, and seen is whether this process has decided the key before. A cause holds until the object
+// exists again, even if its namespace is recreated or its Propagation deleted.
 func (d *decider) whyGone(
 	ctx context.Context, key Key, obj *unstructured.Unstructured, found cause, told *deletion, was *previous, seen bool,
 ) (cause, error) {

@@ -20,7 +20,7 @@ func (d *decider) decideAgain(keys []Key) {
 	}
 }
 
-// decideEverything enqueues all objects for new decisions. Only clusters whose result changes hear of it.
+// decideEverything enqueues all objects for new decisions. Only clusters whose result changes are notified.
 func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result, error) {
 	d.rounds.Add(1)
 	d.last.Store(time.Now().UnixNano())
@@ -58,7 +58,8 @@ func (d *decider) sourceChanged(key Key, initial bool) {
 	d.queue.add(key, priorityOf(key, p))
 }
 
-// floorChanged enqueues all objects of a namespace for new decisions: another rollout policy governs their changes.
+// floorChanged enqueues all objects of a namespace for new decisions, because another rollout policy governs their
+// changes.
 func (d *decider) floorChanged(namespace string) {
 	keys, _ := d.sources.all()
 	for _, key := range keys {

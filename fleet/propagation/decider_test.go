@@ -137,7 +137,7 @@ func TestDecideOne(t *testing.T) {
 		Asked    []string
 		Again    time.Duration
 		Err      string
-		Followed []string // Objects that are watched though they have no label.
+		Followed []string // Objects that are watched without a label.
 		Kept     bool     // Whether the reported statuses are still kept, because they were not taken over.
 		Unknown  bool     // Whether the start must wait for the object.
 	}
@@ -151,36 +151,36 @@ func TestDecideOne(t *testing.T) {
 		want    want
 	}{
 		"Placed": {
-			reason: "All clusters that get a copy look at it, and its policy has one user more. Clusters will say when there is something to report.",
+			reason: "All clusters with a copy are enqueued, and the policy has one user more. Reports follow the statuses of the clusters.",
 			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
 			want: want{Desired: "on eu-1, us-1", Asked: []string{
 				"eu-1 configmaps web: dependency", "review pp: after 2.005s", "us-1 configmaps web: dependency",
 			}},
 		},
 		"NotPlacedAnyMore": {
-			reason: "A cluster that has a copy and is to have none has to remove it.",
+			reason: "The cluster that has a copy has to remove it.",
 			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: placed,
 			want: want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"eu-1 configmaps web: dependency"}},
 		},
 		"WithdrawnInADryRun": {
-			reason: "Nothing is removed. It is followed although it has no label: who takes the annotation off has the copies go.",
+			reason: "Nothing is removed. The object is watched without its label, because the removal of the annotation deletes the copies.",
 			key:    web, hub: []*unstructured.Unstructured{tried}, before: placed,
 			want: want{Desired: "blocked: " + reasonDryRun, Followed: []string{"configmaps web"}, Asked: []string{
 				"eu-1 configmaps web: dependency", "report configmaps web: after 100ms",
 			}},
 		},
 		"WithdrawnAndTriedOutElsewhere": {
-			reason: "It never had a copy, so that there is nothing to keep.",
+			reason: "The object never had a copy, so there is nothing to keep.",
 			key:    web, hub: []*unstructured.Unstructured{tried}, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{}},
 			want: want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"report configmaps web: after 100ms"}},
 		},
 		"Blocked": {
-			reason: "Nothing is to be done on clusters, so that nobody but the decider has it reported why.",
+			reason: "The clusters have no work, so the decider itself requests the report.",
 			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "missing")},
 			want: want{Desired: "blocked: " + reasonPolicyNotFound, Asked: []string{"report configmaps web: after 100ms", "review missing: after 2.005s"}},
 		},
 		"Leads": {
-			reason: "What it refers to goes where it goes: that is to be decided about, and followed although it has no label.",
+			reason: "The object's reference is a follower: it is decided, and watched without a label.",
 			key:    leader, hub: []*unstructured.Unstructured{mounting()},
 			want: want{Desired: "on eu-1, us-1", Followed: []string{"secrets db"}, Asked: []string{
 				"decide secrets db: dependency", "eu-1 deployments web: dependency",
@@ -188,7 +188,7 @@ func TestDecideOne(t *testing.T) {
 			}},
 		},
 		"LeaderUnknown": {
-			reason: "After a restart it leaves no cluster until it is known where its leader goes: that is decided first, and it comes again.",
+			reason: "After a restart, a follower keeps its clusters until the object that it travels with (its leader) is decided. That comes first.",
 			key:    db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")},
 			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
 				Clusters: []refractv1alpha1.ClusterStatus{row}, Follows: []refractv1alpha1.FollowedObject{{Resource: "deployments.apps", Name: "web"}},
@@ -198,26 +198,26 @@ func TestDecideOne(t *testing.T) {
 			}},
 		},
 		"TakenUp": {
-			reason: "A cluster that had a copy before a restart is dispatched to, and what was reported is not needed any more.",
+			reason: "A cluster that had a copy before a restart is enqueued, and the reported status is taken over.",
 			key:    web, before: told, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
 			want: want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency"}},
 		},
 		"ReportedAndGone": {
-			reason: "Of an object that is not there any more a report is left: it is decided about, so that the report goes.",
+			reason: "An object that is gone has a Propagation left: the decision leads to the deletion of the Propagation.",
 			key:    web, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{}},
 			want: want{Desired: "gone: " + string(causeMissing), Asked: []string{"report configmaps web: after 100ms"}},
 		},
 		"NeverWas": {
-			reason: "Nobody knows anything of it: there is nothing to do, and the start need not wait for it.",
+			reason: "The key is unknown everywhere, so there is no work, and the start need not wait for it.",
 			key:    web, want: want{Desired: "nothing"},
 		},
 		"HubDoesNotAnswer": {
-			reason: "That a cache has not got it is no proof that it is gone: copies stay until the hub says so.",
+			reason: "A cache without the object proves no deletion: copies stay until the hub confirms it.",
 			key:    web, before: placed, listing: func(*Controller) error { return errors.New("no answer") },
 			want: want{Desired: "on eu-1", Err: "looking for the source of copies: no answer"},
 		},
 		"ChangedMeanwhile": {
-			reason: "A policy has changed since the decider looked: what it found is decided about once more.",
+			reason: "A policy has changed during the decision, so the decision is repeated.",
 			key:    web, before: placed, listing: func(c *Controller) error {
 				c.decider.edited.Add(1)
 				return nil
@@ -283,18 +283,18 @@ func TestDeciderIsTold(t *testing.T) {
 		asked  []string
 		epochs int64
 	}{
-		"SourceFirstListed":    {"It was there before: what somebody has just changed comes first.", func(d *decider) { d.sourceChanged(other, true) }, []string{"decide configmaps other: resync"}, 0},
-		"SourceChanged":        {"Somebody has just changed it.", func(d *decider) { d.sourceChanged(other, false) }, []string{"decide configmaps other: changed"}, 0},
-		"NamespaceChanged":     {"What is in it waits for it.", func(d *decider) { d.sourceChanged(namespace, false) }, []string{"decide namespaces shop: required"}, 0},
-		"NamespaceFirstListed": {"At the start it is one of many.", func(d *decider) { d.sourceChanged(namespace, true) }, []string{"decide namespaces shop: resync"}, 0},
-		"DefinitionChanged":    {"Objects of its type wait for it.", func(d *decider) { d.sourceChanged(definition, false) }, []string{"decide customresourcedefinitions gears.example.com: required"}, 0},
+		"SourceFirstListed":    {"The object existed before: recent edits come first.", func(d *decider) { d.sourceChanged(other, true) }, []string{"decide configmaps other: resync"}, 0},
+		"SourceChanged":        {"A user has just changed the object.", func(d *decider) { d.sourceChanged(other, false) }, []string{"decide configmaps other: changed"}, 0},
+		"NamespaceChanged":     {"The objects in the namespace wait for it.", func(d *decider) { d.sourceChanged(namespace, false) }, []string{"decide namespaces shop: required"}, 0},
+		"NamespaceFirstListed": {"At the start, the namespace is one of many.", func(d *decider) { d.sourceChanged(namespace, true) }, []string{"decide namespaces shop: resync"}, 0},
+		"DefinitionChanged":    {"The custom resources wait for their definition.", func(d *decider) { d.sourceChanged(definition, false) }, []string{"decide customresourcedefinitions gears.example.com: required"}, 0},
 		"PolicyChanged": {
-			"Those are decided anew that name it, and its status says what comes of that. What is being decided about is another epoch's.",
+			"The objects that name the policy are decided again, and then its status is written. Decisions under way are outdated.",
 			func(d *decider) { d.policyChanged(pp) }, []string{"decide configmaps user: dependency", "review pp: dependency"}, 1,
 		},
-		"ClustersChanged": {"More will change in a moment.", func(d *decider) { d.clustersChanged() }, []string{"place all: after 50ms"}, 0},
+		"ClustersChanged": {"More changes of clusters are likely to follow soon.", func(d *decider) { d.clustersChanged() }, []string{"place all: after 50ms"}, 0},
 		"ClustersChangeOften": {
-			"It took long to decide about everything, and is not all that is done.",
+			"The last round took long, so the next one leaves time for other work.",
 			func(d *decider) {
 				d.last.Store(time.Now().Add(-time.Second).UnixNano())
 				d.spent.Store(int64(deciders * 3 * time.Second))
@@ -302,7 +302,7 @@ func TestDeciderIsTold(t *testing.T) {
 			}, []string{"place all: after 2s"}, 0,
 		},
 		"ClustersChangeAlways": {
-			"Who waits for it does not wait for ever.",
+			"The delay of the next round is bounded.",
 			func(d *decider) {
 				d.last.Store(time.Now().UnixNano())
 				d.spent.Store(int64(time.Hour))
@@ -310,7 +310,7 @@ func TestDeciderIsTold(t *testing.T) {
 			}, []string{"place all: after 10s"}, 0,
 		},
 		"ClustersChangeSeldom": {
-			"Much was decided, and not because of clusters.",
+			"Many decisions were made, but not because of clusters.",
 			func(d *decider) {
 				d.last.Store(time.Now().Add(-time.Minute).UnixNano())
 				d.spent.Store(int64(time.Hour))
@@ -318,11 +318,11 @@ func TestDeciderIsTold(t *testing.T) {
 			}, []string{"place all: after 50ms"}, 0,
 		},
 		"Everything": {
-			"What is there and has a label, and all that was ever decided about.",
+			"All labelled objects, and all objects that were decided before.",
 			func(d *decider) { _, _ = d.decideEverything(t.Context(), struct{}{}) },
 			[]string{"decide configmaps other: resync", "decide configmaps user: resync", "decide configmaps web: resync"}, 0,
 		},
-		"Again": {"Something else was decided that they depend on.", func(d *decider) { d.decideAgain([]Key{user, other}) }, []string{"decide configmaps other: dependency", "decide configmaps user: dependency"}, 0},
+		"Again": {"A decision that the objects depend on has changed.", func(d *decider) { d.decideAgain([]Key{user, other}) }, []string{"decide configmaps other: dependency", "decide configmaps user: dependency"}, 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -355,17 +355,17 @@ func TestReported(t *testing.T) {
 		record *known
 		want   previous
 	}{
-		"NoRecord": {reason: "Nothing is known of it."},
-		"TakenUp":  {reason: "What it said was taken up already.", record: &known{source: "1"}},
+		"NoRecord": {reason: "Nothing is known of the object."},
+		"TakenUp":  {reason: "The statuses were taken over already.", record: &known{source: "1"}},
 		"Clusters": {
-			reason: "A copy that is going is one still, but nothing is placed there. A cluster that has left has nothing to be waited for.",
+			reason: "A copy in deletion still exists, but is no target. No report is expected from a cluster that left.",
 			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
 				PlacementHash: "h", Warnings: []string{"w"}, Clusters: []refractv1alpha1.ClusterStatus{eu, left, us},
 			}},
 			want: previous{uid: "1", hash: "h", warned: []string{"w"}, statuses: []refractv1alpha1.ClusterStatus{eu, us}, placed: on("eu-1")},
 		},
 		"PoliciesAndLeaders": {
-			reason: "Policies that have gone since, too: it was rendered with them. Leaders are in its namespace.",
+			reason: "Policies that are gone count, too, because the object was rendered with them. Leaders (the objects that it travels with) are in its namespace.",
 			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
 				OverridePolicies: []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 3}},
 				DeletedPolicies:  []refractv1alpha1.PolicyReference{{Kind: "ClusterOverridePolicy", Name: "gone"}},
@@ -402,15 +402,15 @@ func TestForget(t *testing.T) {
 		reason string
 		key    Key
 		p      *desiredState // The desired state that is to be forgotten.
-		leads  bool          // Whether a known object leads to it.
+		leads  bool          // Whether a known object has it as a follower.
 		asked  []string
 		known  bool
 		stays  bool // Whether the object stays watched without a label.
 	}{
-		"Leader":   {reason: "What followed it goes nowhere for its sake.", key: leader, p: p, asked: []string{"decide secrets db: dependency", "review local: after 2s"}},
-		"Anew":     {reason: "Something else was decided meanwhile, as it was made again.", key: leader, p: other, known: true},
-		"Follower": {reason: "Nothing refers to it any more, so that the hub's changes of it are nobody's business.", key: follower, p: nil},
-		"Awaited":  {reason: "Something refers to it: it may come.", key: follower, p: nil, leads: true, stays: true},
+		"Leader":   {reason: "Its followers lose their clusters.", key: leader, p: p, asked: []string{"decide secrets db: dependency", "review local: after 2s"}},
+		"Anew":     {reason: "The object was recreated, and has a newer decision.", key: leader, p: other, known: true},
+		"Follower": {reason: "No object refers to it any more, so it is not watched any more.", key: follower, p: nil},
+		"Awaited":  {reason: "An object still refers to it, so it may appear.", key: follower, p: nil, leads: true, stays: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -460,12 +460,12 @@ func TestDeciderGoesOn(t *testing.T) {
 		c.decider.add(key, priorityChanged)
 		synctest.Wait()
 		if got := summary(c.state.desired(key)); got != "on " {
-			t.Errorf("while the hub does not answer: want what was decided before, got %s", got)
+			t.Errorf("while the hub does not answer: want the former decision, got %s", got)
 		}
 		time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble, which costs none.
 		end()
 		if got := summary(c.state.desired(key)); got != "gone: "+string(causeForgotten) {
-			t.Errorf("when it does: want it decided, got %s", got)
+			t.Errorf("when the hub answers: want a decision, got %s", got)
 		}
 	})
 }
@@ -509,13 +509,13 @@ func TestLeadershipReviewsPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.reviewer.queue.queue.items[ref] == nil {
-		t.Error("want the status of the policy to be written by the replica that leads now")
+		t.Error("want the status of the policy written by the new leader")
 	}
 }
 
-// TestFollowerAfterRestart: a replica starts and knows the leader of an object from the Propagation, but has not
-// decided the leader yet. If it decided the object without its leader, the copies would get new content at once, and
-// would lose the mark that keeps them when their object goes.
+// TestFollowerAfterRestart: after a restart, the Propagation names the leader of an object (the object that it travels
+// with), but the placement of the leader has not been computed yet. If the object were placed without its leader, its
+// copies would get new content at once, and would lose the mark that keeps them when the object is deleted.
 func TestFollowerAfterRestart(t *testing.T) {
 	web, db := keyOf("configmaps", "web"), keyOf("secrets", "db")
 	web.GroupResource = deployments.GroupResource()
@@ -524,13 +524,13 @@ func TestFollowerAfterRestart(t *testing.T) {
 		before func(*sources) // Prepares the sources of the leader.
 		want   string
 	}{
-		"Known": {"It obeys a rollout policy that does not exist, and is on the hub.", func(*sources) {}, "on us-1, orphan all, led"},
+		"Known": {"The leader exists on the hub, and names a missing rollout policy.", func(*sources) {}, "on us-1, orphan all, led"},
 		"BeingListed": {
-			"It may obey a rollout policy.",
+			"The leader may have a rollout policy.",
 			func(s *sources) { s.types[deployments.GroupResource()].views[0].synced = false }, "nothing",
 		},
 		"MayNotBeListed": {
-			"Nothing will be known of it.", func(s *sources) {
+			"The leader will stay unknown.", func(s *sources) {
 				s.types[deployments.GroupResource()].views[0].synced = false
 				s.passOver(deployments.GroupResource())
 			}, "on us-1",

@@ -2,15 +2,14 @@ package propagation
 
 import "time"
 
-// leaderGrace is the time for which the copies of a follower stay after its leader is gone: `kubectl replace --force`,
-// a sync with Replace and a reinstallation delete the leader and create it again.
+// leaderGrace is the time for which the copies of a follower stay after its leader, the object that it travels with, is
+// gone. `kubectl replace --force`, a sync with Replace and a reinstallation delete the leader and create it again.
 const leaderGrace = time.Minute
 
 // departures are the leaders that are gone, with the times when they went. Each is remembered for at least twice
 // [leaderGrace]. It has no lock of its own: its owner locks it.
 //
-// Every replica measures the minute itself, from the time when it found the leader gone. After a restart the minute
-// starts again.
+// The time starts when this process finds the leader gone. After a restart it starts again.
 type departures struct {
 	now   func() time.Time
 	byKey map[Key]departure
@@ -20,8 +19,8 @@ type departures struct {
 // departure describes a leader that is gone.
 type departure struct {
 	at    time.Time
-	asked bool // Whether it was deleted by a call.
-	// known is whether this process knew the leader before; orphan is the value that the leader's annotation had then.
+	asked bool // Whether the leader was deleted by a call.
+	// known is whether this process knew the leader before; orphan is the last value of the leader's annotation.
 	known  bool
 	orphan orphaning
 }
@@ -35,7 +34,7 @@ func newDepartures(now func() time.Time) departures {
 	return departures{now: now, byKey: map[Key]departure{}}
 }
 
-// add records that an object is gone.
+// add records that a leader is gone.
 func (d *departures) add(key Key, is departure) {
 	is.at = d.now()
 	d.byKey[key] = is
@@ -48,7 +47,7 @@ func (d *departures) add(key Key, is departure) {
 	}
 }
 
-// remove records that an object exists.
+// remove records that a leader exists.
 func (d *departures) remove(key Key) { delete(d.byKey, key) }
 
 // left returns the rest of the time for which the followers of a departed leader stay.

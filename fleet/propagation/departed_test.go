@@ -33,7 +33,7 @@ func TestFollowersOutliveLeaders(t *testing.T) {
 		Stays  bool          // Whether the follower loses no cluster.
 		Again  time.Duration // The delay until the next decision.
 		Unsure bool
-		Asked  bool // Whether all leaders of the follower were deleted by calls.
+		Asked  bool // Whether all leaders of the follower (the objects that it travels with) were deleted by calls.
 	}
 	type step struct {
 		reason string
@@ -48,67 +48,67 @@ func TestFollowersOutliveLeaders(t *testing.T) {
 		steps  []step
 	}{
 		"Deleted": {[]Key{web}, []step{
-			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
-			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
-			{reason: "Its copies are gone, too.", do: func(s *state) { s.forget(web, gone) }, after: 59 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: time.Second, Asked: true}, volume: asked},
-			{reason: "A minute is over.", after: time.Second, want: asked, volume: asked},
+			{reason: "The leader exists.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "The leader was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+			{reason: "The leader's copies are gone, too.", do: func(s *state) { s.forget(web, gone) }, after: 59 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: time.Second, Asked: true}, volume: asked},
+			{reason: "The minute is over.", after: time.Second, want: asked, volume: asked},
 		}},
 		"CreatedAgain": {[]Key{web}, []step{
-			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
-			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil); s.forget(web, gone) }, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
-			{reason: "It is there again.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
-			{reason: "It was deleted again: another minute begins.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, after: 30 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 30 * time.Second, Asked: true}, volume: asked},
+			{reason: "The leader exists.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "The leader was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil); s.forget(web, gone) }, after: 50 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 10 * time.Second, Asked: true}, volume: asked},
+			{reason: "The leader exists again.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "The leader was deleted again, so another minute begins.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, after: 30 * time.Second, want: say{By: []string{"web"}, Stays: true, Again: 30 * time.Second, Asked: true}, volume: asked},
 		}},
 		"Edited": {[]Key{web}, []step{
-			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
-			{reason: "It refers to nothing any more.", do: func(s *state) { s.setDesired(web, &desiredState{}, previous{}, nil) }},
+			{reason: "The leader exists.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "The leader refers to nothing any more.", do: func(s *state) { s.setDesired(web, &desiredState{}, previous{}, nil) }},
 		}},
 		"OneOfTwo": {[]Key{web, other}, []step{
-			{reason: "Both are there.", do: func(s *state) {
+			{reason: "Both leaders exist.", do: func(s *state) {
 				s.setDesired(web, leads("m", "n"), previous{}, nil)
 				s.setDesired(other, leads("n"), previous{}, nil)
 			}, want: say{By: []string{"other", "web"}}, volume: say{By: []string{"other", "web"}}},
-			{reason: "One was deleted: the clusters of that one are not lost either.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"other", "web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"other"}}},
-			{reason: "A minute is over.", after: leaderGrace, want: say{By: []string{"other"}}, volume: say{By: []string{"other"}}},
+			{reason: "One leader was deleted, and its clusters stay for a minute, too.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"other", "web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"other"}}},
+			{reason: "The minute is over.", after: leaderGrace, want: say{By: []string{"other"}}, volume: say{By: []string{"other"}}},
 		}},
 		"Restart": {[]Key{web}, []step{
-			{reason: "A record says that it is gone; what it was is not known.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Unsure: true, Asked: true}, volume: asked},
-			{reason: "A minute is over.", after: leaderGrace, want: asked, volume: asked},
+			{reason: "After a restart, the Propagation says that the leader is gone. Its annotations are unknown.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Unsure: true, Asked: true}, volume: asked},
+			{reason: "The minute is over.", after: leaderGrace, want: asked, volume: asked},
 		}},
 		"RestartWithoutRecord": {[]Key{web}, []step{
-			{reason: "Nothing is known of it: nobody says that it was deleted by a call.", do: func(s *state) {
+			{reason: "Nothing is known of the leader, so a deletion by a call is not certain.", do: func(s *state) {
 				for _, resource := range []string{"configmaps", "persistentvolumeclaims"} {
 					s.setDesired(keyOf(resource, "data"), &desiredState{follows: []Key{web}}, previous{}, nil)
 				}
 				if got := s.dismiss(web); len(got) != 2 {
-					t.Errorf("dismiss(): want both that travelled with it, got %v", got)
+					t.Errorf("dismiss(): want both followers, got %v", got)
 				}
 			}, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Unsure: true}},
-			{reason: "A minute is over.", after: leaderGrace},
+			{reason: "The minute is over.", after: leaderGrace},
 		}},
 		"Blocked": {[]Key{web}, []step{
-			{reason: "It has been blocked since the restart, so that only the records of its followers name it.", do: func(s *state) {
+			{reason: "The leader has been blocked since the restart, so only the Propagations of its followers name it.", do: func(s *state) {
 				s.setDesired(web, &desiredState{blocked: reasonPolicyNotFound}, previous{}, nil)
 			}, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
-			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
-			{reason: "A minute is over.", after: leaderGrace, want: asked, volume: asked},
+			{reason: "The leader was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+			{reason: "The minute is over.", after: leaderGrace, want: asked, volume: asked},
 		}},
 		"DryRun": {[]Key{web}, []step{
-			{reason: "It is only tried out.", do: func(s *state) {
+			{reason: "The leader is in a dry run.", do: func(s *state) {
 				s.setDesired(web, &desiredState{dryRun: true}, previous{}, nil)
 			}, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}, volume: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
-			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+			{reason: "The leader was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
 		}},
 		"Failing": {[]Key{web}, []step{
-			{reason: "No content could be made of it since the restart, so that it refers to nothing.", do: func(s *state) {
+			{reason: "The leader could not be rendered since the restart, so its references are unknown.", do: func(s *state) {
 				s.setDesired(web, &desiredState{targets: map[string]*target{"m": {err: errors.New("no replicas")}}}, previous{}, nil)
 			}, want: say{By: []string{"web"}, Again: leaderGrace}, volume: say{By: []string{"web"}, Again: leaderGrace}},
-			{reason: "It was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
+			{reason: "The leader was deleted.", do: func(s *state) { s.setDesired(web, gone, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace, Asked: true}, volume: asked},
 		}},
 		"TypeDeleted": {[]Key{web}, []step{
-			{reason: "It is there.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
-			{reason: "Its type was deleted.", do: func(s *state) { s.setDesired(web, &desiredState{gone: true, cause: causeType}, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
-			{reason: "A minute is over.", after: leaderGrace},
+			{reason: "The leader exists.", do: func(s *state) { s.setDesired(web, leads("m"), previous{}, nil) }, want: say{By: []string{"web"}}, volume: say{By: []string{"web"}}},
+			{reason: "The leader's type was deleted.", do: func(s *state) { s.setDesired(web, &desiredState{gone: true, cause: causeType}, previous{}, nil) }, want: say{By: []string{"web"}, Stays: true, Again: leaderGrace}},
+			{reason: "The minute is over.", after: leaderGrace},
 		}},
 	}
 	for name, tc := range cases {
@@ -198,50 +198,50 @@ func TestFollowersOfWhatIsCreatedAgain(t *testing.T) {
 		steps []step
 	}{
 		"Deleted": {steps: []step{
-			{"It is replaced.", replaced, "on eu-1, us-1"},
-			{"It is deleted as well.", deleted, "on eu-1, us-1"},
+			{"The Deployment is replaced.", replaced, "on eu-1, us-1"},
+			{"The new Deployment is deleted as well.", deleted, "on eu-1, us-1"},
 			{"The cluster is ready again before the minute is over.", comesBack, "on eu-1, us-1"},
-			{"So it is still.", wait(leaderGrace - time.Second), "on eu-1, us-1"},
+			{"The Secret stays until the minute is over.", wait(leaderGrace - time.Second), "on eu-1, us-1"},
 			{"The minute is over.", wait(time.Second), "gone: "},
 		}},
 		"DeletedBetween": {steps: []step{
-			{"It is deleted.", deleted, "on eu-1, us-1"},
-			{"It is created again.", replaced, "on eu-1, us-1"},
+			{"The Deployment is deleted.", deleted, "on eu-1, us-1"},
+			{"The Deployment is created again.", replaced, "on eu-1, us-1"},
 		}},
 		"DeletedForLong": {steps: []step{
-			{"It is deleted.", deleted, "on eu-1, us-1"},
-			{"To be away keeps nothing for longer.", func(h *history) {
+			{"The Deployment is deleted.", deleted, "on eu-1, us-1"},
+			{"An unready cluster does not extend the minute.", func(h *history) {
 				h.now = h.now.Add(3 * leaderGrace)
 				h.gone.add(keyOf("deployments", "other"), departure{}) // The former departure is forgotten.
 				follow(h)
 			}, "gone: "},
 		}},
 		"OnlyThere": {only: true, steps: []step{
-			{"It is replaced.", replaced, "on us-1"},
-			{"It is deleted as well.", deleted, "on us-1"},
+			{"The Deployment is replaced.", replaced, "on us-1"},
+			{"The new Deployment is deleted as well.", deleted, "on us-1"},
 			{"The cluster is ready again before the minute is over.", comesBack, "on us-1"},
 			{"The minute is over.", wait(leaderGrace), "gone: "},
 		}},
 		"Ready": {steps: []step{
-			{"It is replaced.", replaced, "on eu-1, us-1"},
-			{"The cluster is ready again, and it is decided about the Secret first.", comesBack, "on eu-1, us-1"},
-			{"It is decided about the Deployment.", replaced, "on eu-1, us-1"},
+			{"The Deployment is replaced.", replaced, "on eu-1, us-1"},
+			{"The cluster is ready again, and the Secret is decided first.", comesBack, "on eu-1, us-1"},
+			{"The Deployment is decided.", replaced, "on eu-1, us-1"},
 		}},
 		"Elsewhere": {steps: []step{
-			{"It is replaced.", replaced, "on eu-1, us-1"},
-			{"The cluster is ready again, and gets nothing new. It is decided about the Secret first.", func(h *history) {
+			{"The Deployment is replaced.", replaced, "on eu-1, us-1"},
+			{"The cluster is ready again, but gets no new object. The Secret is decided first.", func(h *history) {
 				turn(h, true, corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoSchedule})
 				follow(h)
 			}, "on eu-1, us-1"},
-			{"The Deployment does not go there, and the Secret is told.", replaced, "on eu-1"},
+			{"The Deployment is not placed there, and the Secret is decided again.", replaced, "on eu-1"},
 		}},
 		"SecretComes": {alone: true, steps: []step{
-			{"What replaces it refers to the Secret, which is as new to the cluster.", replaced, "on eu-1"},
-			{"It does not refer to it any more: the Secret was never on the cluster.", edited, "gone: "},
+			{"The new Deployment refers to the Secret, which is new to the cluster, too.", replaced, "on eu-1"},
+			{"The reference is removed: the Secret was never on the cluster.", edited, "gone: "},
 		}},
 		"ClusterComes": {late: true, steps: []step{
-			{"It is replaced.", replaced, "on eu-1"},
-			{"It does not refer to the Secret any more: nothing was ever on the cluster.", edited, "gone: "},
+			{"The Deployment is replaced.", replaced, "on eu-1"},
+			{"The reference is removed: neither object was ever on the cluster.", edited, "gone: "},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +267,8 @@ func TestFollowersOfWhatIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestDepartedLeadersMarkTheirFollowers: a copy is not written again because its leader is gone for a moment.
+// TestDepartedLeadersMarkTheirFollowers: while a leader is gone for a moment, the marks of its followers stay, so no
+// copy is written again.
 func TestDepartedLeadersMarkTheirFollowers(t *testing.T) {
 	web, data := keyOf("deployments", "web"), keyOf("configmaps", "data")
 	s := newState()
@@ -276,7 +277,7 @@ func TestDepartedLeadersMarkTheirFollowers(t *testing.T) {
 	s.setDesired(web, p, previous{}, nil)
 	s.setDesired(web, &desiredState{gone: true, cause: causeDeleted}, previous{}, nil)
 	if got := s.followed(data, []Key{web}); got.orphan != "all" {
-		t.Errorf("followed() = %+v: want what the leader said of its copies", got)
+		t.Errorf("followed() = %+v: want the orphan annotation of the former leader", got)
 	}
 }
 
@@ -289,11 +290,11 @@ func TestLeadersMarkTheirFollowers(t *testing.T) {
 		leader desiredState
 		want   orphaning
 	}{
-		"Leads":   {"It says what travels with it.", desiredState{followers: map[Key][]string{data: {"m"}}}, "all"},
-		"Blocked": {"It obeys a rollout policy that does not exist.", desiredState{blocked: reasonRolloutPolicy}, "all"},
-		"DryRun":  {"It is only tried out.", desiredState{dryRun: true}, "all"},
-		"Fails":   {"It cannot be rendered, so it does not tell what it refers to.", desiredState{targets: map[string]*target{"m": {err: errors.New("no")}}}, "all"},
-		"Others":  {"It does not refer to it any more.", desiredState{targets: map[string]*target{"m": {}}}, ""},
+		"Leads":   {"The leader names its followers.", desiredState{followers: map[Key][]string{data: {"m"}}}, "all"},
+		"Blocked": {"The leader names a missing rollout policy.", desiredState{blocked: reasonRolloutPolicy}, "all"},
+		"DryRun":  {"The leader is in a dry run.", desiredState{dryRun: true}, "all"},
+		"Fails":   {"The leader cannot be rendered, so its references are unknown.", desiredState{targets: map[string]*target{"m": {err: errors.New("no")}}}, "all"},
+		"Others":  {"The leader does not refer to the object any more.", desiredState{targets: map[string]*target{"m": {}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newState()
@@ -307,17 +308,16 @@ func TestLeadersMarkTheirFollowers(t *testing.T) {
 }
 
 // TestFollowersForgetWhatNobodySays: one object names another as its follower. The other may name the first in turn, or
-// an object may name itself. The copies of the first object are to stay when it goes, and later are not. If the mark of
-// a copy came from the mark of another copy, each would keep up the other forever, and a replica that starts later
-// would give the copies other marks.
+// an object may name itself. The orphan annotation of the first object is set, and later removed. If the mark of a copy
+// came from the mark of another copy, each would keep the other forever, and the marks would change after a restart.
 func TestFollowersForgetWhatNobodySays(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		names  [2]string // The follower that each object names.
 	}{
-		"Itself":    {"It does not travel with itself.", [2]string{"0", ""}},
-		"OneWay":    {"What travels with it is told, though it goes where it went.", [2]string{"1", ""}},
-		"EachOther": {"They travel with each other.", [2]string{"1", "0"}},
+		"Itself":    {"An object does not travel with itself.", [2]string{"0", ""}},
+		"OneWay":    {"A follower gets the mark of its leader.", [2]string{"1", ""}},
+		"EachOther": {"Two objects travel with each other.", [2]string{"1", "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, in := newState(), around(t, "", false, nil)
@@ -356,16 +356,16 @@ func TestFollowersForgetWhatNobodySays(t *testing.T) {
 				want[1] = ""
 			}
 			if diff := cmp.Diff(want, edit("all")); diff != "" {
-				t.Errorf("%s\nmarks of copies that are to stay: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\nmarks of copies with the annotation: -want, +got:\n%s", tc.reason, diff)
 			}
 			if diff := cmp.Diff([]string{"", ""}, edit("")); diff != "" {
-				t.Errorf("%s\nmarks of copies that are not to stay any more: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\nmarks of copies after the annotation is removed: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
 }
 
-// TestDeparturesAreForgotten: a hub on which objects come and go takes no memory for the gone ones.
+// TestDeparturesAreForgotten: the memory for gone objects is bounded, however many objects are created and deleted.
 func TestDeparturesAreForgotten(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := newDepartures(func() time.Time { return now })
@@ -374,12 +374,12 @@ func TestDeparturesAreForgotten(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	if most := int(2*leaderGrace/time.Second) + 1; len(d.byKey) > most || len(d.queue) > most {
-		t.Errorf("after 1000 s there are %d, and %d in the queue: want at most %d", len(d.byKey), len(d.queue), most)
+		t.Errorf("after 1000 s there are %d departures, and %d in the queue: want at most %d", len(d.byKey), len(d.queue), most)
 	}
 	d.remove(numbered(999))
 	d.add(numbered(999), departure{})
 	now = now.Add(leaderGrace)
 	if left := d.left(d.byKey[numbered(999)]); left > 0 {
-		t.Errorf("one that came and went again: %s left after a minute", left)
+		t.Errorf("a leader that came back and went again: %s left after a minute", left)
 	}
 }

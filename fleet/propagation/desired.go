@@ -67,25 +67,25 @@ type desiredState struct {
 	generation int64
 	version    string // The resourceVersion of the object.
 
-	// gone: the object is missing or asks for nothing, so its copies are removed, for the given cause.
+	// gone is whether the object is missing or does not ask for propagation, so its copies are removed, for the given
+	// cause.
 	gone  bool
 	cause cause
-	// of is the UID of the object that is gone; empty if unknown. recalled is whether the cause is from before a
-	// restart.
+	// of is the UID of the object that is gone; empty if unknown. recalled is whether the cause is from before a restart.
 	of       types.UID
 	recalled bool
-	// among are the clusters that the decision considered, by name; nil for all. No copy is removed for its placement
-	// from another cluster, or from one that was not ready then.
+	// among are the clusters that the decision considered, by name; nil for all. The placement removes no copy from a
+	// cluster that is not among them, or that was not ready at the decision.
 	among []placement.Cluster
-	// naming is how many times clusters had been renamed when the decision began.
+	// naming is the number of renames of clusters before the decision began.
 	naming int64
-	// blocked is the reason why nothing may be written or removed for now; empty if it may.
+	// blocked is the reason why nothing may be written or removed at present; empty if there is none.
 	blocked, blockedMessage string
-	// dryRun: nothing is written or removed; the report shows the changes that would be made.
+	// dryRun is whether nothing is written or removed; the report shows the changes that would be made.
 	dryRun bool
-	// keeping are the annotations of the object; its Orphan includes that of the leaders. orphan is the object's own
-	// annotation, and the one that its followers inherit: otherwise, two objects that follow each other would keep up
-	// an annotation forever that neither has any more.
+	// keeping are the annotations of the object. Its Orphan includes that of the leaders, which are the objects that it
+	// travels with. orphan is the object's own annotation, and the one that its followers inherit: otherwise, two objects
+	// that travel with each other would keep an annotation forever after both have lost it.
 	keeping placement.Keeping
 	orphan  orphaning
 
@@ -95,8 +95,8 @@ type desiredState struct {
 	warned   int // Bytes of the warnings of all variants.
 	bodies   int // Bytes of the bodies of all variants, kept or not.
 	warnings []string
-	// propagation is the policy that placed the object, overrides are those that it was rendered with, and deleted
-	// those that it names and that were deleted.
+	// propagation is the policy that placed the object. overrides are the policies that it was rendered with; deleted are
+	// those that it names and that do not exist any more.
 	propagation *refractv1alpha1.PolicyReference
 	overrides   []refractv1alpha1.PolicyReference
 	deleted     []refractv1alpha1.PolicyReference
@@ -106,7 +106,7 @@ type desiredState struct {
 	chosenBy *refractv1alpha1.PolicyReference
 	// held is a change of the placement that waits for approval; nil if none does.
 	held *heldPlacement
-	// follows are the leaders of the object.
+	// follows are the leaders of the object: the objects that it travels with.
 	follows []Key
 	// scales is the workload that the object scales; zero if it is no autoscaler.
 	scales Key
@@ -115,9 +115,9 @@ type desiredState struct {
 	// withheld are objects that would travel with the object to these clusters if that were authorized. Existing copies
 	// stay.
 	withheld map[Key][]string
-	previous previous // The former state that the decision started from.
-	// governed describes the rollout policy of the object; nil if it has none. rollout is the plan of the changes by
-	// the newest revision, while not every cluster has it.
+	previous previous // The memory that the decision started from.
+	// governed describes the rollout policy of the object; nil if it has none. rollout is the plan for the newest
+	// revision, until every cluster has it.
 	governed *governance
 	rollout  *rolloutPlan
 	// conversions are the object in other versions, for clusters that do not serve the hub's preferred version.
@@ -125,7 +125,7 @@ type desiredState struct {
 }
 
 // considers reports whether the decision considered a cluster and the cluster was ready. A cluster that is not ready
-// gets no new object, and an object that was deleted and created again is new: the copy of the former object stays
+// gets no new object. An object that was deleted and created again counts as new: the copy of the former object stays
 // until the cluster is ready and the object is decided again.
 func (p *desiredState) considers(name string) bool {
 	if p.gone || p.among == nil {
@@ -143,8 +143,8 @@ type target struct {
 	replicas *int64 // The cluster's share, if the object is divided.
 	policies []refractv1alpha1.PolicyReference
 	warnings []string
-	// from is the revision that the target is rendered from, if it is not the newest. generation is the generation of
-	// the object in that revision.
+	// from is the revision that the target is rendered from; nil if it is the newest. generation is the generation of the
+	// object in that revision.
 	from       *material
 	generation int64
 }

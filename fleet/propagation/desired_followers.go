@@ -19,8 +19,8 @@ import (
 	"refract.dev/fleet/policy/reference"
 )
 
-// on returns the clusters of the leaders of an object that was placed on some. If the placement of a leader is unknown,
-// it includes all of these.
+// on returns the clusters of the leaders of an object, which are the objects that it travels with. was is the former
+// placement of the object: it is included completely if the placement of a leader is unknown.
 func (l *followed) on(was []placement.Target) []string {
 	names := slices.Clone(l.clusters)
 	for i := range was {
@@ -31,8 +31,8 @@ func (l *followed) on(was []placement.Target) []string {
 	return names
 }
 
-// findFollowers finds the followers of the object on its own clusters: on each cluster the objects that the pod
-// template rendered for it refers to, and everywhere those that the annotation names.
+// findFollowers finds the followers of the object on its own clusters: on each cluster, the objects that the pod
+// template rendered for this cluster refers to, and everywhere the objects that the annotation names.
 func (p *desiredState) findFollowers(obj *unstructured.Unstructured, d *decision.Desired, rendered []arrival, s *inputs) {
 	var parties [][]string // The clusters of each arrival, and then all clusters.
 	for _, a := range rendered {
@@ -142,9 +142,9 @@ func (t travellers) clusters(parties [][]string) map[Key][]string {
 	return to
 }
 
-// travelling returns the followers of the object with their clusters. Where the object cannot be rendered, because a
-// revision is lost or an override fails, its references are unknown, and the former followers stay. Otherwise one
-// decision would have the references of the newest content and the next one none, alternating forever. The
+// travelling returns the followers of the object with their clusters. If the object cannot be rendered for a cluster,
+// because a revision is lost or an override fails, its references there are unknown, and the former followers stay.
+// Otherwise one decision would use the references of the newest content and the next one none, alternating forever. The
 // argument is not modified.
 func (p *desiredState) travelling(before map[Key][]string) map[Key][]string {
 	if len(before) == 0 || !p.failsSomewhere() {

@@ -25,14 +25,14 @@ type previous struct {
 	chosenBy *refractv1alpha1.PolicyReference
 	// rendered are the override policies that copies were rendered with, without generation.
 	rendered []tree.Policy
-	// follows are the former leaders of the object.
+	// follows are the objects that this object travelled with before (its former leaders).
 	follows []Key
 	// cause is why the object is gone; empty while it is not.
 	cause cause
 	// asked is the question that users were asked about a waiting change of the placement; zero if none waits.
 	asked placement.Question
-	// rollout is the last recorded rollout of the object; nil if there was none. Another object of the name continues
-	// it: it describes the content of the clusters.
+	// rollout is the last recorded rollout of the object; nil if there was none. Another object of the same name
+	// continues it, because it describes the content of the clusters.
 	rollout *refractv1alpha1.RolloutStatus
 	// recalled is whether the cause is from before a restart.
 	recalled bool
@@ -41,7 +41,7 @@ type previous struct {
 	warned   []string
 }
 
-// followed describes the leaders of an object.
+// followed describes the leaders of an object: the objects that it travels with.
 type followed struct {
 	clusters []string // Sorted.
 	by       []Key
@@ -81,8 +81,8 @@ type inputs struct {
 	governed *governance
 	// approved is the token that approves a change of the placement of the object alone.
 	approved string
-	// versions are the versions of the type that the hub serves, the preferred one first. older are the versions that
-	// clusters serve which do not serve the preferred one. convert returns the object in another version.
+	// versions are the versions of the type that the hub serves, the preferred one first. older are the versions of
+	// clusters that do not serve the preferred one. convert returns the object in another version.
 	versions []string
 	older    map[string][]string
 	convert  func(version string) (*unstructured.Unstructured, error)

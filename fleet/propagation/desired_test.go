@@ -54,12 +54,12 @@ func TestDecide(t *testing.T) {
 		want        outcome
 	}{
 		"NoObject": {
-			reason: "What is not there must not be on a member.",
+			reason: "A missing object must not be on a member.",
 			absent: true, was: previous{placed: on("eu-1")},
 			want: outcome{Gone: true},
 		},
 		"NoLabel": {
-			reason: "An object that does not ask to be propagated is as good as gone.",
+			reason: "An object without a request for propagation counts as gone.",
 			want:   outcome{Gone: true},
 		},
 		"Deleting": {
@@ -78,12 +78,12 @@ func TestDecide(t *testing.T) {
 			want: outcome{Placed: []string{"eu-1", "us-1"}, Variants: 2, Rendered: []tree.Policy{op}},
 		},
 		"PropagationPolicyMissing": {
-			reason: "Manifests arrive in any order: the object waits.",
+			reason: "Manifests may arrive in any order: the object waits for its policy.",
 			labels: pp, noPolicy: true,
 			want: outcome{Blocked: reasonPolicyNotFound},
 		},
 		"PropagationPolicyDeleted": {
-			reason: "To lose a policy is no reason to take workloads away, or to stop updating them.",
+			reason: "The deletion of a policy neither removes copies nor stops their updates.",
 			labels: pp, noPolicy: true, was: previous{placed: on("us-1")},
 			want: outcome{
 				Placed: []string{"us-1"}, Variants: 1,
@@ -91,12 +91,12 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"OverridePolicyMissing": {
-			reason: "An object that was never rendered with its policy must not slip out without it.",
+			reason: "An object that was never rendered with the policy must not be propagated without it.",
 			labels: both, was: previous{placed: on("us-1")},
 			want: outcome{Blocked: reasonPolicyNotFound},
 		},
 		"OverridePolicyDeleted": {
-			reason: "An object that was rendered with it is rolled back, and goes on to be remembered as such.",
+			reason: "The object was rendered with the policy: the changes are reverted, and the policy is still remembered.",
 			labels: both, was: previous{placed: on("us-1"), rendered: []tree.Policy{op}},
 			want: outcome{
 				Placed: []string{"eu-1", "us-1"}, Variants: 1, Rendered: []tree.Policy{op},
@@ -104,12 +104,12 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"MadeAgain": {
-			reason: "Another object of the same name has no past: its policy may be on its way.",
+			reason: "Another object of the same name has no memory: its policy may still arrive.",
 			labels: both, was: previous{uid: "0", placed: on("us-1"), rendered: []tree.Policy{op}},
 			want: outcome{Blocked: reasonPolicyNotFound},
 		},
 		"OverrideFailsOnOneCluster": {
-			reason:    "The other clusters get theirs.",
+			reason:    "The other clusters get their variants.",
 			labels:    both,
 			overrides: map[string]override.Policy{"op": *compile(t, "op", rule("eu-1", "/spec/no/where", "5"))},
 			want: outcome{
@@ -123,24 +123,24 @@ func TestDecide(t *testing.T) {
 			want:   outcome{Blocked: reasonInvalidLabel},
 		},
 		"Divide": {
-			reason: "Each cluster gets its share: here as many, so that there is one variant.",
+			reason: "Each cluster gets its share. The shares are equal, so there is one variant.",
 			labels: pp, mode: corev1alpha1.SchedulingModeDivide,
 			want: outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
 		},
 		"DividedAndOverridden": {
-			reason:    "An override sees the share, and may say something else.",
+			reason:    "An override sees the share and may change it.",
 			labels:    both,
 			mode:      corev1alpha1.SchedulingModeDivide,
 			overrides: replicas,
 			want:      outcome{Placed: []string{"eu-1", "us-1"}, Variants: 2, Rendered: []tree.Policy{op}},
 		},
 		"DryRun": {
-			reason: "Everything is decided; the applier writes nothing.",
+			reason: "The decision is complete; the applier writes nothing.",
 			labels: pp, annotations: map[string]string{"kubeadmiral.io/dry-run": "true"},
 			want: outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
 		},
 		"NoScheduling": {
-			reason: "The object stays where it is, and is kept up to date there.",
+			reason: "The object keeps its clusters, and is updated there.",
 			labels: pp, annotations: map[string]string{"kubeadmiral.io/no-scheduling": "true"},
 			was: previous{placed: on("us-1")},
 			want: outcome{
@@ -150,30 +150,30 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"Follows": {
-			reason:  "An object without a label goes where what refers to it goes.",
+			reason:  "An object without a label goes to the clusters of the objects that refer to it.",
 			leaders: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:    outcome{Placed: []string{"eu-1"}, Variants: 1},
 		},
 		"FollowsBesidesItsOwnPolicy": {
-			reason:  "With a label of its own it goes there, too.",
+			reason:  "With a label of its own, the object also goes to the clusters of its policy.",
 			labels:  pp,
 			leaders: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:    outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
 		},
 		"FollowsSomethingUnknown": {
-			reason:  "While it is not known where its leader goes, it leaves no cluster.",
+			reason:  "While the placement of its leader (the object that it travels with) is unknown, the object loses no cluster.",
 			leaders: followed{unknown: []Key{{}}},
 			was:     previous{placed: on("us-1")},
 			want:    outcome{Placed: []string{"us-1"}, Variants: 1},
 		},
 		"DoesNotFollow": {
-			reason:      "The annotation keeps it at home.",
+			reason:      "The annotation disables following.",
 			annotations: map[string]string{"kubeadmiral.io/disable-following": "true"},
 			leaders:     followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:        outcome{Gone: true},
 		},
 		"StepsOverThePolicy": {
-			reason: "An object may not widen its own placement, and is told so.",
+			reason: "An object may not widen its own placement, and its report says so.",
 			labels: pp, annotations: map[string]string{"kubeadmiral.io/placements": "[]"},
 			want: outcome{
 				Placed: []string{"eu-1", "us-1"}, Variants: 1,
@@ -227,7 +227,7 @@ func TestUnconvertedIsBlocked(t *testing.T) {
 	src := source{gvr: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, kind: "Widget", object: obj}
 	p := decide(src, previous{uid: "1", placed: on("us-1")}, around(t, "", false, nil))
 	if p.blocked != reasonUnconverted || len(p.targets) > 0 || !strings.Contains(p.blockedMessage, "spec.size: no size") {
-		t.Errorf("It is blocked: %q (%s), with %d targets", p.blocked, p.blockedMessage, len(p.targets))
+		t.Errorf("want the object blocked, got %q (%s), with %d targets", p.blocked, p.blockedMessage, len(p.targets))
 	}
 }
 
@@ -244,9 +244,9 @@ func TestNativesAreBlocked(t *testing.T) {
 		wantOn      []string
 	}{
 		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantBlocked: reasonMadeByEachCluster},
-		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantBlocked: reasonMadeByEachCluster, wantOn: []string{"us-1"}},
-		"LabelOff":      {reason: "It asks for nothing any more: members let it go.", namespace: "default", was: previous{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
-		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantBlocked: reasonMadeByEachCluster},
+		"AdoptedBefore": {reason: "Copies from an earlier version stay until the label is removed.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantBlocked: reasonMadeByEachCluster, wantOn: []string{"us-1"}},
+		"LabelOff":      {reason: "The object no longer asks for propagation, so its copies are released.", namespace: "default", was: previous{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
+		"InvalidLabel":  {reason: "The report names the kind of object, not the invalid label, as the reason.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantBlocked: reasonMadeByEachCluster},
 		"Elsewhere":     {reason: "In another namespace it is a Service like others.", namespace: "shop", labels: placed, wantOn: []string{"eu-1", "us-1"}},
 	}
 	for name, tc := range cases {
@@ -283,16 +283,16 @@ func TestStays(t *testing.T) {
 		gone   bool
 		want   bool
 	}{
-		"Copy":                 {"It goes with its object.", clusterStatus{}, member.Copy{}, true, false},
-		"Adopted":              {"So does one that was there before, unless it was asked to stay.", clusterStatus{adopted: true}, member.Copy{Adopted: true}, true, false},
-		"OrphanAll":            {"It was asked to stay.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAll}, true, true},
-		"OrphanAllElsewhere":   {"While its object is placed elsewhere it is no orphan.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAll}, false, false},
-		"OrphanAdopted":        {"It was asked to stay if it was there before.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAdopted, Adopted: true}, true, true},
+		"Copy":                 {"The copy is deleted with its object.", clusterStatus{}, member.Copy{}, true, false},
+		"Adopted":              {"An adopted copy is deleted, too, without the annotation.", clusterStatus{adopted: true}, member.Copy{Adopted: true}, true, false},
+		"OrphanAll":            {"The annotation says that copies stay.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAll}, true, true},
+		"OrphanAllElsewhere":   {"The object still has other clusters.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAll}, false, false},
+		"OrphanAdopted":        {"The annotation says that adopted copies stay.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAdopted, Adopted: true}, true, true},
 		"OrphanAdoptedLost":    {"The mark may have been removed.", clusterStatus{adopted: true}, member.Copy{Orphan: placement.OrphanAdopted}, true, true},
-		"OrphanAdoptedNot":     {"It was not.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAdopted}, true, false},
-		"Native":               {"The cluster made it, and an earlier version adopted it.", clusterStatus{}, member.Copy{Native: true, Adopted: true}, true, true},
-		"NativeWithoutMark":    {"Nobody knows any more that it was adopted.", clusterStatus{}, member.Copy{Native: true}, true, true},
-		"NativeNoLongerPlaced": {"It is the cluster's wherever its object is.", clusterStatus{}, member.Copy{Native: true}, false, true},
+		"OrphanAdoptedNot":     {"The copy was not adopted.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAdopted}, true, false},
+		"Native":               {"An earlier version adopted the cluster's object.", clusterStatus{}, member.Copy{Native: true, Adopted: true}, true, true},
+		"NativeWithoutMark":    {"The mark of the adoption is lost.", clusterStatus{}, member.Copy{Native: true}, true, true},
+		"NativeNoLongerPlaced": {"The object always belongs to the cluster.", clusterStatus{}, member.Copy{Native: true}, false, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestLeads(t *testing.T) {
 	s.may = nobodyMay
 	p = decide(source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s)
 	if len(p.followers) != 1 || len(p.withheld) != 2 || len(p.warnings) != 3 {
-		t.Errorf("What overrides bring in travels only if who wrote them was asked: follows %v, withheld %v, warnings %v", p.followers, p.withheld, p.warnings)
+		t.Errorf("want references of overrides followed only with authorization: follows %v, withheld %v, warnings %v", p.followers, p.withheld, p.warnings)
 	}
 }
 
@@ -359,11 +359,11 @@ func TestFollowersWait(t *testing.T) {
 	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
 	l := newState()
 	if got := l.followed(follower, []Key{leader}); len(got.unknown) != 1 {
-		t.Errorf("Its leader has not been decided about: followed() = %+v", got)
+		t.Errorf("the leader has not been decided: followed() = %+v", got)
 	}
 	l.setDesired(leader, &desiredState{blocked: reasonPolicyNotFound}, previous{}, nil)
 	if got := l.followed(follower, []Key{leader}); !got.blocked || len(got.unknown) != 0 {
-		t.Errorf("Its leader cannot say where it goes: followed() = %+v", got)
+		t.Errorf("the placement of the leader is unknown: followed() = %+v", got)
 	}
 	_, _, touched := l.setDesired(leader, &desiredState{followers: map[Key][]string{follower: {"eu-1"}}}, previous{}, nil)
 	if diff := cmp.Diff([]Key{follower}, touched); diff != "" {
@@ -373,12 +373,12 @@ func TestFollowersWait(t *testing.T) {
 		t.Errorf("followed() = %+v", got)
 	}
 	if _, _, touched := l.setDesired(leader, &desiredState{gone: true}, previous{}, nil); len(touched) != 1 {
-		t.Error("put() of a leader that is gone does not tell its follower")
+		t.Error("put() of a gone leader does not enqueue its follower")
 	}
 	now := time.Now()
 	l.gone.now = func() time.Time { return now.Add(leaderGrace) }
 	if got := l.followed(follower, []Key{leader}); len(got.by) != 0 || got.blocked || len(got.unknown) != 0 {
-		t.Errorf("Nothing leads any more: followed() = %+v", got)
+		t.Errorf("no leader is left: followed() = %+v", got)
 	}
 }
 
@@ -402,7 +402,7 @@ func TestEncode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.hash != again.hash || first.hash == other.hash {
-		t.Errorf("encode(): want equal hashes for equal content alone, got %s, %s and %s", first.hash, again.hash, other.hash)
+		t.Errorf("encode(): want equal hashes only for equal content, got %s, %s and %s", first.hash, again.hash, other.hash)
 	}
 	want := `{"metadata":{"uid":"u-1","annotations":{"refract.dev/applied":"` + first.hash + `","refract.dev/source":"hub/uid"},` +
 		`"labels":{"kubeadmiral.io/managed":"true"},"name":"web","namespace":"shop"},` +
@@ -418,7 +418,7 @@ func TestEncode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := string(retained.body.Load().forKnown("u-1", false)); strings.Contains(got, "replicas") || !strings.Contains(string(retained.body.Load().forNew()), `"replicas":2`) {
-		t.Errorf("Retained replicas are for the first time only, got %s", got)
+		t.Errorf("want retained replicas only in the first write, got %s", got)
 	}
 	if got := string(first.body.Load().forNew()); !strings.HasPrefix(got, `{"metadata":{"resourceVersion":"1",`) {
 		t.Errorf("forNew(): want a resourceVersion that no object has, got %s", got)
@@ -427,9 +427,9 @@ func TestEncode(t *testing.T) {
 
 func TestRecordName(t *testing.T) {
 	cases := map[string]struct{ reason, group, resource, name, want string }{
-		"Plain":   {"A name that people can read.", "apps", "deployments", "web", "web.deployments.apps"},
-		"Core":    {"The core group has no name.", "", "configmaps", "web", "web.configmaps"},
-		"Illegal": {"Names of roles may hold what names of records may not.", "rbac.authorization.k8s.io", "clusterroles", "sys:Reader", "sys--eader.clusterroles.rbac.authorization.k8s.io-14c1e9f7"},
+		"Plain":   {"A readable name.", "apps", "deployments", "web", "web.deployments.apps"},
+		"Core":    {"The name of the core group is empty.", "", "configmaps", "web", "web.configmaps"},
+		"Illegal": {"Names of roles may contain characters that names of Propagations may not.", "rbac.authorization.k8s.io", "clusterroles", "sys:Reader", "sys--eader.clusterroles.rbac.authorization.k8s.io-14c1e9f7"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -524,14 +524,14 @@ func TestLeavingIsRemembered(t *testing.T) {
 		{Name: "eu-1", State: refractv1alpha1.StateDeleting}, {Name: "us-1", State: refractv1alpha1.StateSynced},
 	}}, nil)
 	if diff := cmp.Diff([]string{"eu-1", "us-1"}, clusters); diff != "" {
-		t.Errorf("A copy that was to go before a restart is still to go: put(): -want, +got:\n%s", diff)
+		t.Errorf("a deletion from before a restart goes on: put(): -want, +got:\n%s", diff)
 	}
 	if !l.concerns(key, "eu-1") {
-		t.Error("concerns() has forgotten the cluster")
+		t.Error("concerns() omits the cluster")
 	}
 	l.report(key, "eu-1", clusterStatus{absent: true})
 	if l.concerns(key, "eu-1") {
-		t.Error("concerns() does not see that the copy went")
+		t.Error("concerns() does not notice that the copy is gone")
 	}
 }
 
@@ -545,12 +545,12 @@ func TestDecideSafely(t *testing.T) {
 	was := previous{uid: "u", placed: on("eu-1")}
 	p := decideSafely(Key{}, source{object: obj, kind: "ConfigMap"}, was, s, logr.Discard())
 	if p.blocked != reasonInternalError || !strings.Contains(p.blockedMessage, "Refract stumbled") || p.gone {
-		t.Errorf("want it held, and why, got %q %q", p.blocked, p.blockedMessage)
+		t.Errorf("want the object blocked, with the error, got %q %q", p.blocked, p.blockedMessage)
 	}
 	if diff := cmp.Diff(was.placed, p.placed); diff != "" {
-		t.Errorf("want it to stay where it is: -want, +got:\n%s", diff)
+		t.Errorf("want the former placement: -want, +got:\n%s", diff)
 	}
 	if p := decideSafely(Key{}, source{}, previous{}, s, logr.Discard()); !p.gone {
-		t.Error("what is not there is gone")
+		t.Error("the desired state of a missing object is not gone")
 	}
 }

@@ -78,10 +78,10 @@ func TestGuesses(t *testing.T) {
 	hash := contentOf(t, pinned("4711"))
 	r := reportedOn(t, c, key, hash)
 	if p := c.state.desired(key); p.variants[0].hash != hash {
-		t.Fatalf("the guesses are no contents: want %s, got %s", hash, p.variants[0].hash)
+		t.Fatalf("the guesses do not yield the hashes of contents: want %s, got %s", hash, p.variants[0].hash)
 	}
 	if len(r.Status.Variants) != 1 || !revision.IsDigest(r.Status.Variants[0].Hash) {
-		t.Errorf("want one content with a digest, got %+v", r.Status.Variants)
+		t.Errorf("want one variant with a digest, got %+v", r.Status.Variants)
 	}
 	if i := r.Status.Clusters; len(i) != 2 || i[0].State != refractv1alpha1.StateSynced || i[0].Hash != r.Status.Variants[0].Hash {
 		t.Errorf("want eu-1 to hold the content, got %+v", i)
@@ -100,15 +100,15 @@ func TestGuesses(t *testing.T) {
 		name := strings.TrimPrefix(part.Name, "refract-")
 		for _, digest := range []string{contentOf(t, guess), name, revision.Of(part.Name, 0, nil).Name} {
 			if strings.Contains(string(text), digest[:shortest]) {
-				t.Fatalf("the report says that the PIN is %04d: %s", pin, text)
+				t.Fatalf("the report reveals that the PIN is %04d: %s", pin, text)
 			}
 		}
 	}
 }
 
 // TestDigestsAfterRestart: reported digests are recognized after a restart, also those of an earlier version, which
-// used no key. A digest that was made with a lost key tells neither the present content of a cluster nor that it has
-// other content.
+// used no key. A digest that was made with a lost key shows neither which content a cluster has nor that its content
+// differs.
 func TestDigestsAfterRestart(t *testing.T) {
 	key := keyOf("secrets", "door")
 	hash := contentOf(t, pinned("4711"))
@@ -121,11 +121,11 @@ func TestDigestsAfterRestart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason         string
 		reported       string
-		known, foreign string // The hash that this replica knows for its cluster, and the one that it reports for the cluster of another replica.
+		known, foreign string // The hash in the state, and the hash in the report.
 	}{
-		"Same":    {"It is made with the same key.", digest, hash, digest},
-		"Earlier": {"An earlier version said it as it is, and it is replaced.", hash, hash, digest},
-		"Lost":    {"The key is another by now: the copy says what it is.", lost, lost, lost},
+		"Same":    {"The digest was made with the same key.", digest, hash, digest},
+		"Earlier": {"An earlier version reported the plain hash, which is replaced.", hash, hash, digest},
+		"Lost":    {"The key was replaced, so only the copy shows its content.", lost, lost, lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t, pinned("4711"))
@@ -148,14 +148,14 @@ func TestDigestsAfterRestart(t *testing.T) {
 			}
 			own, _ := c.state.clusterStatus(key, "eu-1")
 			if own.hash != tc.known {
-				t.Errorf("%s\nwant it to know %s of its cluster, got %s", tc.reason, tc.known, own.hash)
+				t.Errorf("%s\nwant %s in the state, got %s", tc.reason, tc.known, own.hash)
 			}
 			if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
 			for _, row := range recordFor(t, c, key).Status.Clusters {
 				if synced := row.State == refractv1alpha1.StateSynced; row.Hash != tc.foreign || row.Name == "us-1" && synced != (tc.reported != lost) {
-					t.Errorf("%s\nwant %s to be reported of %s, got %s %s", tc.reason, tc.foreign, row.Name, row.State, row.Hash)
+					t.Errorf("%s\nwant %s reported for %s, got %s %s", tc.reason, tc.foreign, row.Name, row.State, row.Hash)
 				}
 			}
 		})
@@ -189,7 +189,7 @@ func TestKeyIsReplaced(t *testing.T) {
 		}
 	}
 	if n := c.decider.everything.size(); n != 1 {
-		t.Error("want everything to be decided about again")
+		t.Error("want all objects decided again")
 	}
 	if _, err := c.decider.decideOne(t.Context(), key, priorityResync); err != nil {
 		t.Fatal(err)
@@ -219,12 +219,12 @@ func TestReadKeyAgain(t *testing.T) {
 		forget bool   // Whether the key is forgotten while it is read.
 		want   want
 	}{
-		"Never":   {"Nothing has needed it.", nil, first, false, want{}},
-		"Same":    {"Nobody has replaced it.", first, first, false, want{Asked: true, Known: first}},
-		"Another": {"Somebody has put another there.", first, second, false, want{Asked: true, Replaced: true, Known: second}},
-		"Gone":    {"It is not made before somebody has to seal something.", first, nil, false, want{Asked: true, Known: first}},
-		"Broken":  {"It is no key.", first, []byte("a"), false, want{Asked: true, Failed: true, Known: first}},
-		"Late":    {"It may have changed since, and is read when it is needed.", first, second, true, want{Asked: true, Known: first}},
+		"Never":   {"No object has needed the key yet.", nil, first, false, want{}},
+		"Same":    {"The key has not been replaced.", first, first, false, want{Asked: true, Known: first}},
+		"Another": {"The key has been replaced.", first, second, false, want{Asked: true, Replaced: true, Known: second}},
+		"Gone":    {"The Secret is created only when content is sealed.", first, nil, false, want{Asked: true, Known: first}},
+		"Broken":  {"The Secret contains no valid key.", first, []byte("a"), false, want{Asked: true, Failed: true, Known: first}},
+		"Late":    {"The key may have changed since, and is read when it is needed.", first, second, true, want{Asked: true, Known: first}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestReadKeyAgain(t *testing.T) {
 				t.Errorf("%s\nreadAgain(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if k.replaced() {
-				t.Error("replaced(): want it to be said once")
+				t.Error("want replaced() to return true once")
 			}
 		})
 	}
@@ -276,7 +276,7 @@ func TestNoKeyNoReport(t *testing.T) {
 			t.Errorf("want %v of %s, got %v", want, resource, err)
 		}
 		if decided := c.state.desired(resource) != nil; decided != (want == nil) {
-			t.Errorf("want %s to be decided about: %t, got %t", resource, want == nil, decided)
+			t.Errorf("want %s decided: %t, got %t", resource, want == nil, decided)
 		}
 	}
 }

@@ -47,8 +47,8 @@ func newDispatcher(d *dispatcher) (*dispatcher, error) {
 	d.appliers = map[string]runningApplier{}
 	var err error
 	if d.pending, err = newWorkQueue("held", 1, d.log, func(_ context.Context, name string) (reconcile.Result, error) {
-		// A ready member that did not answer would be lost at a second failure. Its next regular check shows the
-		// waiting deletions.
+		// A ready member that did not answer becomes unready at its next failure, so it gets no additional check. Its next
+		// regular check shows the waiting deletions.
 		if m := d.members.Get(name); m == nil || m.Answers() || !m.Ready() {
 			d.members.Recheck(name)
 		}
@@ -68,7 +68,7 @@ func (d *dispatcher) start(ctx context.Context) {
 	d.ctx = ctx
 	d.mu.Unlock()
 	for _, name := range d.members.Names() {
-		d.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the dispatcher.
+		d.clusterChanged(name) //nolint:contextcheck // The member may have joined before there was a ctx; it gets the one of the dispatcher.
 	}
 }
 
@@ -133,7 +133,7 @@ func (d *dispatcher) waiting() int {
 	return n
 }
 
-// anywhere reports whether a member has a copy, as far as this replica is connected.
+// anywhere reports whether any member that this replica is connected to has a copy.
 func (d *dispatcher) anywhere(key Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,7 +214,7 @@ func (d *dispatcher) takeOver(ctx context.Context, _ struct{}) (reconcile.Result
 	if d.lead.Leads() {
 		d.decider.reviewEverything()
 	}
-	return d.decider.decideEverything(ctx, struct{}{}) // Objects that appeared before this replica led wait for it.
+	return d.decider.decideEverything(ctx, struct{}{}) // Objects that appeared while this replica stood by have no decision yet.
 }
 
 // inLine reports whether the connection and the applier of a member match the leadership: both exist for a member that

@@ -14,8 +14,8 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// TestDispatch: a key is passed to the appliers of the clusters that a decision concerns. The reporter reports clusters
-// without an applier here, and objects for which no applier has anything to do.
+// TestDispatch: a key is passed to the appliers of the clusters that a decision concerns. A report is requested for
+// clusters without an applier, and for objects that no applier has work with.
 func TestDispatch(t *testing.T) {
 	web := keyOf("configmaps", "web")
 	namespace := Key{GroupResource: namespaceResource.GroupResource()}
@@ -28,14 +28,14 @@ func TestDispatch(t *testing.T) {
 		idle     bool // Whether no cluster has an applier yet.
 		want     []string
 	}{
-		"Concerned": {"Only they look at it.", web, &desiredState{}, []string{"us-1"}, false, []string{"us-1 configmaps web: dependency"}},
-		"Namespace": {"What is in it waits for it.", namespace, &desiredState{}, []string{"us-1"}, false, []string{"us-1 namespaces shop: required"}},
-		"NobodyHas": {"There is nothing to do on any cluster, and that is what is to be reported.", web, &desiredState{}, nil, false, []string{"report configmaps web: after 100ms"}},
+		"Concerned": {"Only the clusters concerned get the key.", web, &desiredState{}, []string{"us-1"}, false, []string{"us-1 configmaps web: dependency"}},
+		"Namespace": {"The objects in the namespace wait for it.", namespace, &desiredState{}, []string{"us-1"}, false, []string{"us-1 namespaces shop: required"}},
+		"NobodyHas": {"No cluster has work, so a report is requested.", web, &desiredState{}, nil, false, []string{"report configmaps web: after 100ms"}},
 		"BlockedSomewhere": {
-			"Appliers do nothing about it; why is to be reported.", web, &desiredState{blocked: reasonPolicyNotFound}, []string{"eu-1"}, false,
+			"The appliers change nothing, so a report with the reason is requested.", web, &desiredState{blocked: reasonPolicyNotFound}, []string{"eu-1"}, false,
 			[]string{"eu-1 configmaps web: dependency", "report configmaps web: after 100ms"},
 		},
-		"NotConnected": {"The cluster is ours and cannot be reached: others of the object may say more.", web, &desiredState{}, []string{"eu-1"}, true, []string{"report configmaps web: after 2s"}},
+		"NotConnected": {"The cluster has no applier. The report waits for other clusters of the object.", web, &desiredState{}, []string{"eu-1"}, true, []string{"report configmaps web: after 2s"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -63,19 +63,19 @@ func TestStraysAreDispatched(t *testing.T) {
 	<-m.Copies.Watch(configMaps)
 	stray, absent := keyOf("configmaps", "stray"), keyOf("configmaps", "absent")
 	if !c.dispatcher.anywhere(stray) || c.dispatcher.anywhere(absent) {
-		t.Error("anywhere(): want it of the copy that there is, and of no other")
+		t.Error("anywhere(): want true for the existing copy only")
 	}
 	for _, key := range []Key{stray, absent} {
 		c.dispatcher.dispatch(key, &desiredState{}, nil, priorityDependency)
 	}
 	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil, priorityDependency)
 	if diff := cmp.Diff([]string{"m configmaps stray: dependency"}, waitingIn("m", a.queue)); diff != "" {
-		t.Errorf("A copy that is to go has to be looked at: dispatch(): -want, +got:\n%s", diff)
+		t.Errorf("want a check of the copy that is to be deleted: dispatch(): -want, +got:\n%s", diff)
 	}
 	a.queue.queue = queue[Key]{}
 	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil, priorityDependency)
 	if diff := cmp.Diff([]string(nil), waitingIn("m", a.queue)); diff != "" {
-		t.Errorf("One that is as it should be has not: dispatch(): -want, +got:\n%s", diff)
+		t.Errorf("want no check of a correct copy: dispatch(): -want, +got:\n%s", diff)
 	}
 }
 
@@ -89,12 +89,12 @@ func TestStrayIsNotForgotten(t *testing.T) {
 		hub    string // The hub of the copy.
 		p      *desiredState
 		was    []refractv1alpha1.ClusterStatus
-		asked  []string // The appliers that look at the copy.
+		asked  []string // The appliers that check the copy.
 		known  bool     // Whether a copy is known to exist before the applier has looked.
 	}{
-		"Leads":         {"Nothing else was known to be there.", theHub, gone, nil, []string{"m configmaps web: dependency"}, true},
-		"OfAnotherHub":  {"It stays, so there is nothing to wait for.", "another", gone, nil, nil, false},
-		"ObjectIsThere": {"Its copy is said to be deleted when that is found out.", theHub, &desiredState{uid: "1"}, nil, []string{"m configmaps web: dependency"}, false},
+		"Leads":         {"No other copy was known.", theHub, gone, nil, []string{"m configmaps web: dependency"}, true},
+		"OfAnotherHub":  {"The copy stays, so there is nothing to wait for.", "another", gone, nil, nil, false},
+		"ObjectIsThere": {"The copy counts only after the applier has found it.", theHub, &desiredState{uid: "1"}, nil, []string{"m configmaps web: dependency"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDepot()
@@ -114,7 +114,7 @@ func TestStrayIsNotForgotten(t *testing.T) {
 				t.Errorf("%s\ndispatch(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if _, is := c.state.clusterStatus(key, "m"); is != tc.known {
-				t.Errorf("%s\nwant the cluster to be one that has a copy: %v, got %v", tc.reason, tc.known, is)
+				t.Errorf("%s\nwant the cluster known to have a copy: %v, got %v", tc.reason, tc.known, is)
 			}
 			if !p.gone {
 				return
@@ -132,7 +132,7 @@ func TestStrayIsNotForgotten(t *testing.T) {
 			c.state.report(key, "m", clusterStatus{absent: true})
 			report("when the copy is gone", false)
 			if n := c.state.copies["m"]["shop"]; n != (copyCount{}) {
-				t.Errorf("%s\nwant no copy to be counted any more, got %+v", tc.reason, n)
+				t.Errorf("%s\nwant no copy counted any more, got %+v", tc.reason, n)
 			}
 		})
 	}
@@ -150,10 +150,10 @@ func TestRecord(t *testing.T) {
 		then    string // The change of the member meanwhile.
 		want    want
 	}{
-		"Last":     {"All clusters have said so: it may be reported.", map[string]*target{"eu-1": {}}, "", want{Settled: true, OK: true, Known: true}},
-		"First":    {"Another cluster has not.", map[string]*target{"eu-1": {}, "us-1": {}}, "", want{OK: true, Known: true}},
-		"Left":     {"The member is none any more.", map[string]*target{"eu-1": {}}, "left", want{}},
-		"Replaced": {"It has another applier.", map[string]*target{"eu-1": {}}, "replaced", want{}},
+		"Last":     {"All clusters have a status, so a report is due.", map[string]*target{"eu-1": {}}, "", want{Settled: true, OK: true, Known: true}},
+		"First":    {"The status of another cluster is missing.", map[string]*target{"eu-1": {}, "us-1": {}}, "", want{OK: true, Known: true}},
+		"Left":     {"The member has left the fleet.", map[string]*target{"eu-1": {}}, "left", want{}},
+		"Replaced": {"The member has another applier.", map[string]*target{"eu-1": {}}, "replaced", want{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -187,15 +187,15 @@ func TestDispatcherIsTold(t *testing.T) {
 		tell   func(c *Controller)
 		want   []string
 	}{
-		"Copy":              {"Its member looks at it.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, known) }, []string{"eu-1 configmaps known: dependency"}},
-		"CopyOfNothing":     {"Whether there is an object to it is to be found out first.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, unknown) }, []string{"decide configmaps unknown: resync"}},
-		"CopyOfBefore":      {"A member that was replaced says nothing about the one that took its place.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "eu-1"}, known) }, nil},
-		"CopyOfAnothers":    {"Another replica writes to it by now.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "left"}, known) }, nil},
-		"Namespace":         {"Every member has its labels.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
-		"Decide":            {"An applier does not know what is to be.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
-		"ReportAfter":       {"An applier has something to say.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
-		"ReportLater":       {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
-		"Pend":              {"More may be held back in a moment, and then the token is another.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 1.5s"}},
+		"Copy":              {"The member checks the copy.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, known) }, []string{"eu-1 configmaps known: dependency"}},
+		"CopyOfNothing":     {"First it must be known whether the copy has an object.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, unknown) }, []string{"decide configmaps unknown: resync"}},
+		"CopyOfBefore":      {"An event of a replaced member says nothing about its successor.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "eu-1"}, known) }, nil},
+		"CopyOfAnothers":    {"The member has no applier.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "left"}, known) }, nil},
+		"Namespace":         {"The labels of the namespace may change on every member.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
+		"Decide":            {"The applier does not know the desired state.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
+		"ReportAfter":       {"The applier has a new status.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
+		"ReportLater":       {"More will report.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
+		"Pend":              {"More deletions may become pending soon, which changes the token.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 1.5s"}},
 		"LeadershipChanged": {"This replica begins to lead.", func(c *Controller) { c.LeadershipChanged() }, []string{"own all: required"}},
 	}
 	for name, tc := range cases {
@@ -221,7 +221,7 @@ func TestClusterLeaves(t *testing.T) {
 		c.state.setDesired(web, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "left"}, {Name: "eu-1"}}}, nil)
 		c.dispatcher.clusterChanged("left")
 		if got := asked(c); got != nil {
-			t.Errorf("clusterChanged(): before the start want nothing done, got %v", got)
+			t.Errorf("clusterChanged(): want no effect before the start, got %v", got)
 		}
 		c.dispatcher.ctx = t.Context()
 		before := c.state.epoch.Load()
@@ -230,16 +230,16 @@ func TestClusterLeaves(t *testing.T) {
 			t.Errorf("clusterChanged(): asked: -want, +got:\n%s", diff)
 		}
 		if c.state.epoch.Load() != before+1 {
-			t.Error("clusterChanged(): what is being decided about has the cluster in it: want another epoch")
+			t.Error("clusterChanged(): decisions under way include the cluster: want another epoch")
 		}
 		if c.state.concerns(web, "left") || !c.state.concerns(web, "eu-1") {
-			t.Error("clusterChanged(): want it forgotten, and no other")
+			t.Error("clusterChanged(): want only the statuses of this cluster forgotten")
 		}
 	})
 }
 
-// TestMemberJoins: a member of this replica gets exactly one applier, which replaces the applier of a former member of
-// the same name.
+// TestMemberJoins: on the leading replica, a member gets exactly one applier, which replaces the applier of a former
+// member of the same name.
 func TestMemberJoins(t *testing.T) {
 	c, m := joined(t, &shop{}, 0)
 	d := c.dispatcher
@@ -250,17 +250,17 @@ func TestMemberJoins(t *testing.T) {
 	d.start(ctx)
 	a := d.applier("m")
 	if !ended() || a == before || a == nil || a.member != m {
-		t.Fatal("start(): want the applier of the member that was there before ended, and another in its place")
+		t.Fatal("start(): want the applier of the former member ended, and a new one in its place")
 	}
 	d.clusterChanged("m")
 	if d.applier("m") != a {
-		t.Error("clusterChanged(): want the applier to go on when the member is as it was")
+		t.Error("clusterChanged(): want the same applier while the member is unchanged")
 	}
 	if held, known := d.pendingDeletions("m"); held != nil || !known {
 		t.Error("pendingDeletions(): want none")
 	}
 	if !d.emptied("m") || d.emptied("other") {
-		t.Error("emptied(): want it of a member that this replica writes to, and of no other")
+		t.Error("emptied(): want true only for a member that this replica writes to")
 	}
 	stop()
 	d.wait()
@@ -268,8 +268,8 @@ func TestMemberJoins(t *testing.T) {
 	d.wait()
 }
 
-// TestMembersChangeHands: when another replica takes over a member, the copies of the remaining members are not checked
-// again.
+// TestMembersChangeHands: takeOver keeps the applier of an unchanged connection, and does not check its copies again.
+// It ends the applier of a former connection, and all appliers when this replica no longer leads.
 func TestMembersChangeHands(t *testing.T) {
 	web := keyOf("configmaps", "web")
 	c, m := joined(t, &shop{}, 0)
@@ -286,23 +286,23 @@ func TestMembersChangeHands(t *testing.T) {
 	}
 	own()
 	if got := waitingIn("m", kept.queue); d.applier("m") != kept || got != nil {
-		t.Errorf("takeOver(): nothing has changed: want its applier to go on with what it had, got %v", got)
+		t.Errorf("takeOver(): want the same applier without new work while nothing has changed, got %v", got)
 	}
 	if diff := cmp.Diff([]string{"decide configmaps web: resync"}, waitingIn("decide", c.decider.queue)); diff != "" {
-		t.Errorf("takeOver(): this replica may lead now: decided about: -want, +got:\n%s", diff)
+		t.Errorf("takeOver(): want the objects decided: -want, +got:\n%s", diff)
 	}
 	stale, ended := idle(t, c, &member.Member{Name: "m", Copies: &member.Copies{}})
 	stale.cluster = c.members
 	d.newApplier = func(*member.Member) (*applier, error) { return nil, errors.New("none is needed") }
 	own()
 	if !ended() || d.applier("m") != nil {
-		t.Error("takeOver(): want the applier ended of a member that is connected to anew")
+		t.Error("takeOver(): want the applier of the former connection ended")
 	}
 	d.lead = &lead{&replica{}, c.members}
 	_, ended = idle(t, c, m)
 	own()
 	if !ended() || d.applier("m") != nil || c.members.Get("m") != nil {
-		t.Error("takeOver(): want the applier and the connection ended when another replica leads")
+		t.Error("takeOver(): want the applier and the connection ended when this replica does not lead")
 	}
 }
 
@@ -316,11 +316,11 @@ func TestClusterIsEmptied(t *testing.T) {
 		was      previous
 		want     bool
 	}{
-		"Nothing":    {"It has nothing.", true, &desiredState{}, previous{}, true},
-		"Unknown":    {"Not all objects were decided about.", false, &desiredState{}, previous{}, false},
-		"ToHave":     {"It is to have a copy.", true, &desiredState{targets: map[string]*target{"eu-1": {}}}, previous{}, false},
-		"Has":        {"It says that it has one.", true, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, false},
-		"OthersHave": {"Other clusters have some.", true, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, true},
+		"Nothing":    {"The cluster has no copy.", true, &desiredState{}, previous{}, true},
+		"Unknown":    {"Not all objects have been decided.", false, &desiredState{}, previous{}, false},
+		"ToHave":     {"The cluster is to get a copy.", true, &desiredState{targets: map[string]*target{"eu-1": {}}}, previous{}, false},
+		"Has":        {"The cluster reports a copy.", true, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, false},
+		"OthersHave": {"Only other clusters have copies.", true, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestMemberIsLookedAtAgain(t *testing.T) {
 			t.Errorf("lookAgain(): -want, +got:\n%s", diff)
 		}
 		if pending, known := c.dispatcher.pendingDeletions("eu-1"); !known || pending == nil || pending.Copies != 1 {
-			t.Errorf("pendingDeletions(): want what is held, got %+v", pending)
+			t.Errorf("pendingDeletions(): want the pending deletion, got %+v", pending)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"refract.dev/tree"
 )
 
-// How often a copy is corrected that another client changes again and again.
+// The rate of corrections of a copy that another client changes again and again.
 const (
 	promptCorrections    = 3 // Made at once.
 	firstCorrectionDelay = time.Second
@@ -176,7 +176,7 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 	}
 }
 
-// leaveDrifted leaves a copy for a while as another client has changed it. lost are the JSON pointers of the fields, if
+// leaveDrifted leaves the change of another client in a copy for a while. lost are the JSON pointers of the fields, if
 // known.
 func (a *applier) leaveDrifted(
 	key Key, r clusterStatus, drift *refractv1alpha1.DriftStatus, lost []string, left time.Duration,

@@ -15,14 +15,14 @@ func TestRemedyOf(t *testing.T) {
 		lost     []string
 		want     string
 	}{
-		"Field":    {"The annotation can be copied.", "deployments", []string{"/spec/replicas"}, leave + `'["/spec/replicas"]'`},
-		"Fields":   {"All fields are in it.", "deployments", []string{"/metadata/labels/a", "/spec/containers/*/image"}, leave + `'["/metadata/labels/a","/spec/containers/*/image"]'`},
-		"Unknown":  {"After a restart it is not known which they are; a copy may have been deleted, too.", "deployments", nil, stop},
-		"Metadata": {"Of metadata only labels and annotations can be left.", "deployments", []string{"/metadata/finalizers", "/status/x"}, stop},
-		"Secret":   {"What a Secret holds is not for the member to decide on.", "secrets", []string{"/data/password", "/stringData/password"}, stop},
-		"OfSecret": {"Its labels may be.", "secrets", []string{"/data/password", "/metadata/labels/a"}, leave + `'["/metadata/labels/a"]'`},
+		"Field":    {"The message contains an annotation that can be copied.", "deployments", []string{"/spec/replicas"}, leave + `'["/spec/replicas"]'`},
+		"Fields":   {"The annotation contains all fields.", "deployments", []string{"/metadata/labels/a", "/spec/containers/*/image"}, leave + `'["/metadata/labels/a","/spec/containers/*/image"]'`},
+		"Unknown":  {"After a restart the fields are unknown; the copy may also have been deleted.", "deployments", nil, stop},
+		"Metadata": {"Of the metadata, only labels and annotations can be left to members.", "deployments", []string{"/metadata/finalizers", "/status/x"}, stop},
+		"Secret":   {"The values of a Secret are not left to members.", "secrets", []string{"/data/password", "/stringData/password"}, stop},
+		"OfSecret": {"Its labels may be left.", "secrets", []string{"/data/password", "/metadata/labels/a"}, leave + `'["/metadata/labels/a"]'`},
 		"NoSecret": {"The data of a ConfigMap can be left.", "configmaps", []string{"/data/color"}, leave + `'["/data/color"]'`},
-		"Many":     {"A message has an end.", "deployments", []string{"/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i"}, leave + `'["/a","/b","/c","/d","/e","/f","/g","/h"]'`},
+		"Many":     {"The length of a message is bounded.", "deployments", []string{"/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i"}, leave + `'["/a","/b","/c","/d","/e","/f","/g","/h"]'`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -38,33 +38,33 @@ func TestEntersWithContent(t *testing.T) {
 		there    func(d *depot, p *desiredState) *metav1.PartialObjectMetadata
 		want     string // The status and the request.
 	}{
-		"Absent":  {"A cluster that joins has nothing that could be disturbed.", complete, nil, nil, "Synced PATCH web"},
-		"Another": {"It was placed elsewhere at the time of the change.", complete, nil, another, "Pending KeepsContent"},
-		"Same":    {"It has what it is to have, which is cared for.", complete, nil, same, "Synced PATCH web"},
+		"Absent":  {"A joining cluster has no copy that a write could disturb.", complete, nil, nil, "Synced PATCH web"},
+		"Another": {"The object was placed elsewhere at the time of the change.", complete, nil, another, "Pending KeepsContent"},
+		"Same":    {"The copy has the wanted content, and is maintained.", complete, nil, same, "Synced PATCH web"},
 		"Leaving": {
-			"Its copy was to go, and has not gone.",
+			"The copy was to be deleted, but still exists.",
 			complete, row(refractv1alpha1.StateDeleting, "", "old"), another, "Pending KeepsContent",
 		},
-		"NotYetSeen": {"Nobody has said what is there.", complete, row(pending, "", ""), another, "Pending KeepsContent"},
+		"NotYetSeen": {"The content of the copy is unknown.", complete, row(pending, "", ""), another, "Pending KeepsContent"},
 		"Kept": {
-			"The rollout does not know yet what it was found with.",
+			"The rollout does not know yet which content the copy had.",
 			complete, row(pending, reasonKeepsContent, "old"), another, "Pending KeepsContent",
 		},
 		"Somebodys": {
-			"It had an object of somebody else, which was given to Refract.",
+			"A foreign object existed there, and has been adopted.",
 			complete, row(failed, reasonAlreadyExists, ""), another, "Pending KeepsContent",
 		},
-		"Tried": {"Nothing was written so far.", complete, row(pending, reasonDryRun, "old"), another, "Pending KeepsContent"},
+		"Tried": {"Nothing has been written so far.", complete, row(pending, reasonDryRun, "old"), another, "Pending KeepsContent"},
 		"Held": {
-			"It had what it was to have, which is another now: its labels have changed.",
+			"The copy had the wanted content, which has changed since because of labels.",
 			complete, row(refractv1alpha1.StateSynced, "", "old"), another, "Synced PATCH web",
 		},
-		"Released": {"Its turn has come.", released, row(pending, reasonKeepsContent, "old"), another, "Synced PATCH web"},
+		"Released": {"The turn of the cluster has come.", released, row(pending, reasonKeepsContent, "old"), another, "Synced PATCH web"},
 		"ReleasedUnhashed": {
-			"Its turn has come, and nobody knows the hash of what is there.",
+			"The turn of the cluster has come, and the hash of its content is unknown.",
 			released, row(pending, reasonKeepsContent, ""), another, "Synced PATCH web",
 		},
-		"ReleasedNew": {"It was taken for one without a copy.", released, row(pending, "", ""), another, "Pending KeepsContent"},
+		"ReleasedNew": {"The cluster was believed to have no copy.", released, row(pending, "", ""), another, "Pending KeepsContent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDepot()
@@ -99,9 +99,9 @@ func TestPlacedElsewhere(t *testing.T) {
 		left     clusterStatus     // The status of us-1 when it is back.
 		want     string            // The revision that us-1 is to have.
 	}{
-		"Nowhere": {"No cluster has tried it.", map[string]string{"no": "where"}, clusterStatus{absent: true}, "good"},
+		"Nowhere": {"No cluster has tried the change.", map[string]string{"no": "where"}, clusterStatus{absent: true}, "good"},
 		"NowhereAndHeld": {
-			"No cluster has tried it, and the copy is there still.", map[string]string{"no": "where"},
+			"No cluster has tried the change, and the copy still exists.", map[string]string{"no": "where"},
 			clusterStatus{state: refractv1alpha1.StatePending, reason: reasonKeepsContent, hash: "old"}, rollout.Found,
 		},
 	} {

@@ -53,7 +53,7 @@ func TestLargeCopiesHoldNobody(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := statusOf(a.state, other); got != "Synced" {
-					t.Fatalf("after %d large copies: want that of others written, got %s", i+1, got)
+					t.Fatalf("after %d large copies: want other copies written, got %s", i+1, got)
 				}
 				r, _ := a.state.clusterStatus(large, "m")
 				if r.reason != reasonRejected || !strings.Contains(r.message, tc.want) {
@@ -105,7 +105,7 @@ func TestLargeCopiesWait(t *testing.T) {
 	for i := range 20 {
 		got := write(fmt.Sprint("large-", i), value)
 		if !strings.HasPrefix(got, "Failed Rejected: the cluster does not store 1048") || !strings.Contains(got, "request is too large") || !strings.Contains(got, "one at a time") {
-			t.Fatalf("want it said what is wrong, and what to do, got %s", got)
+			t.Fatalf("want the problem and the remedy, got %s", got)
 		}
 		if got := write(fmt.Sprint("other-", i), "y"); got != "Synced : " {
 			t.Fatalf("want a small copy written, got %s", got)
@@ -123,12 +123,12 @@ func TestLargeCopiesWait(t *testing.T) {
 			write(fmt.Sprint("large-", i), value+fmt.Sprint(now.Unix(), i))
 		}
 		if n := sent(); n != 1 {
-			t.Errorf("a second later: want one of them tried, got %d", n)
+			t.Errorf("a second later: want one large copy tried, got %d", n)
 		}
 	}
 	p := wantedWith(t, "huge", strings.Repeat("x", 2<<20), "m")
 	if err := p.targets["m"].err; err == nil || len(p.variants) > 0 || reasonOf(err) != reasonRejected {
-		t.Errorf("want it decided that no cluster stores it, got %v", err)
+		t.Errorf("want an error, because no cluster stores the copy, got %v", err)
 	}
 }
 
@@ -150,10 +150,10 @@ func TestUnavailableTypeHoldsItself(t *testing.T) {
 			}
 			r, _ := a.state.clusterStatus(key, "m")
 			if n := len(d.sent()); n != failTogether || r.reason != reasonWriteFailed || !strings.Contains(r.message, "one at a time") {
-				t.Errorf("want %d sent and the others at a gate, got %d, %s: %s", failTogether, n, r.reason, r.message)
+				t.Errorf("want %d writes and the other copies at a gate, got %d, %s: %s", failTogether, n, r.reason, r.message)
 			}
 			if left := a.member.Pause(); left != 0 || a.pace != (pace{}) {
-				t.Errorf("want other types not held, got %s, %+v", left, a.pace)
+				t.Errorf("want other types not delayed, got %s, %+v", left, a.pace)
 			}
 		})
 	}
@@ -176,7 +176,7 @@ func TestAgain(t *testing.T) {
 			tries[at.Sub(began)/time.Second]++
 			due[i] = at.Add(f.again(soonRetry))
 			if i < againPerSecond && tries[0] <= againPerSecond && due[i].Sub(at) != soonRetry {
-				t.Errorf("few have failed: want the copy tried again after %s, got %s", soonRetry, due[i].Sub(at))
+				t.Errorf("few copies have failed: want the copy tried again after %s, got %s", soonRetry, due[i].Sub(at))
 			}
 		}
 	}
@@ -220,31 +220,31 @@ func TestFailing(t *testing.T) {
 	}
 	f.passed(key("last", 1))
 	if got := f.note(key("last", 2), configMaps, down); got != nil {
-		t.Errorf("one was taken: want no gate, got %+v", got)
+		t.Errorf("after a success: want no gate, got %+v", got)
 	}
 	for i := range 2 * failEverywhere {
 		if got := f.note(key(fmt.Sprint("tenant-", i), 1), configMaps, down); got != nil {
-			t.Errorf("one was taken a moment ago: want no gate of the type, however many namespaces of a tenant fail, got %+v", got)
+			t.Errorf("shortly after a success: want no gate of the type, however many namespaces of a tenant fail, got %+v", got)
 		}
 	}
 	at = at.Add(takenFor + time.Second)
 	if got := f.note(key("tenant-0", 1), configMaps, down); got == nil || got.gateScope != (gateScope{resource: configMaps}) {
-		t.Errorf("none was taken for long: want the gate of the type, got %+v", got)
+		t.Errorf("long after the last success: want the gate of the type, got %+v", got)
 	}
 	f.passed(key("last", 1))
 	if got := f.note(key("shop", 4), configMaps, down); got == nil || got.namespace != "shop" {
-		t.Errorf("none was taken in this namespace: want its gate, got %+v", got)
+		t.Errorf("without a success in this namespace: want its gate, got %+v", got)
 	}
 	if f.note(key("shop", 4), configMaps, apierrors.NewBadRequest("no")); len(f.copies[gateScope{resource: key("shop", 1).WithVersion(""), namespace: "shop"}]) != 0 {
-		t.Error("one was refused for a reason of its own: want the others forgotten")
+		t.Error("after a rejection for a reason of the copy itself: want the other failures forgotten")
 	}
 	for i := range 2 * mostFailing {
 		f.note(key(fmt.Sprint("n", i), 1), configMaps, down)
 	}
 	if len(f.copies) > mostFailing || len(f.namespaces[configMaps.GroupResource()]) > failEverywhere {
-		t.Errorf("want what is known bounded, got %d namespaces", len(f.copies))
+		t.Errorf("want a bounded number of namespaces, got %d", len(f.copies))
 	}
 	if member.ConcernsAll(down) {
-		t.Error("want the member well")
+		t.Error("want an error that does not concern the whole member")
 	}
 }

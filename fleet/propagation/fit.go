@@ -13,8 +13,8 @@ const (
 	// shortened: etcd rejects requests of 1.5 MiB. Decisions are never shortened. A rollout that cannot be recorded
 	// cannot be stopped.
 	mostStatus = 1 << 20
-	// mostFollowed is the maximum number of leaders of an object in its status. A ConfigMap may follow all Deployments
-	// of a namespace.
+	// mostFollowed is the maximum number of leaders of an object, the objects that it travels with, in its status. A
+	// ConfigMap may travel with all Deployments of a namespace.
 	mostFollowed = 1000
 	// rowSize is the approximate size of a row without its texts.
 	rowSize = 512

@@ -32,19 +32,19 @@ func TestFit(t *testing.T) {
 				t.Fatalf("want at most %d bytes, got %d, %v", most, len(text), err)
 			}
 			if first.Message == "" || len(first.Policies) == 0 {
-				t.Error("want what it was made of to stay as it is")
+				t.Error("want the input unchanged")
 			}
 			s.Expand()
 			if len(s.Clusters) != n || len(s.Rollout.Failed) != n || s.Rollout.Phase != refractv1alpha1.RolloutHalted {
-				t.Fatalf("want all of %d clusters, got %d, and %d that failed", n, len(s.Clusters), len(s.Rollout.Failed))
+				t.Fatalf("want all %d clusters, got %d, and %d that failed", n, len(s.Clusters), len(s.Rollout.Failed))
 			}
 			for i := range s.Clusters {
 				if row := &s.Clusters[i]; row.State != refractv1alpha1.StateFailed || row.Reason != reasonRejected || row.Hash == "" || row.Fields == "" && n < 5000 {
-					t.Fatalf("want what is read back to stay, got %+v", row)
+					t.Fatalf("want the fields that are read back, got %+v", row)
 				}
 			}
 			if full := s.Clusters[0].Message == first.Message; full != (n == 50) {
-				t.Errorf("want the message in full: %t, got %d bytes", n == 50, len(s.Clusters[0].Message))
+				t.Errorf("want the complete message: %t, got %d bytes", n == 50, len(s.Clusters[0].Message))
 			}
 		})
 	}

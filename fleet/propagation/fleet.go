@@ -69,7 +69,7 @@ type edition struct {
 }
 
 // located is the report on the location of an object, with the values that it was made from: a desired state, or a
-// version of a record.
+// version of a Propagation.
 type located struct {
 	desired *desiredState
 	version string

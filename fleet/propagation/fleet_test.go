@@ -57,7 +57,7 @@ func TestObjectsAgain(t *testing.T) {
 	late := errors.New("it takes too long")
 	cancel(late)
 	if _, err := c.Objects(ended); !errors.Is(err, late) {
-		t.Errorf("Without time: want the cause, got %v", err)
+		t.Errorf("after the end of the context: want its cause, got %v", err)
 	}
 	second := objects()
 	var same []string
@@ -68,7 +68,7 @@ func TestObjectsAgain(t *testing.T) {
 	}
 	slices.Sort(same)
 	if !slices.Equal(same, []string{"p0", "p2"}) || second["p1"].GetLabels()["a"] != "b" {
-		t.Errorf("want all the same but p1, which has changed, got %v, and %v", same, second["p1"])
+		t.Errorf("want all objects reused except p1, which has changed, got %v, and %v", same, second["p1"])
 	}
 }
 
@@ -78,7 +78,7 @@ func TestObjectsThatAreThere(t *testing.T) {
 	s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
 	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
 	if _, err := c.Objects(t.Context()); err == nil {
-		t.Error("Objects(): before everything was decided about: want an error")
+		t.Error("Objects(): want an error before all objects are decided")
 	}
 	c.started.Store(true)
 	c.known.Store(true)
@@ -103,10 +103,10 @@ func TestObjectsThatAreThere(t *testing.T) {
 		t.Errorf("Objects(): -want, +got:\n%s", diff)
 	}
 	if again, _ := objects(); &again[0] != &first[0] {
-		t.Error("Objects(): nothing has changed: want the same slice")
+		t.Error("Objects(): want the same slice while nothing changes")
 	}
 	c.state.setDesired(there, &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: causeDeleted}, previous{}, nil)
 	if _, got := objects(); slices.Contains(got, "Propagation web.configmaps") {
-		t.Errorf("Objects(): something else was decided: want it not reported on, got %v", got)
+		t.Errorf("Objects(): want no report on an object that is gone, got %v", got)
 	}
 }

@@ -16,18 +16,20 @@ import (
 	"refract.dev/fleet/policy/rollout"
 )
 
-// The content of clusters is good for a governed object without a Propagation: the object was created again, or the
-// Propagation is lost. This content is stored nowhere on the hub, so a cluster keeps its copy unchanged until its wave.
+// If a governed object has no Propagation, the present content of its clusters counts as good: the object was created
+// again, or the Propagation is lost. This content is stored nowhere on the hub, so a cluster keeps its copy unchanged
+// until its wave.
 
 // keeps reports whether the copy on a cluster stays unchanged: the cluster is to keep the content that it was found
-// with, or joins the placement of the object. A copy with the newest content is maintained like any other if a record
-// permits this content on the cluster.
+// with, or joins the placement of the object. A copy with the newest content is maintained like any other if the
+// recorded rollout permits this content on the cluster.
 func (a *applier) keeps(key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) bool {
 	switch {
 	case p.governed == nil:
 		return false
 	case !p.governed.keeps(a.member.Name):
-		// A cluster without a copy gets its first at once. The writes of this replica since the record are known.
+		// A cluster without a copy gets its first copy at once. The recorded rollout may be older than the last writes of
+		// this replica, so its own status of the copy (r) counts, too.
 		r, _ := a.state.clusterStatus(key, a.member.Name)
 		comes := r.hash == "" && r.reason != reasonKeepsContent || a.setBack(p, t, r, have) ||
 			p.governed.enters(a.member.Name) && mayBeForeign(r.reason, r.hash)
@@ -36,9 +38,9 @@ func (a *applier) keeps(key Key, p *desiredState, t *target, have member.Copy, f
 	return p.governed.recorded == nil || p.governed.recorded.Attempt == 0 || found != member.Present || !a.holdsNewest(key, p, t, have)
 }
 
-// setBack reports whether a copy contradicts the record: by the record, the cluster has the content of its target, but
-// this replica has not written to the copy, and the mark of the copy names other content. This happens after a hub was
-// restored from a backup: the content of the backup waits for its wave.
+// setBack reports whether a copy contradicts the Propagation: by the Propagation, the cluster has the content of its
+// target, but this replica has not written to the copy, and the mark of the copy names other content. This happens
+// after a hub was restored from a backup: the content of the backup waits for its wave.
 func (a *applier) setBack(p *desiredState, t *target, r clusterStatus, have member.Copy) bool {
 	if r.reason == reasonKeepsContent {
 		return !rollout.Awaited(p.governed.recorded, a.member.Name)

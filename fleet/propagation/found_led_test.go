@@ -12,8 +12,9 @@ import (
 	"refract.dev/fleet/revision"
 )
 
-// TestFollowerFound: like its leader, a follower keeps the content that it was found with until the wave of its
-// cluster. The leader also waits on a cluster where the follower was found with other content.
+// TestFollowerFound: a follower keeps the content that it was found with until the wave of its cluster, like its
+// leader, the object that it travels with. The leader also waits on a cluster where the follower was found with other
+// content.
 func TestFollowerFound(t *testing.T) {
 	web, key := keyOf("deployments", "web"), keyOf("configmaps", "settings")
 	follower := refractv1alpha1.FollowerRevision{Resource: "configmaps", Name: "settings", Object: "s-2"}
@@ -31,14 +32,14 @@ func TestFollowerFound(t *testing.T) {
 		want    string
 		keeps   bool
 	}{
-		"NoRecord":      {"Nothing is written before the record of what leads.", nil, "", "Pending AwaitsRollout", false},
-		"NoRecordOther": {"Nor is it overwritten.", nil, "old", "Pending KeepsContent", true},
-		"Unbegun":       {"It is looked at what clusters hold.", from(refractv1alpha1.RolloutWaiting, 0), "old", "Pending KeepsContent", true},
-		"Lost":          {"What was there is stored nowhere.", from(refractv1alpha1.RolloutProgressing, 1), "", "Pending AwaitsRollout", false},
+		"NoRecord":      {"Nothing is written before the rollout of the leader is recorded.", nil, "", "Pending AwaitsRollout", false},
+		"NoRecordOther": {"An existing copy is not overwritten either.", nil, "old", "Pending KeepsContent", true},
+		"Unbegun":       {"The contents are being determined.", from(refractv1alpha1.RolloutWaiting, 0), "old", "Pending KeepsContent", true},
+		"Lost":          {"The former content is stored nowhere.", from(refractv1alpha1.RolloutProgressing, 1), "", "Pending AwaitsRollout", false},
 		"Begun":         {"The turn of the cluster has not come.", from(refractv1alpha1.RolloutProgressing, 1), "old", "Pending KeepsContent", true},
-		"Same":          {"It holds the newest, and nobody has tried that there.", from(refractv1alpha1.RolloutWaiting, 0), "newest", "Pending AwaitsRollout", false},
-		"Away":          {"The cluster was away when it was looked.", away, "old", "Pending KeepsContent", true},
-		"Turn":          {"Its turn has come.", from(refractv1alpha1.RolloutProgressing, 1, refractv1alpha1.ReleasedCluster{Name: "m"}), "old", "Synced PATCH settings", false},
+		"Same":          {"The newest content is untried there.", from(refractv1alpha1.RolloutWaiting, 0), "newest", "Pending AwaitsRollout", false},
+		"Away":          {"The cluster was unreachable when the contents were determined.", away, "old", "Pending KeepsContent", true},
+		"Turn":          {"The turn of the cluster has come.", from(refractv1alpha1.RolloutProgressing, 1, refractv1alpha1.ReleasedCluster{Name: "m"}), "old", "Synced PATCH settings", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDepot()
@@ -79,7 +80,7 @@ func TestFollowerFound(t *testing.T) {
 			c := rollout.Cluster{Cluster: match.Cluster{Name: "m"}}
 			rep.find(&c, p, &row, map[string]clusterStatus{"m": r})
 			if c.Keeps != tc.keeps || c.Unseen {
-				t.Errorf("%s\nwant what leads to be told that it is kept: %t, got %t; unseen %t", tc.reason, tc.keeps, c.Keeps, c.Unseen)
+				t.Errorf("%s\nwant the leader to see that the copy is kept: %t, got %t; unseen %t", tc.reason, tc.keeps, c.Keeps, c.Unseen)
 			}
 		})
 	}

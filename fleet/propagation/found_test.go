@@ -40,24 +40,24 @@ func TestKeep(t *testing.T) {
 		there    func(d *depot, p *desiredState) *metav1.PartialObjectMetadata
 		want     string // The status and the request.
 	}{
-		"Absent":      {"Until a record is kept nothing is written.", nil, nil, "Pending AwaitsRollout"},
-		"AbsentBegun": {"What all others hold is stored nowhere.", begun, nil, "Pending AwaitsRollout"},
-		"Another": {"It holds another content.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+		"Absent":      {"Nothing is written before the rollout is recorded.", nil, nil, "Pending AwaitsRollout"},
+		"AbsentBegun": {"The content of the other clusters is stored nowhere.", begun, nil, "Pending AwaitsRollout"},
+		"Another": {"The copy has other content.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
 			return d.copyOf("web", "old")
 		}, "Pending KeepsContent"},
-		"AnotherBegun": {"Its turn has not come.", begun, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+		"AnotherBegun": {"The turn of the cluster has not come.", begun, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
 			return d.copyOf("web", "old")
 		}, "Pending KeepsContent"},
-		"Same": {"It holds what it is to hold.", nil, func(d *depot, p *desiredState) *metav1.PartialObjectMetadata {
+		"Same": {"The copy has the wanted content.", nil, func(d *depot, p *desiredState) *metav1.PartialObjectMetadata {
 			return d.copyOf("web", p.targets["m"].variant.hash)
 		}, "Pending AwaitsRollout"},
-		"SameOfAnother": {"The object was made again with what it was.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+		"SameOfAnother": {"The object was recreated with the same content.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
 			return copyFrom(t, d, "0", "y")
 		}, "Pending AwaitsRollout"},
-		"AnotherOfAnother": {"The object was made again with something else.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+		"AnotherOfAnother": {"The object was recreated with other content.", nil, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
 			return copyFrom(t, d, "0", "z")
 		}, "Pending KeepsContent"},
-		"SameOfAnotherBegun": {"The copy is cared for, as that changes nothing for who uses it.", begun, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
+		"SameOfAnotherBegun": {"The copy is maintained, because that does not change its content.", begun, func(d *depot, _ *desiredState) *metav1.PartialObjectMetadata {
 			return copyFrom(t, d, "0", "y")
 		}, "Synced PATCH web"},
 	} {
@@ -118,8 +118,8 @@ func governedObject(value string) *unstructured.Unstructured {
 	return obj
 }
 
-// TestRecreated: an object that is created again continues the recorded rollout of the former object, if the record
-// still exists. So does an object whose record was deleted.
+// TestRecreated: an object that is created again continues the recorded rollout of the former object, if the
+// Propagation still exists. So does an object whose Propagation was deleted.
 func TestRecreated(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	was := &refractv1alpha1.RolloutStatus{
@@ -130,9 +130,9 @@ func TestRecreated(t *testing.T) {
 		recreate func(*Controller)
 		want     *refractv1alpha1.RolloutStatus
 	}{
-		"New":    {"There was none.", func(*Controller) {}, nil},
-		"Record": {"The record of the one before is still there.", func(c *Controller) { c.decider.records.items[key] = &known{source: "0", rollout: was} }, was},
-		"Remembered": {"The record is gone, and this process knows what it said.", func(c *Controller) {
+		"New":    {"There was no rollout.", func(*Controller) {}, nil},
+		"Record": {"The former Propagation still exists.", func(c *Controller) { c.decider.records.items[key] = &known{source: "0", rollout: was} }, was},
+		"Remembered": {"The Propagation is gone, but this process knows its content.", func(c *Controller) {
 			c.state.setDesired(key, &desiredState{uid: "0", governed: &governance{recorded: was}}, previous{uid: "0"}, nil)
 			c.state.setDesired(key, &desiredState{gone: true, cause: causeDeleted}, previous{uid: "0"}, nil)
 		}, was},
@@ -149,14 +149,14 @@ func TestRecreated(t *testing.T) {
 			}
 			p := c.state.desired(key)
 			if p == nil || p.governed == nil {
-				t.Fatalf("%s\nwant it to be governed, got %s", tc.reason, summary(p))
+				t.Fatalf("%s\nwant the object governed, got %s", tc.reason, summary(p))
 			}
 			if diff := cmp.Diff(tc.want, p.governed.recorded); diff != "" {
 				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 			for _, cluster := range []string{"eu-1", "us-1"} {
 				if is := p.governed.keeps(cluster); is != (tc.want == nil) {
-					t.Errorf("%s\nwant %s to keep what it holds: %t, got %t", tc.reason, cluster, tc.want == nil, is)
+					t.Errorf("%s\nwant %s to keep its content: %t, got %t", tc.reason, cluster, tc.want == nil, is)
 				}
 			}
 		})
@@ -191,18 +191,18 @@ func TestRecordOutlivesCopies(t *testing.T) {
 				d.wrote = nil
 				result, err := c.reporter.reportOne(t.Context(), key)
 				if err != nil || result.RequeueAfter != tc.want || len(d.wrote) > 0 != (tc.want == 0) {
-					t.Fatalf("want the record to stay for %s, got %s, %v, %v", tc.want, result.RequeueAfter, d.wrote, err)
+					t.Fatalf("want the Propagation to stay for %s, got %s, %v, %v", tc.want, result.RequeueAfter, d.wrote, err)
 				}
 				<-time.After(result.RequeueAfter)
 				if _, err := c.reporter.reportOne(t.Context(), key); err != nil || c.state.desired(key) != nil {
-					t.Errorf("want the record to go then, got %v", err)
+					t.Errorf("want the Propagation deleted then, got %v", err)
 				}
 			})
 		})
 	}
 }
 
-// TestRevisionCannotBeKept: a revision that cannot be stored is released to no cluster, and the record gives the
+// TestRevisionCannotBeKept: a revision that cannot be stored is released to no cluster, and the Propagation gives the
 // reason.
 func TestRevisionCannotBeKept(t *testing.T) {
 	key := keyOf("configmaps", "web")
@@ -218,23 +218,23 @@ func TestRevisionCannotBeKept(t *testing.T) {
 	duplicated(c)
 	canaryOn(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
-	for range 2 { // The record of the failure changes nothing.
+	for range 2 { // The report of the failure changes nothing.
 		if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.reporter.reportOne(t.Context(), key); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
-			t.Errorf("want it to be tried again, got %v", err)
+			t.Errorf("want another attempt, got %v", err)
 		}
 		see(t, c, key)
 		k, _ := c.reporter.records.get(key)
 		if k.rollout == nil || k.rollout.Phase != refractv1alpha1.RolloutWaiting || !strings.HasPrefix(k.rollout.Message, "the revision cannot be stored: ") {
-			t.Fatalf("want the record to say so, got %+v", k.rollout)
+			t.Fatalf("want the reason in the Propagation, got %+v", k.rollout)
 		}
 	}
 	p := c.state.desired(key)
 	for _, cluster := range []string{"eu-1", "us-1"} {
 		if !p.governed.keeps(cluster) {
-			t.Errorf("want nothing to be written on %s", cluster)
+			t.Errorf("want no write on %s", cluster)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func TestLastGoodIsLost(t *testing.T) {
 	see(t, c, key)
 	k, _ := c.reporter.records.get(key)
 	if k.rollout.Phase != refractv1alpha1.RolloutStalled || !strings.Contains(k.rollout.Message, "eu-1 keeps the change") {
-		t.Errorf("want it to be stalled, and eu-1 to be named, got %s: %s", k.rollout.Phase, k.rollout.Message)
+		t.Errorf("want the rollout stalled, and eu-1 named, got %s: %s", k.rollout.Phase, k.rollout.Message)
 	}
 	if !meta.IsStatusConditionTrue(k.conditions, refractv1alpha1.ConditionStalled) {
 		t.Errorf("want the condition Stalled, got %v", k.conditions)
@@ -348,15 +348,15 @@ func TestKeptAgain(t *testing.T) {
 	}}
 	v.rollouts = func() map[Key]*refractv1alpha1.RolloutStatus { return rollouts }
 	if result, err := v.sweep(t.Context(), "shop"); err != nil || result.RequeueAfter != keptAgain {
-		t.Errorf("want it to be looked at again, got %s, %v", result.RequeueAfter, err)
+		t.Errorf("want another check, got %s, %v", result.RequeueAfter, err)
 	}
 	if got := asked(c); !slices.Contains(got, "decide configmaps web: dependency") {
-		t.Errorf("want the object to be decided about, got %v", got)
+		t.Errorf("want the object decided, got %v", got)
 	}
 	for i := range kept {
 		text, err := (&revisions{live: v.live, cache: &parts{}}).part(t.Context(), place(&kept[i]), false)
 		if err != nil || revision.Check(text, kept[i].Name, nil) != nil {
-			t.Errorf("want it to be stored again, got %q, %v", text, err)
+			t.Errorf("want the revision stored again, got %q, %v", text, err)
 		}
 	}
 	held := &appsv1.ControllerRevision{}
@@ -371,11 +371,11 @@ func TestKeptAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := v.sweep(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "example.com/hold") {
-		t.Errorf("want one that is about to go to be stored again as soon as it has gone, got %v", err)
+		t.Errorf("want a revision in deletion stored again as soon as it is gone, got %v", err)
 	}
 	clear(rollouts)
 	if result, err := v.sweep(t.Context(), "shop"); err != nil || result.RequeueAfter == keptAgain {
-		t.Errorf("want nobody to look any more, got %s, %v", result.RequeueAfter, err)
+		t.Errorf("want no further check, got %s, %v", result.RequeueAfter, err)
 	}
 }
 
@@ -435,7 +435,7 @@ func TestAdoptedInTurn(t *testing.T) {
 	look("Synced ", true)
 }
 
-// TestHubSetBack: a hub is restored from a backup. By its record a cluster has the content of the backup, but the
+// TestHubSetBack: a hub is restored from a backup. By the Propagation, a cluster has the content of the backup, but the
 // cluster has newer content.
 func TestHubSetBack(t *testing.T) {
 	key := keyOf("configmaps", "web")
@@ -456,7 +456,7 @@ func TestHubSetBack(t *testing.T) {
 		}
 		r, _ := a.state.clusterStatus(key, "m")
 		if sent := d.sent(); len(sent) > 0 || r.reason != reasonKeepsContent {
-			t.Errorf("want the copy to be kept, got %v, %s %s", sent, r.reason, r.message)
+			t.Errorf("want the copy kept, got %v, %s %s", sent, r.reason, r.message)
 		}
 	}
 	p = wanted(t, "web", "m")
@@ -466,6 +466,6 @@ func TestHubSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, _ := a.state.clusterStatus(key, "m"); r.state != refractv1alpha1.StateSynced {
-		t.Errorf("want the content of then when the turn of the cluster has come, got %s %s", r.state, r.message)
+		t.Errorf("want the content of the backup after the turn of the cluster has come, got %s %s", r.state, r.message)
 	}
 }

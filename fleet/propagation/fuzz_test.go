@@ -132,7 +132,7 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		was := c.decider.reported(key)
 		checkPlaced(t, was.placed)
 		if len(was.statuses) > 2 {
-			t.Errorf("want a row for each cluster that there is, got %+v", was.statuses)
+			t.Errorf("want one row for each existing cluster, got %+v", was.statuses)
 		}
 		mode := corev1alpha1.SchedulingModeDuplicate
 		if divide {
@@ -144,7 +144,7 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		c.state.setDesired(key, plan, was, policyNames(src.object))
 		checkReport(t, c, key)
 
-		// Another replica, or another client, has written the Propagation again.
+		// Another client has written the Propagation again.
 		if err := (&recordView{records: c.reporter.records}).Add(again); err != nil {
 			t.Errorf("Add(): %v", err)
 		}
@@ -181,7 +181,7 @@ func checkReport(t *testing.T, c *Controller, key Key) {
 	k, _ := c.reporter.records.get(key)
 	status := c.reporter.assemble(key, p, rows, was, k.conditions, nil)
 	if len(status.Clusters) > 2 || len(status.Alike) > 0 {
-		t.Errorf("want a row for each cluster that there is, got %+v", status.Clusters)
+		t.Errorf("want one row for each existing cluster, got %+v", status.Clusters)
 	}
 	source := sourceReference(key, p)
 	if _, err := location(key, &source, p.overrides, p.deleted, p.followed(), was); err != nil {
@@ -203,13 +203,13 @@ func TestRecordOfAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k, found := c.reporter.records.get(key); !found || k.uid != "r" {
-		t.Errorf("want the record with the right name, got %+v", k)
+		t.Errorf("want the Propagation with the right name, got %+v", k)
 	}
 	if err := view.Delete(forged); err != nil {
 		t.Fatal(err)
 	}
 	if _, found := c.reporter.records.get(key); !found {
-		t.Error("the forged one is gone, and the other is forgotten")
+		t.Error("the right Propagation is forgotten after the deletion of the forged one")
 	}
 }
 
@@ -280,10 +280,10 @@ func FuzzMarks(f *testing.F) {
 		}
 		r := clusterStatus{}
 		if r.stays(have, false) || r.stays(have, true) && orphan != placement.OrphanAll && (orphan != placement.OrphanAdopted || !adopted) {
-			t.Errorf("it is left behind by %q", orphan)
+			t.Errorf("the copy stays because of %q", orphan)
 		}
 		if (&clusterStatus{hash: hash}).asWritten(have) && have.Owned != (member.Ownership{}) {
-			t.Error("what nobody has written is as it was written")
+			t.Error("a copy that Refract has not written counts as unchanged since its write")
 		}
 	})
 }

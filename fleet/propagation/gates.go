@@ -56,8 +56,8 @@ func scopesOf(key Key, version string) [3]gateScope {
 // failure is over.
 func (id *gateID) early() bool { return id.name == "" }
 
-// webhook reports whether the failure may concern only some copies of its scope: it is that of a webhook, which may
-// select objects, or of an API server that does not tell what fails, or of a size, and smaller ones may fail, too.
+// webhook reports whether the failure may concern only some copies of its scope. This is so for a webhook, which may
+// select objects, for an API server that does not tell what fails, and for a size, because its limit is unknown.
 // Therefore a copy counts as failing only after its own request has failed.
 func (id *gateID) webhook() bool {
 	return id.reason == reasonWebhookFailed || id.reason == reasonWriteFailed || id.large

@@ -159,13 +159,13 @@ func TestGateProbes(t *testing.T) {
 		want   []string
 	}{
 		"Deleted": {
-			reason: "Another copy takes over when the next probe is deleted.",
+			reason: "Another copy becomes the probe when the next probe is deleted.",
 			fails:  func(Key, time.Duration) *failure { return unservedFailure(widgets) },
 			then:   func(c *crowd, keys []Key) { c.gone[keys[0]] = true },
 			want:   []string{"0s w00", "1s w01"},
 		},
 		"RefusedEarly": {
-			reason: "A type whose object is refused for its content is served: all are tried.",
+			reason: "An object that is rejected for its content proves that the type is served: all are tried.",
 			fails: func(_ Key, at time.Duration) *failure {
 				if at > 0 {
 					return refusal
@@ -175,7 +175,7 @@ func TestGateProbes(t *testing.T) {
 			want: []string{"0s w00", "1s w00", "1s w01", "1s w02"},
 		},
 		"RefusedLate": {
-			reason: "An object that is refused says nothing about a webhook that comes later: another one is tried after a second.",
+			reason: "A rejected object proves nothing about a webhook that is called later: another copy is tried after a second.",
 			fails: func(_ Key, at time.Duration) *failure {
 				if at == time.Second {
 					return refusal
@@ -185,7 +185,7 @@ func TestGateProbes(t *testing.T) {
 			want: []string{"0s w00", "1s w00", "2s w01"},
 		},
 		"Over": {
-			reason: "Discovery says that the type is served.",
+			reason: "By discovery, the type is served.",
 			fails:  func(Key, time.Duration) *failure { return unservedFailure(widgets) },
 			then: func(c *crowd, _ []Key) {
 				c.fails = func(Key) *failure { return nil }
@@ -194,7 +194,7 @@ func TestGateProbes(t *testing.T) {
 			want: []string{"0s w00", "500ms w00", "500ms w01", "500ms w02"},
 		},
 		"Hurried": {
-			reason: "The definition of the type has just come: the next one is tried at once.",
+			reason: "The type has just been defined: the next copy is tried at once.",
 			fails:  func(Key, time.Duration) *failure { return unservedFailure(widgets) },
 			then:   func(c *crowd, _ []Key) { c.hurry(func(id *gateID) bool { return id.resource == widgets }) },
 			want:   []string{"0s w00", "500ms w00", "2.5s w01"},
@@ -280,39 +280,39 @@ func TestSharedFailure(t *testing.T) {
 		changes bool // The copy exists.
 		want    *gateID
 	}{
-		"NotServed": {reason: "It concerns all namespaces, and this version.", err: status(404, "404 page not found"), want: &gateID{reason: reasonTypeNotServed, gateScope: gateScope{resource: widgets}}},
+		"NotServed": {reason: "The failure concerns all namespaces, and this version.", err: status(404, "404 page not found"), want: &gateID{reason: reasonTypeNotServed, gateScope: gateScope{resource: widgets}}},
 		"DeniedAsNotFound": {
 			reason: "A webhook may deny an object with any code.", err: status(404, `admission webhook "x" denied the request: no`),
 		},
 		"Webhook": {
-			reason: "It concerns the namespace and the type.", err: status(500, `Internal error occurred: failed calling webhook "a.b": failed to call webhook: Post "https://x": context deadline exceeded`),
+			reason: "The failure concerns the namespace and the type.", err: status(500, `Internal error occurred: failed calling webhook "a.b": failed to call webhook: Post "https://x": context deadline exceeded`),
 			want: &gateID{reason: reasonWebhookFailed, gateScope: ofType, name: "a.b"},
 		},
 		"QuotedWebhook": {
-			reason: "A value of the object that reads like the failure of a webhook is none.", err: status(422, `spec.x: Invalid value: "Internal error occurred: failed calling webhook \"a\""`),
+			reason: "A value in the object that resembles the message of a webhook is no such failure.", err: status(422, `spec.x: Invalid value: "Internal error occurred: failed calling webhook \"a\""`),
 		},
-		"Denied":     {reason: "A webhook that answers has looked at this object.", err: status(403, `admission webhook "a" denied the request: no`)},
-		"Conversion": {reason: "The webhook of the type.", err: status(500, "conversion webhook for example.com/v1, Kind=Widget failed: Post x"), want: &gateID{reason: reasonWebhookFailed, gateScope: ofType, name: "conversion of widgets.example.com"}},
+		"Denied":     {reason: "A webhook that answers has judged this object.", err: status(403, `admission webhook "a" denied the request: no`)},
+		"Conversion": {reason: "The conversion webhook of the type fails.", err: status(500, "conversion webhook for example.com/v1, Kind=Widget failed: Post x"), want: &gateID{reason: reasonWebhookFailed, gateScope: ofType, name: "conversion of widgets.example.com"}},
 		"Terminating": {
-			reason: "Nothing can be created in the namespace, of whatever type.", err: status(403, "no", metav1.StatusCause{Type: corev1.NamespaceTerminatingCause}),
+			reason: "No object of any type can be created in the namespace.", err: status(403, "no", metav1.StatusCause{Type: corev1.NamespaceTerminatingCause}),
 			want: &gateID{reason: reasonBeingDeleted, gateScope: gateScope{namespace: "shop"}, creations: true},
 		},
 		"NoRight": {
-			reason: "All of the type in the namespace.", err: status(403, `widgets.example.com "w" is forbidden: User "r" cannot patch resource "widgets" in API group "example.com" in the namespace "shop"`),
+			reason: "The failure concerns all objects of the type in the namespace.", err: status(403, `widgets.example.com "w" is forbidden: User "r" cannot patch resource "widgets" in API group "example.com" in the namespace "shop"`),
 			want: &gateID{reason: reasonRejected, gateScope: ofType},
 		},
 		"MayNotCreate": {
-			reason: "What exists may be changed.", err: status(403, `widgets.example.com "w" is forbidden: User "r" cannot create resource "widgets" in API group "example.com"`),
+			reason: "Existing objects may still be changed.", err: status(403, `widgets.example.com "w" is forbidden: User "r" cannot create resource "widgets" in API group "example.com"`),
 			want: &gateID{reason: reasonRejected, gateScope: ofType, creations: true},
 		},
 		"NoMoreObjects": {
-			reason: "A quota of the number of objects.", err: status(403, `widgets.example.com "w" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=5, limited: count/widgets.example.com=5`),
+			reason: "The quota limits the number of objects.", err: status(403, `widgets.example.com "w" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=5, limited: count/widgets.example.com=5`),
 			want: &gateID{reason: reasonRejected, gateScope: ofType, name: "quota q", creations: true},
 		},
-		"TooLarge":    {reason: "A smaller one may pass.", err: status(403, `pods "w" is forbidden: exceeded quota: q, requested: cpu=4, used: cpu=5, limited: cpu=6`)},
-		"PodSecurity": {reason: "It is about the content.", err: status(403, `pods "w" is forbidden: violates PodSecurity "restricted:latest"`)},
-		"Overloaded":  {reason: "That concerns the member.", err: status(429, "later")},
-		"Internal":    {reason: "That too.", err: status(500, "Internal error occurred: etcdserver: no leader")},
+		"TooLarge":    {reason: "A smaller object may pass.", err: status(403, `pods "w" is forbidden: exceeded quota: q, requested: cpu=4, used: cpu=5, limited: cpu=6`)},
+		"PodSecurity": {reason: "The rejection concerns the content.", err: status(403, `pods "w" is forbidden: violates PodSecurity "restricted:latest"`)},
+		"Overloaded":  {reason: "The failure concerns the member.", err: status(429, "later")},
+		"Internal":    {reason: "The failure concerns the member, too.", err: status(500, "Internal error occurred: etcdserver: no leader")},
 		"NoAnswer":    {reason: "That too.", err: context.DeadlineExceeded},
 	}
 	for name, tc := range cases {
@@ -466,7 +466,7 @@ func TestManyOfATypeThatIsNotServed(t *testing.T) {
 	}
 	for _, key := range keys[:many] {
 		if got := statusOf(a.state, key); got != "Failed TypeNotServed" {
-			t.Fatalf("%s: want the reason why it waits, got %s", key, got)
+			t.Fatalf("%s: want the reason for the wait, got %s", key, got)
 		}
 	}
 	r, _ := a.state.clusterStatus(keys[0], "m")

@@ -26,11 +26,11 @@ type governance struct {
 	hold     string
 	blocked  string // The reason if the object cannot be evaluated at all, with hold as its message; empty otherwise.
 	warnings []string
-	// led describes the leader of the object; nil if the object obeys a policy itself.
+	// led describes the leader of the object, the object that it travels with; nil if the object obeys a policy itself.
 	led *led
 	// target is the newest revision.
 	target refractv1alpha1.Revision
-	// recorded is the recorded rollout of the object, or of its leader; nil before the first record. It must not be
+	// recorded is the recorded rollout of the object, or of its leader; nil before the first report. It must not be
 	// modified.
 	recorded *refractv1alpha1.RolloutStatus
 	// placed are the clusters of the Propagation that are to have a copy. foreign are those that may have other
@@ -75,7 +75,7 @@ func (d *decider) governs(
 	}
 	named, warnings, err := rollout.Named(obj.GetLabels(), key.Namespace, floor)
 	if err != nil {
-		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil //nolint:nilerr // The object says so.
+		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil //nolint:nilerr // The object reports the error.
 	}
 	k, _ := d.records.get(key)
 	if names = named.All(); len(names) == 0 {
@@ -91,7 +91,7 @@ func (d *decider) governs(
 	var more []string
 	g.policy, g.hold, more = rollout.Obeyed(named, d.policies.rollout)
 	g.warnings = slices.Concat(warnings, more)
-	if g.policy != nil { // A policy below a floor that forbids it does not count the object.
+	if g.policy != nil { // A policy that the floor forbids does not count the object.
 		names = g.policy.Names()
 	}
 	if g.health = healthOf(g.policy, key.GroupResource); g.health != nil {
@@ -144,7 +144,7 @@ func (d *decider) parts(
 	}
 	refs, _, err := override.Named(obj.GetLabels(), key.Namespace)
 	if err != nil {
-		return object, nil, nil //nolint:nilerr // The object says so.
+		return object, nil, nil //nolint:nilerr // The object reports the error.
 	}
 	for _, ref := range refs {
 		if policy, name := d.policies.revision(ref); policy != nil {
@@ -167,7 +167,7 @@ func (g *governance) own(was *refractv1alpha1.RolloutStatus) *refractv1alpha1.Ro
 }
 
 // keeps reports whether a cluster is to keep its content, whatever that is: the content was found on the cluster, or no
-// record assigns one yet.
+// recorded rollout assigns one yet.
 func (g *governance) keeps(cluster string) bool {
 	return g != nil && (g.recorded == nil || rollout.Assigned(g.recorded, cluster).Name == rollout.Found)
 }
@@ -234,7 +234,7 @@ func (g *governance) assigned(cluster string) string {
 	return rollout.Assigned(g.recorded, cluster).Name
 }
 
-// attempt returns the recorded attempt of the rollout; 0 if there is no record.
+// attempt returns the recorded attempt of the rollout; 0 if none is recorded.
 func (g *governance) attempt() int32 {
 	if g == nil || g.recorded == nil {
 		return 0

@@ -58,11 +58,11 @@ type guard struct {
 	recorded  []string          // The tokens from before a start, as the FederatedCluster reports them.
 	resumed   time.Time         // The time when they were read.
 	issued    []issue           // The tokens and their deletions, the newest last.
-	allowed   map[Key]removal   // May be carried out without an approval.
-	approved  map[Key]types.UID // Were approved by a user; by UID.
+	allowed   map[Key]removal   // Deletions that need no approval.
+	approved  map[Key]types.UID // Deletions that a user has approved, by UID.
 	lost      map[Key]loss      // Losses without a request or an approval within the window.
 	copies    map[string]int    // The copies of the member at the last judgement, by namespace.
-	judged    time.Time         // The time of that; zero if fewer deletions are pending since.
+	judged    time.Time         // The time of the last judgement; zero if fewer deletions are pending since.
 	now       func() time.Time
 }
 
@@ -82,7 +82,7 @@ func (r *removal) kept() bool {
 	return r.needsApproval && r.GroupResource != crdResource.GroupResource()
 }
 
-// group is the deletions that are judged together.
+// group identifies deletions that are judged together.
 type group struct {
 	namespace string
 	cause     cause
@@ -148,7 +148,7 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 		g.pending.add(r)
 		return deny, 0
 	case isPending:
-		g.pending.add(r) // It may need less by now, or have another cause.
+		g.pending.add(r) // It may not need approval by itself any more, or have another cause.
 		if was.needsApproval || was.cause != r.cause {
 			g.judged = time.Time{}
 		}

@@ -22,10 +22,10 @@ func TestGuard(t *testing.T) {
 		want        answer
 	}{
 		"One":           {"One object was deleted.", 100, 1, allow},
-		"Few":           {"Ten may go even if they are all there are.", 10, 10, allow},
-		"SomeOfMany":    {"Twenty of a hundred are an ordinary day.", 100, 20, allow},
-		"ManyOfMany":    {"Half of them are a mistake until somebody says otherwise.", 100, 50, deny},
-		"AllOfSome":     {"A hub that was emptied.", 11, 11, deny},
+		"Few":           {"Ten deletions are allowed even if no copy is left.", 10, 10, allow},
+		"SomeOfMany":    {"Twenty of a hundred are normal.", 100, 20, allow},
+		"ManyOfMany":    {"Half of the copies are a mistake unless a user approves.", 100, 50, deny},
+		"AllOfSome":     {"The hub was emptied.", 11, 11, deny},
 		"JustTooMany":   {"More than 30 %.", 100, 31, deny},
 		"JustFewEnough": {"Exactly 30 %.", 100, 30, allow},
 	}
@@ -35,7 +35,7 @@ func TestGuard(t *testing.T) {
 			g := newGuard(DefaultGuard, func() time.Time { return now })
 			for i := range tc.gone {
 				if got, left := g.ask(removal{Key: numbered(i)}, of(tc.total), ""); got != notYet || left <= 0 {
-					t.Fatalf("ask() before it is known what else is to go: want to wait, got %v, %s", got, left)
+					t.Fatalf("ask() before all deletions are known: want to wait, got %v, %s", got, left)
 				}
 			}
 			now = now.Add(guardSettles)
@@ -71,7 +71,7 @@ func hold20(t *testing.T, g *guard, now *time.Time) {
 	}
 	*now = now.Add(guardSettles)
 	if got, _ := g.ask(removal{Key: numbered(0)}, of(40), ""); got != deny {
-		t.Fatalf("ask(): want held, got %v", got)
+		t.Fatalf("ask(): want deny, got %v", got)
 	}
 }
 
@@ -84,17 +84,17 @@ func TestGuardOutdated(t *testing.T) {
 		do     func()
 		want   bool
 	}{
-		{"Nobody has said yet that copies are held.", func() {}, true},
-		{"It is said.", func() { g.show() }, false},
-		{"The same are held.", func() { g.ask(removal{Key: numbered(3)}, of(40), "") }, false},
-		{"One is there again.", func() { g.stays(numbered(3)) }, true},
-		{"It is said.", func() { g.show() }, false},
-		{"One more is to go.", func() { g.ask(removal{Key: numbered(20)}, of(40), "") }, true},
-		{"It is said.", func() { g.show() }, false},
-		{"One is to go for another cause.", func() { g.ask(removal{Key: numbered(4), cause: causeDeleted}, of(40), "") }, true},
-		{"Somebody approves all.", func() { g.ask(removal{Key: numbered(1)}, of(40), token(t, g)) }, true},
-		{"It is said that none is held.", func() { g.show() }, false},
-		{"What goes was not held any more.", func() { g.went(numbered(1)) }, false},
+		{"The pending deletions have not been shown yet.", func() {}, true},
+		{"The deletions are shown.", func() { g.show() }, false},
+		{"The same deletions are pending.", func() { g.ask(removal{Key: numbered(3)}, of(40), "") }, false},
+		{"One copy is wanted again.", func() { g.stays(numbered(3)) }, true},
+		{"The deletions are shown.", func() { g.show() }, false},
+		{"One more copy is to be deleted.", func() { g.ask(removal{Key: numbered(20)}, of(40), "") }, true},
+		{"The deletions are shown.", func() { g.show() }, false},
+		{"One deletion has another cause.", func() { g.ask(removal{Key: numbered(4), cause: causeDeleted}, of(40), "") }, true},
+		{"A user approves all.", func() { g.ask(removal{Key: numbered(1)}, of(40), token(t, g)) }, true},
+		{"The status shows no pending deletion.", func() { g.show() }, false},
+		{"The deleted copy was not pending any more.", func() { g.went(numbered(1)) }, false},
 	}
 	for _, s := range steps {
 		if s.do(); g.outdated() != s.want {
@@ -126,16 +126,16 @@ func TestGuardIsApproved(t *testing.T) {
 	g := held20(t, &now)
 	approved := token(t, g)
 	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), "another"); got != deny {
-		t.Errorf("ask() with another token: want held, got %v", got)
+		t.Errorf("ask() with another token: want deny, got %v", got)
 	}
 	for i := range 20 {
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(40), approved); got != allow {
-			t.Fatalf("ask() with the token: want pass, got %v", got)
+			t.Fatalf("ask() with the token: want allow, got %v", got)
 		}
 		g.went(numbered(i))
 	}
 	if message := message(g); message != "" {
-		t.Errorf("show() after all went: %q", message)
+		t.Errorf("show() after all deletions: %q", message)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestGuardApprovesWhatWasSeen(t *testing.T) {
 	g := held20(t, &now)
 	before := token(t, g)
 	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != deny {
-		t.Errorf("ask() for one more: want hold, got %v", got)
+		t.Errorf("ask() for one more: want deny, got %v", got)
 	}
 	if token(t, g) == before {
 		t.Error("the token is the same for more copies")
@@ -164,10 +164,10 @@ func TestGuardHoldsUpNobodyElse(t *testing.T) {
 	}
 	now = now.Add(guardSettles)
 	if got, _ := g.ask(removal{Key: other}, of(40), ""); got != allow {
-		t.Errorf("ask() of another namespace: want pass, got %v", got)
+		t.Errorf("ask() of another namespace: want allow, got %v", got)
 	}
 	if token(t, g) != before {
-		t.Error("the token is another though the same is held")
+		t.Error("the token has changed, but the pending deletions have not")
 	}
 }
 
@@ -179,7 +179,7 @@ func TestGuardForgetsWhatCameBack(t *testing.T) {
 		g.done(numbered(i))
 	}
 	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != allow {
-		t.Errorf("ask() when 5 are left: want pass, got %v", got)
+		t.Errorf("ask() when 5 are left: want allow, got %v", got)
 	}
 }
 
@@ -198,11 +198,11 @@ func TestGuardRemembers(t *testing.T) {
 		went++
 	}
 	if went != 30 {
-		t.Errorf("one after the other: want 30 of 100 to go within a minute unasked, got %d", went)
+		t.Errorf("one after the other: want 30 of 100 deleted within a minute without approval, got %d", went)
 	}
 	now = now.Add(2 * guardWindow)
 	if got, _ := g.ask(removal{Key: numbered(went)}, of(100-went), ""); got != allow {
-		t.Error("what went long ago counts for ever")
+		t.Error("old losses still count")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestGuardIsNotHeldUp(t *testing.T) {
 			return
 		}
 	}
-	t.Error("while more and more is to go nothing goes")
+	t.Error("a steady stream of deletions delays itself forever")
 }
 
 // TestGuardAwaits: deletions from the time when the others were not all known are judged together, however long that
@@ -229,24 +229,24 @@ func TestGuardAwaits(t *testing.T) {
 		g.await(removal{Key: numbered(i)})
 	}
 	if got, _ := g.ask(removal{Key: numbered(39)}, of(100), ""); got != notYet {
-		t.Errorf("ask() as soon as all is known: want wait for what has not been told of, got %v", got)
+		t.Errorf("ask() as soon as all is known: want a wait for further deletions, got %v", got)
 	}
 	now = now.Add(guardSettles)
 	for _, i := range []int{39, 0, 20} {
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(100), ""); got != deny {
-			t.Errorf("ask() for copy %d of 40: want hold, got %v", i, got)
+			t.Errorf("ask() for copy %d of 40: want deny, got %v", i, got)
 		}
 	}
 	if message := message(g); !strings.HasPrefix(message, "40 of 100 copies wait for approval of their deletion") {
-		t.Errorf("show(): want all of them in one pass, got %q", message)
+		t.Errorf("show(): want all of them together, got %q", message)
 	}
 	g.await(removal{Key: numbered(0)}) // The member was away.
 	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), token(t, g)); got != allow {
-		t.Errorf("ask() with the token: want pass, got %v", got)
+		t.Errorf("ask() with the token: want allow, got %v", got)
 	}
 	g.await(removal{Key: numbered(0)})
 	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), ""); got != allow {
-		t.Errorf("ask() for what was approved: want pass, got %v", got)
+		t.Errorf("ask() for an approved deletion: want allow, got %v", got)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestGuardForgetsApprovals(t *testing.T) {
 	}
 	now = now.Add(guardSettles)
 	if got, _ := g.ask(removal{Key: numbered(0), uid: "another"}, of(40), approved); got != deny {
-		t.Errorf("ask() for other copies of the same names with the old token: want hold, got %v", got)
+		t.Errorf("ask() for other copies of the same names with the old token: want deny, got %v", got)
 	}
 }
 
@@ -275,10 +275,10 @@ func TestGuardTakesAnOlderToken(t *testing.T) {
 	g := held20(t, &now)
 	approved := token(t, g)
 	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != deny {
-		t.Fatalf("ask() for one more: want hold, got %v", got)
+		t.Fatalf("ask() for one more: want deny, got %v", got)
 	}
 	if got, _ := g.ask(removal{Key: numbered(3)}, of(40), approved); got != allow {
-		t.Errorf("ask() for what was approved: want pass, got %v", got)
+		t.Errorf("ask() for an approved deletion: want allow, got %v", got)
 	}
 }
 
@@ -289,15 +289,15 @@ func TestGuardAsksForADefinition(t *testing.T) {
 	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), needsApproval: true}
 	g.ask(removal{Key: numbered(1)}, of(1000), "")
 	if got, _ := g.ask(one, of(1000), ""); got != deny {
-		t.Errorf("ask(): want hold, got %v", got)
+		t.Errorf("ask(): want deny, got %v", got)
 	}
 	now = now.Add(guardSettles)
 	if got, _ := g.ask(removal{Key: numbered(1)}, of(1000), ""); got != allow {
-		t.Errorf("ask() for another copy of the same pass: want pass, got %v", got)
+		t.Errorf("ask() for another copy of the same pass: want allow, got %v", got)
 	}
 	one.needsApproval = false // The objects of its type are gone.
 	if got, _ := g.ask(one, of(1000), ""); got != allow {
-		t.Errorf("ask() when nothing would go along: want pass, got %v", got)
+		t.Errorf("ask() when no objects would be deleted with it: want allow, got %v", got)
 	}
 }
 
@@ -311,10 +311,10 @@ func TestGuardKeepsGravesApart(t *testing.T) {
 		g.done(numbered(i))
 	}
 	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != allow {
-		t.Errorf("ask() when 5 are left: want pass, got %v", got)
+		t.Errorf("ask() when 5 are left: want allow, got %v", got)
 	}
 	if got, _ := g.ask(one, of(40), ""); got != deny {
-		t.Errorf("ask() for the definition: want hold, got %v", got)
+		t.Errorf("ask() for the definition: want deny, got %v", got)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestGuardIsOff(t *testing.T) {
 	}
 	now = now.Add(guardSettles)
 	if got, _ := g.ask(removal{Key: numbered(0)}, of(20), ""); got != allow {
-		t.Errorf("ask(): want pass, got %v", got)
+		t.Errorf("ask(): want allow, got %v", got)
 	}
 }
 
@@ -408,107 +408,107 @@ func TestGuardJudgesByNamespaceAndCause(t *testing.T) {
 		went, held counts
 	}{
 		"OneTenantsLabels": {
-			reason: "Forty labels of one tenant are gone: they wait, and one object of another goes.",
+			reason: "Forty objects of one tenant lost their labels: their copies wait, and a copy of another tenant is deleted.",
 			copies: counts{"a": 40, "b": 1},
 			steps:  []step{{"a", causeWithdrawn, 40}, {"b", causeWithdrawn, 1}},
 			went:   counts{"b Withdrawn": 1}, held: counts{"a Withdrawn": 40},
 		},
 		"Later": {
-			reason: "What comes later from another namespace is judged by itself, too.",
+			reason: "Later deletions in another namespace are judged separately.",
 			copies: counts{"a": 40, "b": 12}, apart: true,
 			steps: []step{{"a", causeWithdrawn, 40}, {"b", causeWithdrawn, 5}, {"b", causeWithdrawn, 3}},
 			went:  counts{"b Withdrawn": 8}, held: counts{"a Withdrawn": 40},
 		},
 		"Causes": {
-			reason: "What is held for one cause does not hold what goes for another.",
+			reason: "Deletions that wait for one cause do not delay those for another.",
 			copies: counts{"a": 60},
 			steps:  []step{{"a", causePlacement, 40}, {"a", causeWithdrawn, 2}},
 			went:   counts{"a Withdrawn": 2}, held: counts{"a NoLongerPlaced": 40},
 		},
 		"SameGroup": {
-			reason: "What is added to what is held waits with it.",
+			reason: "Further deletions of a group that waits, wait with it.",
 			copies: counts{"a": 60}, apart: true,
 			steps: []step{{"a", causeWithdrawn, 40}, {"a", causeWithdrawn, 1}},
 			went:  counts{}, held: counts{"a Withdrawn": 41},
 		},
 		"AllIUsed": {
-			reason: "A tenant who loses all that may go unasked does not use up what others may.",
+			reason: "A tenant who reaches the limit does not use up the limit of others.",
 			copies: counts{"a": 10, "b": 10},
 			steps:  []step{{"a", causeWithdrawn, 10}, {"b", causeWithdrawn, 4}},
 			went:   counts{"a Withdrawn": 10, "b Withdrawn": 4}, held: counts{},
 		},
 		"AllIUsedInTime": {
-			reason: "Neither in one pass nor in many.",
+			reason: "The same in one pass and in many.",
 			copies: counts{"a": 100, "b": 10}, apart: true,
 			steps: []step{{"a", causeWithdrawn, 10}, {"a", causeWithdrawn, 10}, {"a", causeWithdrawn, 10}, {"b", causeWithdrawn, 10}},
 			went:  counts{"a Withdrawn": 30, "b Withdrawn": 10}, held: counts{},
 		},
 		"SmallNamespaces": {
-			reason: "A mistake in all namespaces at once, little in each, is caught over all of them.",
+			reason: "A mistake in all namespaces, small in each, is detected over all of them.",
 			copies: small(10, 5), steps: each(causeWithdrawn, 10, 5),
 			went: counts{}, held: of(causeWithdrawn, 10, 5),
 		},
 		"SmallBesideLarge": {
-			reason: "A large namespace that is held, or whole, does not make the others' loss a small share.",
+			reason: "A large namespace, whether it waits or is complete, does not make the share of the others small.",
 			copies: with(small(10, 5), counts{"a": 500}),
 			steps:  append(each(causeWithdrawn, 10, 5), step{"a", causeWithdrawn, 500}),
 			went:   counts{}, held: with(of(causeWithdrawn, 10, 5), counts{"a Withdrawn": 500}),
 		},
 		"SomeOfAll": {
-			reason: "A share of each that may go is a share of all that may go.",
+			reason: "If the share in each namespace is permitted, so is the share over all.",
 			copies: small(10, 50), steps: each(causePlacement, 10, 15),
 			went: of(causePlacement, 10, 15), held: counts{},
 		},
 		"Forgotten": {
-			reason: "A hub that was set back knows nothing of what is new: that is judged over the whole member, and all else that it says waits.",
+			reason: "A restored hub does not know new objects: their copies are judged over the whole member, and all other deletions wait.",
 			copies: counts{"a": 9, "b": 9, "c": 20},
 			steps:  []step{{"a", causeForgotten, 8}, {"b", causeForgotten, 8}, {"c", causePlacement, 1}},
 			went:   counts{}, held: counts{"a Forgotten": 8, "b Forgotten": 8, "c NoLongerPlaced": 1},
 		},
 		"ForgottenLittle": {
-			reason: "Few copies that the hub does not know are no disaster.",
+			reason: "A few copies without an object on the hub do not prove a restored hub.",
 			copies: counts{"a": 9, "b": 9},
 			steps:  []step{{"a", causeForgotten, 3}, {"b", causePlacement, 1}},
 			went:   counts{"a Forgotten": 3, "b NoLongerPlaced": 1}, held: counts{},
 		},
 		"Forged": {
-			reason: "Users of a namespace write the marks of copies on objects of their own, which the hub never had: theirs wait, and nothing of others.",
+			reason: "Users of a namespace create objects with the marks of copies that the hub never had: these wait, and no others.",
 			copies: counts{"a": 31, "b": 20, "c": 5},
 			steps:  []step{{"a", causeForgotten, 11}, {"a", causePlacement, 1}, {"b", causePlacement, 6}, {"b", causeWithdrawn, 1}, {"c", causeLeaves, 5}},
 			went:   counts{"b NoLongerPlaced": 6, "b Withdrawn": 1, "c ClusterLeaves": 5}, held: counts{"a Forgotten": 11, "a NoLongerPlaced": 1},
 		},
 		"ForgedMany": {
-			reason: "However many they are, and though the hub does not know one of another namespace either.",
+			reason: "The same, however many they are, and with an unknown copy in another namespace.",
 			copies: counts{"a": 1000, "b": 20, "c": 5},
 			steps:  []step{{"a", causeForgotten, 90}, {"a", causeForgotten, 90}, {"a", causeForgotten, 90}, {"a", causeForgotten, 90}, {"b", causePlacement, 6}, {"c", causeForgotten, 1}},
 			went:   counts{"b NoLongerPlaced": 6}, held: counts{"a Forgotten": 360, "c Forgotten": 1},
 		},
 		"ForgottenBesideLarge": {
-			reason: "One large namespace that is whole, or forgotten, does not hide that others are.",
+			reason: "One large namespace, whether complete or forgotten, does not hide the forgotten copies of others.",
 			copies: with(small(3, 5), counts{"a": 500, "b": 4}),
 			steps:  append(each(causeForgotten, 3, 5), step{"a", causeForgotten, 95}, step{"a", causeForgotten, 95}, step{"b", causeMissing, 4}),
 			went:   counts{}, held: with(of(causeForgotten, 3, 5), counts{"a Forgotten": 190, "b Missing": 4}),
 		},
 		"Type": {
-			reason: "A type that was deleted is judged over the whole member, and holds nothing else.",
+			reason: "The deletion of a type is judged over the whole member, and delays no other.",
 			copies: counts{"a": 9, "b": 9},
 			steps:  []step{{"a", causeType, 6}, {"b", causeType, 6}, {"b", causeWithdrawn, 1}},
 			went:   counts{"b Withdrawn": 1}, held: counts{"a TypeDeleted": 6, "b TypeDeleted": 6},
 		},
 		"Leaves": {
-			reason: "A cluster that leaves loses all of its copies, however small the namespaces.",
+			reason: "A leaving cluster loses all copies, however small its namespaces are.",
 			copies: counts{"": 4, "a": 4, "b": 4},
 			steps:  []step{{"", causeLeaves, 4}, {"a", causeLeaves, 4}, {"b", causeLeaves, 4}},
 			went:   counts{}, held: counts{" ClusterLeaves": 4, "a ClusterLeaves": 4, "b ClusterLeaves": 4},
 		},
 		"ClusterScoped": {
-			reason: "What has no namespace is a group of its own.",
+			reason: "Cluster-scoped copies are a group of their own.",
 			copies: counts{"": 20, "a": 5},
 			steps:  []step{{"", causeWithdrawn, 20}, {"a", causeWithdrawn, 5}},
 			went:   counts{"a Withdrawn": 5}, held: counts{" Withdrawn": 20},
 		},
 		"Outage": {
-			reason: "What a tenant deleted while nobody watched waits, and nothing of others that went meanwhile.",
+			reason: "Deletions by a tenant while Refract did not watch wait. Simultaneous deletions of others do not.",
 			copies: counts{"a": 40, "b": 40},
 			steps:  []step{{"a", causeMissing, 40}, {"b", causeMissing, 3}},
 			went:   counts{"b Missing": 3}, held: counts{"a Missing": 40},
@@ -520,7 +520,7 @@ func TestGuardJudgesByNamespaceAndCause(t *testing.T) {
 			g := newGuard(DefaultGuard, func() time.Time { return now })
 			went, held := play(g, &now, tc.copies, !tc.apart, tc.steps...)
 			if diff := cmp.Diff([]counts{tc.went, tc.held}, []counts{went, held}); diff != "" {
-				t.Errorf("%s\nwhat went and what is held: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\ncarried out and pending deletions: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -534,7 +534,7 @@ func TestGuardCountsWhatIsLost(t *testing.T) {
 		g.ask(removal{Key: numbered(0)}, of(50), "")
 		now = now.Add(guardSettles)
 		if got, _ := g.ask(removal{Key: numbered(0)}, of(50), ""); got != allow {
-			t.Fatalf("ask() number %d for a copy that comes and goes: want pass, got %v", i, got)
+			t.Fatalf("ask() number %d for a copy that comes and goes: want allow, got %v", i, got)
 		}
 		g.went(numbered(0))
 		g.stays(numbered(0))
@@ -580,28 +580,28 @@ func TestGuardResumes(t *testing.T) {
 	after := newGuard(DefaultGuard, func() time.Time { return now })
 	after.resume(held)
 	if is, _, known := after.show(); is != nil || known {
-		t.Errorf("show() before anything is held again: want it not to be known, got %+v, %t", is, known)
+		t.Errorf("show() before deletions are pending again: want them unknown, got %+v, %t", is, known)
 	}
 	hold20(t, after, &now)
 	if got := token(t, after); got != held.Token {
-		t.Errorf("the token was %q before the start, and is %q", held.Token, got)
+		t.Errorf("the token was %q before the start, and now is %q", held.Token, got)
 	}
 	if got, _ := after.ask(removal{Key: numbered(1)}, of(40), held.Token); got != allow {
-		t.Errorf("ask() with the token of before the start: want pass, got %v", got)
+		t.Errorf("ask() with the token from before the start: want allow, got %v", got)
 	}
 
 	another := newGuard(DefaultGuard, func() time.Time { return now })
 	another.resume(held)
 	now = now.Add(2 * guardResumes)
 	if is, _, known := another.show(); is != nil || !known {
-		t.Errorf("show() when nothing is held after a while: want that, got %+v, %t", is, known)
+		t.Errorf("show() without pending deletions after a while: want none, and known, got %+v, %t", is, known)
 	}
 
 	later := newGuard(DefaultGuard, func() time.Time { return now })
 	hold20(t, later, &now)
 	for _, guess := range []string{held.Token, digest, digest + "-"} {
 		if got, _ := later.ask(removal{Key: numbered(1)}, of(40), guess); got != deny {
-			t.Errorf("ask() with %q, which this guard has not given: want hold, got %v", guess, got)
+			t.Errorf("ask() with %q, which this guard has not issued: want deny, got %v", guess, got)
 		}
 	}
 }
@@ -617,9 +617,9 @@ func TestGuardForgetsTokens(t *testing.T) {
 	g.show()
 	hold20(t, g, &now)
 	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), old); got != deny {
-		t.Errorf("ask() with the token of an earlier time: want hold, got %v", got)
+		t.Errorf("ask() with an earlier token: want deny, got %v", got)
 	}
 	if got := token(t, g); got == old {
-		t.Errorf("the token %q is that of an earlier time", got)
+		t.Errorf("the token %q is an earlier one", got)
 	}
 }

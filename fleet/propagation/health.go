@@ -84,7 +84,7 @@ func (s *state) health(m *member.Member, key Key) *member.Health {
 // made.
 func unjudged(h *member.Health, have *member.Copy) bool {
 	if h == nil {
-		return have.Judged != 0 && !isReady(*have) // It may be unready only by a check that is not required any more.
+		return have.Judged != 0 && !isReady(*have) // The copy may be unready only by a check that is not required any more.
 	}
 	return have.Judged != h.Version && isReady(*have) || have.Judged != 0 && have.Judged != h.Version
 }

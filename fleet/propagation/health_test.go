@@ -47,7 +47,7 @@ func TestHealthOfSecrets(t *testing.T) {
 		}
 	}
 	if _, still := secret["data"]; !still {
-		t.Error("want the object to stay as it is")
+		t.Error("want the object unchanged")
 	}
 }
 
@@ -84,15 +84,15 @@ func TestUnjudged(t *testing.T) {
 		readiness refractv1alpha1.Readiness
 		want      bool
 	}{
-		"NothingAsked":   {"Nothing is to be found out.", nil, 0, ready, false},
-		"NotAsked":       {"It is ready by its status alone.", asked, 0, ready, true},
-		"NotReadyAnyway": {"Whatever the answer, it is not ready.", asked, 0, waits, false},
-		"Judged":         {"It is known.", asked, 7, ready, false},
-		"JudgedNot":      {"It is known.", asked, 7, waits, false},
-		"Other":          {"It was ready by another question.", asked, 8, ready, true},
-		"OtherNot":       {"It may be ready by what is asked now.", asked, 8, waits, true},
-		"NoMore":         {"It may be ready, as nobody asks any more.", nil, 7, waits, true},
-		"NoMoreReady":    {"It was ready even so.", nil, 7, ready, false},
+		"NothingAsked":   {"No health check is required.", nil, 0, ready, false},
+		"NotAsked":       {"The copy is ready by its status alone.", asked, 0, ready, true},
+		"NotReadyAnyway": {"The copy is not ready, whatever the result of the check.", asked, 0, waits, false},
+		"Judged":         {"The result is known.", asked, 7, ready, false},
+		"JudgedNot":      {"The result is known.", asked, 7, waits, false},
+		"Other":          {"The copy was ready by another check.", asked, 8, ready, true},
+		"OtherNot":       {"The copy may be ready by the present check.", asked, 8, waits, true},
+		"NoMore":         {"The copy may be ready now, as no check is required any more.", nil, 7, waits, true},
+		"NoMoreReady":    {"The copy was ready even by the former check.", nil, 7, ready, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := unjudged(tc.asked, &member.Copy{Judged: tc.judged, Readiness: tc.readiness}); got != tc.want {

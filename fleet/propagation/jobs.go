@@ -131,7 +131,7 @@ func (a *applier) rerun(ctx context.Context, key Key, p *desiredState, have memb
 		if gone {
 			return reconcile.Result{RequeueAfter: a.soon(key)}, nil
 		}
-		return a.done(key, r, 0) // The deletion of the copy causes an event, and that a new attempt.
+		return a.done(key, r, 0) // The deletion of the copy causes an event, which leads to a new attempt.
 	})
 }
 

@@ -28,23 +28,23 @@ func TestLastRun(t *testing.T) {
 		expires bool
 		want    *refractv1alpha1.RunStatus // Nil if the Job is to run.
 	}{
-		"New":               {"It has never run.", nil, nil, true, nil},
-		"OtherUID":          {"A Job that was made again on the hub runs again.", &refractv1alpha1.RunStatus{Source: before, Outcome: "Complete", Time: &at}, nil, true, nil},
-		"Ended":             {"The cluster has removed it.", running, &vanished{Ended: ended, Seen: true}, true, complete},
-		"EndedUnseen":       {"A list shows that it is gone, and it had ended.", running, &vanished{Ended: ended}, true, complete},
-		"EndedWithoutTTL":   {"A user has removed a Job that was over.", running, &vanished{Ended: ended, Seen: true}, false, complete},
+		"New":               {"The Job has never run.", nil, nil, true, nil},
+		"OtherUID":          {"A Job that was recreated on the hub runs again.", &refractv1alpha1.RunStatus{Source: before, Outcome: "Complete", Time: &at}, nil, true, nil},
+		"Ended":             {"The cluster has removed the Job.", running, &vanished{Ended: ended, Seen: true}, true, complete},
+		"EndedUnseen":       {"A list shows that the Job is gone. It had ended.", running, &vanished{Ended: ended}, true, complete},
+		"EndedWithoutTTL":   {"A user has removed a Job that had ended.", running, &vanished{Ended: ended, Seen: true}, false, complete},
 		"Failed":            {"A Job that failed has run, too.", running, &vanished{Ended: -ended, Seen: true}, true, failed},
-		"EndedUnreported":   {"It ended before anything was reported.", nil, &vanished{Ended: ended, Seen: true}, true, complete},
-		"Deleted":           {"A user has deleted it while it ran.", running, &vanished{Seen: true}, true, nil},
+		"EndedUnreported":   {"The Job ended before anything was reported.", nil, &vanished{Ended: ended, Seen: true}, true, complete},
+		"Deleted":           {"A user has deleted the running Job.", running, &vanished{Seen: true}, true, nil},
 		"DeletedWithoutTTL": {"The same.", running, &vanished{Seen: true}, false, nil},
-		"Unseen":            {"It may have ended: to run twice is worse than not at all.", running, &vanished{}, true, unknown},
-		"UnseenWithoutTTL":  {"Clusters do not remove it by themselves.", running, &vanished{}, false, nil},
-		"UnseenUnreported":  {"Nothing was reported yet, and it was there.", nil, &vanished{}, true, unknown},
-		"Restart":           {"The record says how it ended.", complete, nil, true, complete},
-		"RestartUnseen":     {"It went while the controllers were away.", running, nil, true, unknown},
-		"RestartDeleted":    {"Without a TTL it was a user.", running, nil, false, nil},
-		"StaysUnknown":      {"Nothing new is known.", unknown, nil, true, unknown},
-		"KnownLate":         {"The event tells more than the read before it.", unknown, &vanished{Ended: ended, Seen: true}, true, complete},
+		"Unseen":            {"The Job may have ended: a second run is worse than none.", running, &vanished{}, true, unknown},
+		"UnseenWithoutTTL":  {"Without a TTL, a cluster does not remove a Job by itself.", running, &vanished{}, false, nil},
+		"UnseenUnreported":  {"The Job existed, but was not reported yet.", nil, &vanished{}, true, unknown},
+		"Restart":           {"The Propagation has the outcome.", complete, nil, true, complete},
+		"RestartUnseen":     {"The Job disappeared while the controllers were down.", running, nil, true, unknown},
+		"RestartDeleted":    {"Without a TTL, a user has deleted the Job.", running, nil, false, nil},
+		"StaysUnknown":      {"There is no new evidence.", unknown, nil, true, unknown},
+		"KnownLate":         {"The event shows more than the read before it.", unknown, &vanished{Ended: ended, Seen: true}, true, complete},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -26,13 +26,13 @@ func TestHolding(t *testing.T) {
 		want   []cause // Causes for which the copy waits.
 	}{
 		"Claim":      {"The data of a claim are lost with it.", schema.GroupResource{Resource: "persistentvolumeclaims"}, false, allBut},
-		"Volume":     {"So are those of a volume.", schema.GroupResource{Resource: "persistentvolumes"}, false, allBut},
-		"OtherGroup": {"The name of a type means nothing without its group.", schema.GroupResource{Group: "example.com", Resource: "persistentvolumes"}, false, nil},
-		"ConfigMap":  {"It is what the hub has.", schema.GroupResource{Resource: "configmaps"}, false, nil},
-		"Marked":     {"Its object protects it.", schema.GroupResource{Resource: "configmaps"}, true, allBut},
-		"Kind":       {"An administrator protects its kind.", schema.GroupResource{Resource: "secrets"}, false, allBut},
-		"Custom":     {"The same of a custom resource.", schema.GroupResource{Group: "example.com", Resource: "widgets"}, false, allBut},
-		"Others":     {"Not that of another group.", schema.GroupResource{Group: "example.org", Resource: "widgets"}, false, nil},
+		"Volume":     {"The same for a volume.", schema.GroupResource{Resource: "persistentvolumes"}, false, allBut},
+		"OtherGroup": {"A type is named by its group, too.", schema.GroupResource{Group: "example.com", Resource: "persistentvolumes"}, false, nil},
+		"ConfigMap":  {"The hub has the same data.", schema.GroupResource{Resource: "configmaps"}, false, nil},
+		"Marked":     {"The annotation of its object protects it.", schema.GroupResource{Resource: "configmaps"}, true, allBut},
+		"Kind":       {"An administrator protects the kind.", schema.GroupResource{Resource: "secrets"}, false, allBut},
+		"Custom":     {"The same for a custom resource.", schema.GroupResource{Group: "example.com", Resource: "widgets"}, false, allBut},
+		"Others":     {"The kind of another group is not protected.", schema.GroupResource{Group: "example.org", Resource: "widgets"}, false, nil},
 	}
 	for name, tc := range cases {
 		var got []cause
@@ -58,12 +58,12 @@ func TestParseKeptKinds(t *testing.T) {
 		err    string
 	}{
 		"Kind":     {reason: "A kind of the core group.", text: "Secret", has: resource("", "secrets")},
-		"AnyGroup": {reason: "A kind without its group means all of the name.", text: "Deployment", has: resource("apps", "deployments")},
+		"AnyGroup": {reason: "A kind without a group means all groups.", text: "Deployment", has: resource("apps", "deployments")},
 		"Group":    {reason: "A kind with its group.", text: "Ingress.networking.k8s.io", has: resource("networking.k8s.io", "ingresses")},
 		"Resource": {reason: "The name of a resource whose plural cannot be guessed.", text: "chefs-d-oeuvre.example.com", has: resource("example.com", "chefs-d-oeuvre")},
 		"Plural":   {reason: "The name of a resource.", text: "secrets", has: resource("", "secrets")},
-		"Empty":    {reason: "There is no kind.", text: "", err: `"" is no kind: want KIND or KIND.GROUP, as Secret or Deployment.apps`},
-		"Slash":    {reason: "A version does not belong here.", text: "apps/v1", err: `"apps/v1" is no kind: want KIND or KIND.GROUP, as Secret or Deployment.apps`},
+		"Empty":    {reason: "The text is empty.", text: "", err: `"" is no kind: want KIND or KIND.GROUP, as Secret or Deployment.apps`},
+		"Slash":    {reason: "A version is not allowed.", text: "apps/v1", err: `"apps/v1" is no kind: want KIND or KIND.GROUP, as Secret or Deployment.apps`},
 	}
 	for name, tc := range cases {
 		kinds, err := ParseKeptKinds([]string{tc.text})
@@ -106,10 +106,10 @@ func TestGuardOfKept(t *testing.T) {
 	held, _, _ := g.show()
 	others := held.OthersToken
 	if held.HoldData != 1 || others != before || held.Token == before {
-		t.Errorf("show() = %+v: want one volume, the token of the others as before, and another one of all", held)
+		t.Errorf("show() = %+v: want one volume, the former token for the others, and another one for all", held)
 	}
 	if got, _ := g.ask(kept, of(40), others); got != deny {
-		t.Errorf("ask() of the claim when the others are approved: want deny, got %v", got)
+		t.Errorf("ask() of the claim after the others are approved: want deny, got %v", got)
 	}
 	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), others); got != allow {
 		t.Errorf("ask() of one of the others: want allow, got %v", got)
@@ -126,16 +126,16 @@ func TestGuardOfKept(t *testing.T) {
 	}
 	approved := token(t, g)
 	if got, _ := g.ask(kept, of(40), approved); got != allow {
-		t.Errorf("ask() of the claim when it is approved: want allow, got %v", got)
+		t.Errorf("ask() of the claim after its approval: want allow, got %v", got)
 	}
 	if got := g.usedToken(); got != approved {
-		t.Errorf("usedToken() = %q: want that of the claim, so that it is taken back", got)
+		t.Errorf("usedToken() = %q: want the token of the claim, so that it is removed", got)
 	}
 	g.stays(kept.Key) // The object came back to the hub before the copy was deleted.
 	if got, _ := g.ask(kept, of(40), approved); got != deny {
-		t.Errorf("ask() of the claim at another time, with the token that was used: want deny, got %v", got)
+		t.Errorf("ask() of the claim later, with the used token: want deny, got %v", got)
 	}
 	if got := token(t, g); got == approved {
-		t.Errorf("show() has the token %q again, which was used", got)
+		t.Errorf("show() has the used token %q again", got)
 	}
 }

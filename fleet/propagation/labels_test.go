@@ -13,11 +13,11 @@ import (
 func TestCheckNamespaceLabel(t *testing.T) {
 	cases := map[string]struct{ reason, pattern, want string }{
 		"Key":         {"A label is named by its key.", "team", ""},
-		"Prefixed":    {"With its prefix.", "example.com/team", ""},
+		"Prefixed":    {"The same with a prefix.", "example.com/team", ""},
 		"All":         {"All labels of a prefix.", "example.com/*", ""},
-		"Everything":  {"What Kubernetes and others put on a namespace of the hub is not meant for members.", "*", "neither the key of a label nor PREFIX/*"},
-		"PartOfAName": {"Names have no parts.", "example.com/te*", "neither the key of a label nor PREFIX/*"},
-		"Ours":        {"A namespace with the label of a copy would be taken for one.", "kubeadmiral.io/managed", "do not travel"},
+		"Everything":  {"Labels from Kubernetes and other clients are not meant for members.", "*", "neither the key of a label nor PREFIX/*"},
+		"PartOfAName": {"A part of a name is no pattern.", "example.com/te*", "neither the key of a label nor PREFIX/*"},
+		"Ours":        {"A namespace with the label of a copy would count as a copy.", "kubeadmiral.io/managed", "do not travel"},
 		"AllOurs":     {"The same.", "kubeadmiral.io/*", "do not travel"},
 	}
 	for name, tc := range cases {
@@ -39,17 +39,17 @@ func TestNamespaceLabelChanges(t *testing.T) {
 		hub       labels
 		want      map[string]any
 	}{
-		"Missing":         {reason: "What the hub forbids is forbidden on the member.", hub: labels{enforce: "restricted"}, want: map[string]any{enforce: "restricted"}},
-		"Same":            {reason: "Nothing is written that is there.", own: labels{enforce: "restricted"}, hub: labels{enforce: "restricted"}, want: map[string]any{}},
-		"Changed":         {reason: "Changes of the hub travel.", own: labels{enforce: "baseline"}, hub: labels{enforce: "restricted"}, want: map[string]any{enforce: "restricted"}},
-		"Removed":         {reason: "So do removals.", own: labels{enforce: "baseline"}, hub: labels{}, want: map[string]any{enforce: nil}},
-		"Theirs":          {reason: "What the member's administrator has set may be stricter.", have: labels{enforce: "restricted"}, hub: labels{enforce: "baseline"}, want: map[string]any{}},
-		"TheirsRemains":   {reason: "It is not the hub's to remove.", have: labels{enforce: "restricted"}, hub: labels{}, want: map[string]any{}},
-		"RemovedOfTheirs": {reason: "Nor is what goes with it.", own: labels{enforce: "restricted"}, have: labels{version: "latest"}, hub: labels{}, want: map[string]any{}},
-		"TheirVersion":    {reason: "By an older version the administrator's standard would allow more.", have: labels{enforce: "restricted"}, hub: labels{enforce: "baseline", version: "v1.20"}, want: map[string]any{}},
-		"OfTheirs":        {reason: "A version that the administrator has set belongs to the standard that they know.", own: labels{enforce: "restricted"}, have: labels{version: "latest"}, hub: labels{enforce: "baseline"}, want: map[string]any{}},
-		"Listed":          {reason: "Labels that are asked for are carried, and others are not.", own: labels{"old": "1", "example.com/b": "1"}, hub: labels{"team": "a", "example.com/a": "1", "x": "y"}, want: map[string]any{"team": "a", "example.com/a": "1", "example.com/b": nil}},
-		"OtherMode":       {reason: "Warnings are another matter.", have: labels{enforce: "restricted"}, hub: labels{"pod-security.kubernetes.io/warn": "baseline"}, want: map[string]any{"pod-security.kubernetes.io/warn": "baseline"}},
+		"Missing":         {reason: "A restriction of the hub applies to the member.", hub: labels{enforce: "restricted"}, want: map[string]any{enforce: "restricted"}},
+		"Same":            {reason: "Correct labels are not written.", own: labels{enforce: "restricted"}, hub: labels{enforce: "restricted"}, want: map[string]any{}},
+		"Changed":         {reason: "Changes on the hub are applied.", own: labels{enforce: "baseline"}, hub: labels{enforce: "restricted"}, want: map[string]any{enforce: "restricted"}},
+		"Removed":         {reason: "Removals are applied, too.", own: labels{enforce: "baseline"}, hub: labels{}, want: map[string]any{enforce: nil}},
+		"Theirs":          {reason: "A label that the member's administrator has set may be stricter.", have: labels{enforce: "restricted"}, hub: labels{enforce: "baseline"}, want: map[string]any{}},
+		"TheirsRemains":   {reason: "A label that others have set is not removed.", have: labels{enforce: "restricted"}, hub: labels{}, want: map[string]any{}},
+		"RemovedOfTheirs": {reason: "The other label of its pair is not removed either.", own: labels{enforce: "restricted"}, have: labels{version: "latest"}, hub: labels{}, want: map[string]any{}},
+		"TheirVersion":    {reason: "With an older version, the administrator's standard would permit more.", have: labels{enforce: "restricted"}, hub: labels{enforce: "baseline", version: "v1.20"}, want: map[string]any{}},
+		"OfTheirs":        {reason: "A version that the administrator has set belongs to the standard beside it.", own: labels{enforce: "restricted"}, have: labels{version: "latest"}, hub: labels{enforce: "baseline"}, want: map[string]any{}},
+		"Listed":          {reason: "Only configured labels are copied.", own: labels{"old": "1", "example.com/b": "1"}, hub: labels{"team": "a", "example.com/a": "1", "x": "y"}, want: map[string]any{"team": "a", "example.com/a": "1", "example.com/b": nil}},
+		"OtherMode":       {reason: "Warnings are independent of enforcement.", have: labels{enforce: "restricted"}, hub: labels{"pod-security.kubernetes.io/warn": "baseline"}, want: map[string]any{"pod-security.kubernetes.io/warn": "baseline"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -62,8 +62,8 @@ const (
 // beside describes the copies that another tenant has on the member where the measured copies are written.
 type beside struct {
 	copies, bytes int
-	// every is the number of measured writes for each edit of such a copy; 0 for no edits. One edit for each write,
-	// of 1 MiB each, is more than a hub accepts.
+	// every is the number of measured writes between two edits of the other tenant's copies; 0 for no edits. An edit of 1
+	// MiB after each measured write is more than a hub accepts.
 	every int
 }
 

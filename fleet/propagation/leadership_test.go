@@ -14,10 +14,10 @@ func TestLeadershipEnds(t *testing.T) {
 	d.ctx, d.appliers["m"] = t.Context(), r
 	d.clusterChanged("m")
 	if ctx.Err() == nil {
-		t.Error("want the applier told to end")
+		t.Error("want the context of the applier ended")
 	}
 	if _, ok := d.appliers["m"]; ok {
-		t.Error("want no applier any more")
+		t.Error("want no applier left")
 	}
 	close(r.ended)
 	d.running.Wait()

@@ -19,12 +19,12 @@ import (
 	"refract.dev/internal/output"
 )
 
-// An object leads a follower that obeys no rollout policy itself: the rollout of the leader decides which cluster has
-// which content of both. Such a follower has no rollout of its own, and the revisions of the leader name its
-// revisions.
+// An object leads a follower, an object that travels with it, if the follower obeys no rollout policy itself: the
+// rollout of the leader decides which cluster has which content of both. Such a follower has no rollout of its own, and
+// the revisions of the leader name its revisions.
 
-// maxLed is how many followers an object leads. Further followers change at once, and the record of the object has a
-// warning.
+// maxLed is the maximum number of followers that an object leads. Further followers change at once, and the Propagation
+// of the object has a warning.
 const maxLed = 30
 
 // followerDelay is the delay before a copy that waits for a follower is tried again.
@@ -80,8 +80,8 @@ func followersIn(s *refractv1alpha1.RolloutStatus, with Key) (keys []Key) {
 }
 
 // ledBy returns the leader whose rollout includes the follower. If several rollouts include it, the first leader by
-// name counts, as the entries of the others are about to be removed. If no rollout includes it, ledBy returns the
-// first leader that awaits its first record; nil without such a leader.
+// name counts, as the entries of the others are about to be removed. If no rollout includes it, ledBy returns the first
+// leader whose rollout is not recorded yet; nil without such a leader.
 func (d *decider) ledBy(key Key, with followed) *led {
 	leaders := slices.Concat(with.by, with.unknown)
 	slices.SortFunc(leaders, compareKeys)
@@ -111,8 +111,9 @@ func (d *decider) awaitsRecord(leader Key) bool {
 	return known && obeys
 }
 
-// rolloutFor returns the recorded rollout of an object. If a user has deleted the record, it returns the rollout in
-// the memory of this process, because the record is created again from that. It is nil if the object has no rollout.
+// rolloutFor returns the recorded rollout of an object. If a user has deleted the Propagation, it returns the rollout
+// in the memory of this process, because the Propagation is created again from that. It is nil if the object has no
+// rollout.
 func (d *decider) rolloutFor(leader Key) *refractv1alpha1.RolloutStatus {
 	if k, found := d.records.get(leader); found && k.rollout != nil {
 		return k.rollout
@@ -168,7 +169,7 @@ func rolloutOf(by *led, key Key, newest *refractv1alpha1.Revision) *refractv1alp
 // unknown. It returns an error if a follower cannot be stored.
 func (d *decider) follow(ctx context.Context, key Key, g *governance) (known bool, err error) {
 	followers, decided := d.state.followersOf(key)
-	if !decided { // After a restart, the record names them.
+	if !decided { // After a restart, the Propagation names them.
 		followers = nil
 		if g.recorded != nil {
 			followers = followersIn(&refractv1alpha1.RolloutStatus{Target: g.recorded.Target}, key)
@@ -407,7 +408,7 @@ func (rep *reporter) companions(key Key, p *desiredState) (all []companion, hold
 		f := &p.governed.target.Followers[i]
 		follower := followerKey(key, f)
 		if !leadsIn(p.governed.recorded, key, follower) {
-			continue // The follower is new. The record names it first.
+			continue // The follower is new: the recorded rollout must name it first.
 		}
 		desired, statuses := rep.state.standing(follower)
 		switch {

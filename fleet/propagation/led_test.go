@@ -40,26 +40,26 @@ func TestNaming(t *testing.T) {
 		is       refractv1alpha1.Revision
 		want     string // Empty for a new name.
 	}{
-		"First":    {"There is none yet.", nil, ledRevision("", "web-1", settings("s-1")), ""},
+		"First":    {"There is no revision yet.", nil, ledRevision("", "web-1", settings("s-1")), ""},
 		"Same":     {"Nothing has changed.", complete(ledRevision("a", "web-1", settings("s-1"))), ledRevision("", "web-1", settings("s-1")), "a"},
 		"Object":   {"The object has changed.", complete(ledRevision("a", "web-1", settings("s-1"))), ledRevision("", "web-2", settings("s-1")), ""},
-		"Follower": {"What travels with it has changed.", complete(ledRevision("a", "web-1", settings("s-1"))), ledRevision("", "web-1", settings("s-2")), ""},
-		"Comes":    {"What travels with it since then begins no rollout.", complete(ledRevision("a", "web-1")), ledRevision("", "web-1", settings("s-1")), "a"},
-		"Goes":     {"Nor does what travels with it no more.", complete(ledRevision("a", "web-1", settings("s-1"))), ledRevision("", "web-1"), "a"},
+		"Follower": {"A follower has changed.", complete(ledRevision("a", "web-1", settings("s-1"))), ledRevision("", "web-1", settings("s-2")), ""},
+		"Comes":    {"A new follower begins no rollout.", complete(ledRevision("a", "web-1")), ledRevision("", "web-1", settings("s-1")), "a"},
+		"Goes":     {"The removal of a follower begins no rollout either.", complete(ledRevision("a", "web-1", settings("s-1"))), ledRevision("", "web-1"), "a"},
 		"Back": {
-			"To go back to what is good is that.", under(ledRevision("b", "web-2", settings("s-2")), ledRevision("a", "web-1", settings("s-1"))),
+			"A return of both to the good revision is that revision.", under(ledRevision("b", "web-2", settings("s-2")), ledRevision("a", "web-1", settings("s-1"))),
 			ledRevision("", "web-1", settings("s-1")), "a",
 		},
 		"HalfBack": {
-			"To go back with one of both is another.", under(ledRevision("b", "web-2", settings("s-2")), ledRevision("a", "web-1", settings("s-1"))),
+			"A return of only one of both is a new revision.", under(ledRevision("b", "web-2", settings("s-2")), ledRevision("a", "web-1", settings("s-1"))),
 			ledRevision("", "web-1", settings("s-2")), "",
 		},
 		"BackWithOther": {
-			"What was good did not have the one that came.", under(ledRevision("b", "web-2", settings("s-2")), ledRevision("a", "web-1", settings("s-1"))),
+			"The good revision lacks the follower that was added.", under(ledRevision("b", "web-2", settings("s-2")), ledRevision("a", "web-1", settings("s-1"))),
 			ledRevision("", "web-1", settings("s-1"), other), "",
 		},
 		"CompleteKnowsTheTargetAlone": {
-			"What was good before the one that is complete did not know of the follower: it is not the same without it.",
+			"The last good revision lacks the follower, so it is another revision.",
 			&refractv1alpha1.RolloutStatus{
 				Phase: refractv1alpha1.RolloutComplete, Target: ledRevision("a", "web-1", settings("s-1")), LastGood: ledRevision("a", "web-1"),
 			}, ledRevision("", "web-1", settings("s-2")), "",
@@ -79,7 +79,8 @@ func TestNaming(t *testing.T) {
 	}
 }
 
-// TestRolloutOf: a cluster has the revision of the follower that belongs to its revision of the leader.
+// TestRolloutOf: a cluster has the revision of the follower that belongs to its revision of the leader, the object that
+// the follower travels with.
 func TestRolloutOf(t *testing.T) {
 	web := Key{GroupResource: schema.GroupResource{Group: "apps", Resource: "deployments"}, NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	key := Key{GroupResource: schema.GroupResource{Resource: "configmaps"}, NamespacedName: types.NamespacedName{Namespace: "shop", Name: "settings"}}
@@ -96,16 +97,17 @@ func TestRolloutOf(t *testing.T) {
 		}
 	}
 	if got := by.from.Target.Object; got != "web-2" {
-		t.Errorf("want the rollout of what leads to stay as it is, got %s", got)
+		t.Errorf("want the rollout of the leader unchanged, got %s", got)
 	}
 	by.from.LastGood.Followers = nil
 	if got := rollout.Assigned(rolloutOf(by, key, &newest), "other").Object; got != "s-3" {
-		t.Errorf("want what nothing refers to there to be the newest, got %s", got)
+		t.Errorf("want the newest revision of a follower where nothing refers to it, got %s", got)
 	}
 }
 
-// TestLedVerdict: a follower that changes with its leader has no rollout of its own. Its report names the leader,
-// whatever other problems it reports. Its clusters are Synced with the content that they have.
+// TestLedVerdict: a follower that changes with its leader, the object that it travels with, has no rollout of its own.
+// Its report names the leader, whatever other problems it reports. Its clusters are Synced with the content that they
+// have.
 func TestLedVerdict(t *testing.T) {
 	const with = "it changes with deployments/web, wave by wave"
 	newest, older := revision.Of("s-2", 0, nil), revision.Of("s-1", 0, nil)
@@ -122,9 +124,9 @@ func TestLedVerdict(t *testing.T) {
 		held     *heldPlacement
 		want     string
 	}{
-		"NoRecord": {"There is no record of what leads.", nil, []refractv1alpha1.ClusterStatus{synced}, "", nil, "RolloutProgressing: " + with},
+		"NoRecord": {"The rollout of the leader is not recorded.", nil, []refractv1alpha1.ClusterStatus{synced}, "", nil, "RolloutProgressing: " + with},
 		"Older": {
-			"What leads waits for a policy, so its rollout does not take up the newest content.", complete(older),
+			"The leader waits for a policy, so its rollout does not include the newest content.", complete(older),
 			[]refractv1alpha1.ClusterStatus{synced}, "", nil, "RolloutProgressing: " + with,
 		},
 		"Failed": {
@@ -141,7 +143,7 @@ func TestLedVerdict(t *testing.T) {
 			[]refractv1alpha1.ClusterStatus{synced, failed}, "", nil, "AlreadyExists: eu-1: it is another",
 		},
 		"Blocked": {
-			"It waits for something itself, which says why no cluster gets the newest content.", complete(older),
+			"The follower itself waits. The reason explains why no cluster gets the newest content.", complete(older),
 			[]refractv1alpha1.ClusterStatus{synced}, reasonPolicyNotFound, nil, "PolicyNotFound: ",
 		},
 	} {

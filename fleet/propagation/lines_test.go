@@ -23,15 +23,15 @@ func TestLines(t *testing.T) {
 		want   string
 	}{
 		"Add": {
-			reason: "There was nothing.", change: tree.Change{Path: "/a", Op: tree.OpAdd, After: int64(1)},
+			reason: "There was no value before.", change: tree.Change{Path: "/a", Op: tree.OpAdd, After: int64(1)},
 			want: "/a: (nothing) → 1 (OverridePolicy shop/op rule 0 jsonpatch[0])",
 		},
 		"Remove": {
-			reason: "There is nothing.", change: tree.Change{Path: "/a", Op: tree.OpRemove, Before: "x"},
+			reason: "There is no value after.", change: tree.Change{Path: "/a", Op: tree.OpRemove, Before: "x"},
 			want: `/a: "x" → (nothing) (OverridePolicy shop/op rule 0 jsonpatch[0])`,
 		},
 		"Secret": {
-			reason: "Whoever reads a report may not read Secrets.", change: tree.Change{Path: "/a", Op: tree.OpReplace, Before: "x", After: "y"}, secret: true,
+			reason: "Readers of reports may lack the right to read Secrets.", change: tree.Change{Path: "/a", Op: tree.OpReplace, Before: "x", After: "y"}, secret: true,
 			want: "/a: *** → *** (OverridePolicy shop/op rule 0 jsonpatch[0])",
 		},
 		"Long": {
@@ -55,10 +55,10 @@ func TestLines(t *testing.T) {
 	}
 	line := len(lines([]tree.Change{short}, false, maxText)[0])
 	if got := lines(slices.Repeat([]tree.Change{short}, 3), false, 2*line); len(got) != 2 {
-		t.Errorf("want as many lines as there is room for, 2, got %d", len(got))
+		t.Errorf("want the 2 lines that fit, got %d", len(got))
 	}
 	if got := lines(slices.Repeat([]tree.Change{short}, 3), false, 2*line-1); len(got) != 1 {
-		t.Errorf("want as many lines as there is room for, 1, got %d", len(got))
+		t.Errorf("want the 1 line that fits, got %d", len(got))
 	}
 }
 
@@ -112,7 +112,7 @@ func TestTextOfAllVariants(t *testing.T) {
 		few.variant(&content{hash: fmt.Sprint(i)}, []tree.Change{{Path: "/a", Op: tree.OpAdd, After: "b", By: by}}, false)
 	}
 	if len(few.variants[maxVariants-1].changes) != 1 || len(few.variants[maxVariants].changes) != 0 {
-		t.Errorf("want the changes of the first %d variants alone", maxVariants)
+		t.Errorf("want only the changes of the first %d variants", maxVariants)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestWarned(t *testing.T) {
 	w := override.Warning{Message: strings.Repeat("m", 2*maxWarning)}
 	got := warned(slices.Repeat([]override.Warning{w}, maxWarnings+3), maxText)
 	if len(got) != maxWarnings+1 || got[maxWarnings] != "and 3 more warnings" || len(got[0]) > maxWarning+len("…") {
-		t.Errorf("warned(): want the first %d, cut, and how many more there are, got %d: %v", maxWarnings, len(got), got[len(got)-1])
+		t.Errorf("warned(): want the first %d, shortened, and the number of the others, got %d: %v", maxWarnings, len(got), got[len(got)-1])
 	}
 	all := slices.Repeat([]override.Warning{w}, maxWarnings)
 	whole := warned(all, maxText)
@@ -128,10 +128,10 @@ func TestWarned(t *testing.T) {
 		t.Errorf("warned(): want all %d, got %d", maxWarnings, len(whole))
 	}
 	if got := warned(all, sizeOf(whole)); len(got) != maxWarnings {
-		t.Errorf("warned(): want all that there is room for, %d, got %d", maxWarnings, len(got))
+		t.Errorf("warned(): want all %d, because they fit, got %d", maxWarnings, len(got))
 	}
 	if got := warned(all, sizeOf(whole)-1); len(got) != maxWarnings || got[maxWarnings-1] != "and 1 more warnings" {
-		t.Errorf("warned(): want all but one, for which there is no room, got %q", got[maxWarnings-1])
+		t.Errorf("warned(): want all but one, which does not fit, got %q", got[maxWarnings-1])
 	}
 	some := slices.Repeat([]string{"w"}, maxWarnings+1)
 	if got := fewer(some); len(got) != maxWarnings+1 || got[maxWarnings] != "and 1 more warnings" {

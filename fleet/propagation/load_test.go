@@ -13,7 +13,7 @@ import (
 )
 
 // TestLimits compares the adaptive limit of concurrent writes to a member with fixed limits, in simulated time. A
-// distant member needs many concurrent writes, and beside more than a few on a near member an edit waits longer.
+// distant member needs many concurrent writes. On a near member, more than a few of them delay edits.
 func TestLimits(t *testing.T) {
 	type result struct {
 		far  time.Duration // Of 400 copies on a member with a round trip of 300 ms.

@@ -81,8 +81,8 @@ func edit(c *Controller, obj *unstructured.Unstructured) {
 	}
 }
 
-// lookAt decides the objects, simulates the writes on their clusters, and writes the reports. Held is the content
-// that the clusters hold of each object.
+// lookAt decides the objects, simulates the writes on their clusters, and writes the reports. held has the content of
+// each object on the clusters.
 func lookAt(t *testing.T, c *Controller, held map[Key]map[string]string, keys ...Key) {
 	t.Helper()
 	for _, key := range keys {
@@ -139,7 +139,7 @@ func readableTexts(t *testing.T, c *Controller, key Key) string {
 	return string(text)
 }
 
-// guessed tries all possible PINs, and returns those that a text reveals. Of makes the object with a PIN.
+// guessed tries all possible PINs, and returns those that a text reveals. of makes the object with a PIN.
 func guessed(t *testing.T, text string, of func(pin string) *unstructured.Unstructured) (found []string) {
 	t.Helper()
 	const shortest = 12 // A shorter text is found by chance.
@@ -217,10 +217,10 @@ func TestGovernedGuesses(t *testing.T) {
 			}
 			is := recordFor(t, c, tc.key).Status.Rollout
 			if is == nil || is.Superseded == nil || is.Phase == refractv1alpha1.RolloutComplete {
-				t.Fatalf("want three revisions to be recorded, got %+v", is)
+				t.Fatalf("want three recorded revisions, got %+v", is)
 			}
 			if tc.follower.Name != "" && len(is.Target.Followers) != 1 {
-				t.Fatalf("want the Secret to be led, got %+v", is.Target)
+				t.Fatalf("want the Secret in the rollout of its leader, got %+v", is.Target)
 			}
 			all := []string{readableTexts(t, c, tc.key)}
 			for len(recorded.Events) > 0 {
@@ -231,7 +231,7 @@ func TestGovernedGuesses(t *testing.T) {
 				t.Fatalf("want events on the rollout, got %s", text)
 			}
 			if found := guessed(t, text, func(pin string) *unstructured.Unstructured { return tc.of(0, pin) }); len(found) > 0 {
-				t.Errorf("of the PINs %v, trying all finds %v", pins, found)
+				t.Errorf("of the PINs %v, a search through all PINs finds %v", pins, found)
 			}
 		})
 	}
@@ -311,21 +311,21 @@ func TestPlainRecord(t *testing.T) {
 			see(t, c, tc.key)
 			held := map[Key]map[string]string{tc.key: {"eu-1": hashes[1], "us-1": hashes[0]}}
 			if found := guessed(t, readableTexts(t, c, tc.key), func(pin string) *unstructured.Unstructured { return careful(0, tc.of(pin)) }); len(found) != 2 {
-				t.Fatalf("want the record of the earlier version to say both PINs, got %v", found)
+				t.Fatalf("want both PINs in the Propagation of the earlier version, got %v", found)
 			}
 			for range 4 {
 				lookAt(t, c, held, tc.key)
 				if held[tc.key]["eu-1"] != hashes[1] || held[tc.key]["us-1"] != hashes[0] {
-					t.Fatalf("want eu-1 to have the newest content and us-1 what is good, %s and %s, got %v", hashes[1], hashes[0], held[tc.key])
+					t.Fatalf("want eu-1 to have the newest content and us-1 the good one, %s and %s, got %v", hashes[1], hashes[0], held[tc.key])
 				}
 			}
 			r := recordFor(t, c, tc.key)
 			is := r.Status.Rollout
 			if is.Attempt != 2 || is.Nonce != "nonce" || rollout.Stopped(is) || len(is.Current) != 1 || is.Current[0].Name != "eu-1" {
-				t.Errorf("want the rollout to go on as it stands, got %+v", is)
+				t.Errorf("want the rollout unchanged, got %+v", is)
 			}
 			if want := is.Target.Name + "/2/1/nonce"; r.Annotations[refractv1alpha1.ApproveRolloutAnnotation] != want || len(r.Annotations) != 1 {
-				t.Errorf("want the approval to be %s, and nothing else to be left of what was said, got %v", want, r.Annotations)
+				t.Errorf("want the approval %s, and no other text left, got %v", want, r.Annotations)
 			}
 			v.rollouts = func() map[Key]*refractv1alpha1.RolloutStatus {
 				return map[Key]*refractv1alpha1.RolloutStatus{tc.key: is}
@@ -338,17 +338,17 @@ func TestPlainRecord(t *testing.T) {
 					}
 				}
 				if err := v.live.Get(t.Context(), at, &appsv1.ControllerRevision{}); !apierrors.IsNotFound(err) {
-					t.Errorf("want %s to be gone, got %v", at, err)
+					t.Errorf("want %s deleted, got %v", at, err)
 				}
 			}
 			if found := guessed(t, readableTexts(t, c, tc.key), func(pin string) *unstructured.Unstructured { return careful(0, tc.of(pin)) }); len(found) > 0 {
-				t.Errorf("trying all PINs finds %v in %s", found, readableTexts(t, c, tc.key))
+				t.Errorf("a search through all PINs finds %v in %s", found, readableTexts(t, c, tc.key))
 			}
 			other := &revisions{client: v.client, live: v.live, system: v.system, cache: &parts{}, now: time.Now}
 			for i, r := range []*refractv1alpha1.Revision{&is.LastGood, &is.Target} {
 				m, err := other.read(t.Context(), tc.key, r)
 				if err != nil || m.err != nil || !strings.Contains(fmt.Sprint(m.object), []string{"NDcxMQ==", "MDgxNQ=="}[i]) && !strings.Contains(fmt.Sprint(m.object), []string{"4711", "0815"}[i]) {
-					t.Errorf("want another replica to read what it was, got %+v, %v", m, err)
+					t.Errorf("want the content readable for another replica, got %+v, %v", m, err)
 				}
 			}
 		})
@@ -371,13 +371,13 @@ func TestKeyIsLost(t *testing.T) {
 		want   refractv1alpha1.RolloutPhase
 		good   string
 	}{
-		"Complete":    {"They hold it all.", refractv1alpha1.RolloutComplete, nil, [2]string{after, after}, false, refractv1alpha1.RolloutComplete, "target"},
-		"Edited":      {"Nobody has tried what was edited meanwhile.", refractv1alpha1.RolloutComplete, nil, [2]string{before, before}, false, refractv1alpha1.RolloutProgressing, rollout.Found},
-		"Progressing": {"It begins again with the first wave.", refractv1alpha1.RolloutProgressing, released, [2]string{after, before}, false, refractv1alpha1.RolloutProgressing, rollout.Found},
-		"Reverted":    {"What failed is not tried again.", refractv1alpha1.RolloutReverted, nil, [2]string{before, before}, false, refractv1alpha1.RolloutHalted, rollout.Found},
-		"Halted":      {"Nobody else gets it.", refractv1alpha1.RolloutHalted, released, [2]string{after, before}, false, refractv1alpha1.RolloutHalted, rollout.Found},
-		"Known":       {"What this process has read it stores with the other key.", refractv1alpha1.RolloutProgressing, released, [2]string{after, before}, true, refractv1alpha1.RolloutProgressing, "kept"},
-		"KnownHalted": {"It stays as it is.", refractv1alpha1.RolloutHalted, released, [2]string{after, before}, true, refractv1alpha1.RolloutHalted, "kept"},
+		"Complete":    {"All have the content.", refractv1alpha1.RolloutComplete, nil, [2]string{after, after}, false, refractv1alpha1.RolloutComplete, "target"},
+		"Edited":      {"The edit has not been tried anywhere.", refractv1alpha1.RolloutComplete, nil, [2]string{before, before}, false, refractv1alpha1.RolloutProgressing, rollout.Found},
+		"Progressing": {"The rollout begins again with the first wave.", refractv1alpha1.RolloutProgressing, released, [2]string{after, before}, false, refractv1alpha1.RolloutProgressing, rollout.Found},
+		"Reverted":    {"The failed content is not tried again.", refractv1alpha1.RolloutReverted, nil, [2]string{before, before}, false, refractv1alpha1.RolloutHalted, rollout.Found},
+		"Halted":      {"No other cluster gets the content.", refractv1alpha1.RolloutHalted, released, [2]string{after, before}, false, refractv1alpha1.RolloutHalted, rollout.Found},
+		"Known":       {"This process stores the parts that it has read with the new key.", refractv1alpha1.RolloutProgressing, released, [2]string{after, before}, true, refractv1alpha1.RolloutProgressing, "kept"},
+		"KnownHalted": {"Nothing changes.", refractv1alpha1.RolloutHalted, released, [2]string{after, before}, true, refractv1alpha1.RolloutHalted, "kept"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := governedStation(t, careful(0, pinned("0815")))
@@ -427,26 +427,26 @@ func TestKeyIsLost(t *testing.T) {
 			}
 			is := recordFor(t, c, key).Status.Rollout
 			if is.Phase != tc.want || !v.current(key, &is.Target) {
-				t.Errorf("%s\nwant it to be %s, and named with the key, got %s, %+v", tc.reason, tc.want, is.Phase, is.Target)
+				t.Errorf("%s\nwant phase %s, and a name from the key, got %s, %+v", tc.reason, tc.want, is.Phase, is.Target)
 			}
 			switch {
 			case tc.good == "target" && is.LastGood.Name != is.Target.Name, tc.good == rollout.Found && is.LastGood.Name != rollout.Found:
-				t.Errorf("%s\nwant what is good to be %s, got %s", tc.reason, tc.good, is.LastGood.Name)
+				t.Errorf("%s\nwant the good revision %s, got %s", tc.reason, tc.good, is.LastGood.Name)
 			case tc.good == "kept":
 				other := &revisions{client: v.client, live: v.live, system: v.system, cache: &parts{}, now: time.Now}
 				if m, err := other.read(t.Context(), key, &is.LastGood); err != nil || m.err != nil {
-					t.Errorf("%s\nwant another replica to read what was good, got %+v, %v", tc.reason, m, err)
+					t.Errorf("%s\nwant the good revision readable for another replica, got %+v, %v", tc.reason, m, err)
 				}
 			}
 			if rollout.Stopped(is) && (is.Awaits == "" || is.Message == "") {
-				t.Errorf("%s\nwant it to say how it goes on, got %+v", tc.reason, is)
+				t.Errorf("%s\nwant a message about the continuation, got %+v", tc.reason, is)
 			}
 		})
 	}
 }
 
-// TestKeyIsAnother: a replica that begins to lead, and knows a key that was replaced, mistakes no recorded content
-// for another.
+// TestKeyIsAnother: a replica begins to lead with a key that was replaced meanwhile. It mistakes no recorded content
+// for other content.
 func TestKeyIsAnother(t *testing.T) {
 	key := keyOf("secrets", "door")
 	c := governedStation(t, careful(0, pinned("4711")))
@@ -463,7 +463,7 @@ func TestKeyIsAnother(t *testing.T) {
 		lookAt(t, c, held, key)
 	}
 	if is := recordFor(t, c, key).Status.Rollout; is.Phase != was.Phase || is.Attempt != was.Attempt || is.Target.Name != was.Target.Name {
-		t.Errorf("want it to stay as it was, got %+v", is)
+		t.Errorf("want the rollout unchanged, got %+v", is)
 	}
 }
 
@@ -497,7 +497,7 @@ func TestSealedNames(t *testing.T) {
 		"another content": revision.Check(bytes.Replace(data, []byte("door"), []byte("gate"), 1), name, sealing.Data[revision.KeyName]),
 	} {
 		if err == nil {
-			t.Errorf("with %s it is taken for what it was", reason)
+			t.Errorf("with %s the name still matches", reason)
 		}
 	}
 }

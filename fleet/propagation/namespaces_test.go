@@ -269,13 +269,13 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, requests := enforced(), s.requests; got != "restricted" || len(requests) != 1 {
-		t.Errorf("want it made with the label, in one request: got %q by %v", got, requests)
+		t.Errorf("want the namespace created with the label, in one request: got %q by %v", got, requests)
 	}
 	if _, there := s.object.Labels["team"]; there {
-		t.Error("a label that is not asked for stays on the hub")
+		t.Error("want a label that is not configured not copied")
 	}
 	if _, err := a.namespaces.create(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "it is gone from the hub") {
-		t.Errorf("want no namespace made of which the hub says nothing, got %v", err)
+		t.Errorf("want no namespace created that is missing on the hub, got %v", err)
 	}
 
 	ns.Labels[enforceLabel] = "baseline"
@@ -295,17 +295,17 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 	a.namespaces.queue.queue = queue[string]{}
 	tend(t, a, allNamespaces)
 	if name, _, _, ok := a.namespaces.queue.queue.get(); name != "shop" || !ok {
-		t.Errorf("want a namespace found that has lost a label, got %q", name)
+		t.Errorf("want the namespace found that lost a label, got %q", name)
 	}
 	tend(t, a, "shop")
 	if got := enforced(); got != "baseline" {
-		t.Errorf("a label that was removed: want baseline, got %q", got)
+		t.Errorf("after the removal of a label: want baseline, got %q", got)
 	}
 
 	s.change(func() { s.set("kubectl", map[string]string{enforceLabel: "restricted"}, nil) })
 	tend(t, a, "shop")
 	if got := enforced(); got != "restricted" {
-		t.Errorf("what the member's administrator has set: want restricted, got %q", got)
+		t.Errorf("a label of the member's administrator: want restricted, got %q", got)
 	}
 }
 
@@ -321,18 +321,18 @@ func TestEmptyNamespace(t *testing.T) {
 		change     func(*shop)
 		want       string
 	}{
-		{"Nobody has asked for it.", 0, 0, nil, "kept"},
-		{"It is found empty.", after, 0, nil, "marked"},
-		{"It was marked a moment ago.", after, time.Second, nil, "marked"},
-		{"It may not go yet.", after, after - 3*time.Second, nil, "marked"},
-		{"Somebody has put something into it meanwhile.", after, 5 * time.Second, func(s *shop) { s.secrets = 1 }, "kept"},
-		{"It is empty again, for the first time since.", after, time.Hour, func(s *shop) { s.secrets = 0 }, "marked"},
-		{"Somebody has a hand in it by now.", after, after + 2*time.Second, func(s *shop) { s.set("kubectl", map[string]string{"team": "a"}, nil) }, "kept"},
-		{"And has as long as the label is there.", after, time.Hour, nil, "kept"},
-		{"The label is gone.", after, 0, func(s *shop) { s.unset("labels", "team") }, "marked"},
-		{"It is not asked for any more.", 0, time.Hour, nil, "kept"},
-		{"It is again.", after, 0, nil, "marked"},
-		{"It was empty for long enough, as often as it was looked at.", after, after + 2*time.Second, nil, "gone"},
+		{"Empty namespaces are to stay.", 0, 0, nil, "kept"},
+		{"The namespace is found empty.", after, 0, nil, "marked"},
+		{"The namespace was marked a moment ago.", after, time.Second, nil, "marked"},
+		{"The time is not over yet.", after, after - 3*time.Second, nil, "marked"},
+		{"The namespace got other content meanwhile.", after, 5 * time.Second, func(s *shop) { s.secrets = 1 }, "kept"},
+		{"The namespace is empty again, so the time starts again.", after, time.Hour, func(s *shop) { s.secrets = 0 }, "marked"},
+		{"Another client has changed the namespace.", after, after + 2*time.Second, func(s *shop) { s.set("kubectl", map[string]string{"team": "a"}, nil) }, "kept"},
+		{"The label of the other client still exists.", after, time.Hour, nil, "kept"},
+		{"The label is removed.", after, 0, func(s *shop) { s.unset("labels", "team") }, "marked"},
+		{"Empty namespaces are to stay now.", 0, time.Hour, nil, "kept"},
+		{"Empty namespaces are to be deleted again.", after, 0, nil, "marked"},
+		{"The namespace was empty at each check for long enough.", after, after + 2*time.Second, nil, "gone"},
 	}
 	s := &shop{}
 	a := shopkeeper(t, s, 0, onHub(nil))
@@ -368,15 +368,15 @@ func TestMarkedNamespaceIsFound(t *testing.T) {
 		return ok
 	}
 	if !found() {
-		t.Error("want one found that has become empty while nobody looked")
+		t.Error("want the namespace found that became empty while no controller ran")
 	}
 	tend(t, a, "shop")
 	if found() {
-		t.Error("want nothing to do before the time is over")
+		t.Error("want no work before the time is over")
 	}
 	a.namespaces.now = func() time.Time { return time.Now().Add(LeastEmpty + 2*time.Second) }
 	if !found() {
-		t.Error("want one found whose time is over")
+		t.Error("want the namespace found whose time is over")
 	}
 }
 
@@ -420,8 +420,8 @@ func TestCrowd(t *testing.T) {
 		waiting        int
 		leftForAnother bool
 	}{
-		"AtTheBound": {"So many may wait.", mostTended, mostTended, false},
-		"Above":      {"The others are found the next time.", mostTended + 1, mostTended, true},
+		"AtTheBound": {"This many may wait.", mostTended, mostTended, false},
+		"Above":      {"The next check finds the others.", mostTended + 1, mostTended, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := shopkeeper(t, &crowded{&shop{}, tc.namespaces}, 0)
@@ -448,13 +448,13 @@ func TestNamespacesOfTheHub(t *testing.T) {
 		change func(*view) error
 		want   []string
 	}{
-		"Start":   {reason: "Each member's namespaces are looked at together.", before: restricted},
-		"Changed": {"What is let in is something else.", restricted, func(v *view) error { return v.Update(shop(baseline)) }, []string{"shop"}},
-		"Lost":    {"Everything is let in.", restricted, func(v *view) error { return v.Update(shop(nil)) }, []string{"shop"}},
-		"Came":    {"It was not there.", nil, func(v *view) error { return v.Update(shop(restricted)) }, []string{"shop"}},
-		"Went":    {"It says nothing any more.", restricted, func(v *view) error { return v.Delete(shop(restricted)) }, []string{"shop"}},
+		"Start":   {reason: "Each member checks its namespaces together.", before: restricted},
+		"Changed": {"The namespace admits other pods.", restricted, func(v *view) error { return v.Update(shop(baseline)) }, []string{"shop"}},
+		"Lost":    {"The namespace admits all pods.", restricted, func(v *view) error { return v.Update(shop(nil)) }, []string{"shop"}},
+		"Came":    {"The namespace is new.", nil, func(v *view) error { return v.Update(shop(restricted)) }, []string{"shop"}},
+		"Went":    {"The namespace is gone, and its labels with it.", restricted, func(v *view) error { return v.Delete(shop(restricted)) }, []string{"shop"}},
 		"Relabelled": {
-			"Members have no such label.", restricted,
+			"The label is not copied to members.", restricted,
 			func(v *view) error { return v.Update(shop(map[string]any{enforceLabel: "restricted", "team": "a"})) }, nil,
 		},
 	}
@@ -489,11 +489,11 @@ func TestNamespacesAreLookedAtAgain(t *testing.T) {
 		err    error
 		want   want
 	}{
-		"Done":      {reason: "There is nothing to do."},
+		"Done":      {reason: "There is no work."},
 		"Gone":      {reason: "The same.", err: apierrors.NewNotFound(none, "shop")},
-		"Changed":   {"Somebody has changed it: it is looked at anew.", apierrors.NewConflict(none, "shop", nil), want{Again: firstRetry}},
-		"Forbidden": {"The credentials may be others some time.", apierrors.NewForbidden(none, "shop", nil), want{Again: tidyAgain}},
-		"Failed":    {"It is tried again, later each time.", errors.New("no answer"), want{Err: "reading namespace shop of cluster m: no answer"}},
+		"Changed":   {"Another client has changed the namespace: it is checked again.", apierrors.NewConflict(none, "shop", nil), want{Again: firstRetry}},
+		"Forbidden": {"The right may be granted later.", apierrors.NewForbidden(none, "shop", nil), want{Again: tidyAgain}},
+		"Failed":    {"The check is repeated, later each time.", errors.New("no answer"), want{Err: "reading namespace shop of cluster m: no answer"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -27,8 +27,8 @@ import (
 // The list is deleted with its FederatedCluster. The FederatedCluster is only deleted after its copies are gone, or
 // after a user decided to leave them on the cluster.
 
-// bereave records that an object is gone together with its record. It returns the clusters that have, or may have, a
-// copy.
+// bereave records that an object is gone together with its Propagation. It returns the clusters that have, or may have,
+// a copy.
 func (s *state) bereave(key Key) (left []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *state) bereave(key Key) (left []string) {
 	return left
 }
 
-// owed returns the copies on a cluster that are to be deleted and have no record. Requested deletions come first;
+// owed returns the copies on a cluster that are to be deleted and have no Propagation. Requested deletions come first;
 // MaxPendingDeletions bounds the list.
 func (s *state) owed(cluster string) (list []corev1alpha1.PendingDeletion) {
 	s.mu.Lock()
@@ -57,7 +57,7 @@ func (s *state) owed(cluster string) (list []corev1alpha1.PendingDeletion) {
 	for key := range s.bare {
 		e := s.objects[key]
 		if e == nil || !e.desired.gone {
-			delete(s.bare, key) // The object exists again, and has a record.
+			delete(s.bare, key) // The object exists again, and has a Propagation.
 			continue
 		}
 		_, reported := e.statuses[cluster]
@@ -113,8 +113,7 @@ func (s *state) unheard(cluster string, told []corev1alpha1.PendingDeletion) {
 }
 
 // owed returns the list for the status of a cluster: the copies that are to be deleted, and the present entries that
-// are not decided yet, as after a restart or a change of the leader. It queues decisions about the
-// latter.
+// are not decided yet, as after a restart or a change of the leading replica. It queues decisions about the latter.
 func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	list, told := d.state.owed(name), d.members.OwedBy(name)
 	for i := range told {
@@ -132,7 +131,7 @@ func (d *decider) allOwed() []Key {
 	return d.members.AllOwed(func(name string) bool { return d.members.Successor(name) == "" })
 }
 
-// recall adds the entries of the FederatedClusters for an object to the facts from its record.
+// recall adds the entries of the FederatedClusters for an object to the facts from its Propagation.
 func recall(was previous, owed map[string]corev1alpha1.PendingDeletion) previous {
 	for _, name := range slices.Sorted(maps.Keys(owed)) {
 		d := owed[name]

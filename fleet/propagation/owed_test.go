@@ -35,8 +35,8 @@ func tells(t *testing.T, c *Controller, leading *replica, owed ...corev1alpha1.P
 	leading.leads = leads
 }
 
-// TestGoneWithItsRecord: a record is deleted with its namespace. The FederatedCluster then lists the copy until the
-// copy is gone, or the object exists again.
+// TestGoneWithItsRecord: a Propagation is deleted with its namespace. The FederatedCluster then lists the copy until
+// the copy is gone, or the object exists again.
 func TestGoneWithItsRecord(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	gone := func(uid types.UID) *desiredState { return &desiredState{gone: true, cause: causeDeleted, of: uid} }
@@ -60,25 +60,25 @@ func TestGoneWithItsRecord(t *testing.T) {
 		}
 	}
 	c.state.setDesired(key, gone("1"), previous{uid: "1", statuses: offline}, nil)
-	want("its record tells of it", nil, true)
+	want("the Propagation exists", nil, true)
 	report()
-	want("nothing else tells of it", owed, true)
+	want("the Propagation is gone", owed, true)
 	if !slices.ContainsFunc(asked(c), func(s string) bool { return s[:9] == "pend eu-1" }) {
-		t.Errorf("want the cluster, which is away, to say so soon, got %v", asked(c))
+		t.Errorf("want the FederatedCluster of the unreachable cluster updated soon, got %v", asked(c))
 	}
 	if diff := cmp.Diff(owed, c.dispatcher.owed("us-1")); diff != "" {
 		t.Errorf("the other cluster: -want, +got:\n%s", diff)
 	}
 
 	c.state.setDesired(key, &desiredState{uid: "2", targets: map[string]*target{}}, previous{}, nil)
-	want("it is there again", nil, true)
+	want("the object exists again", nil, true)
 
 	c.state.setDesired(key, gone("2"), previous{}, nil)
 	report()
 	c.state.report(key, "eu-1", clusterStatus{absent: true})
 	c.state.report(key, "us-1", clusterStatus{absent: true})
 	report()
-	want("its copy is gone", nil, false)
+	want("the copy is gone", nil, false)
 }
 
 // TestOwedAfterRestart: after a restart, the entries of a FederatedCluster are decided as before the restart, except
@@ -97,9 +97,9 @@ func TestOwedAfterRestart(t *testing.T) {
 		desired string
 		owed    []corev1alpha1.PendingDeletion
 	}{
-		"Gone":       {"Somebody has asked for it before the restart.", said, nil, "gone: Deleted", []corev1alpha1.PendingDeletion{said}},
-		"ThereAgain": {"The copy is one of an object that is there.", said, []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")}, "on eu-1, us-1", nil},
-		"OddCause":   {"What is no cause is not taken for one that passes the guard.", odd, nil, "gone: Forgotten", []corev1alpha1.PendingDeletion{forgotten}},
+		"Gone":       {"The deletion was requested before the restart.", said, nil, "gone: Deleted", []corev1alpha1.PendingDeletion{said}},
+		"ThereAgain": {"The object of the copy exists.", said, []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")}, "on eu-1, us-1", nil},
+		"OddCause":   {"An unknown cause does not count as one that passes the guard.", odd, nil, "gone: Forgotten", []corev1alpha1.PendingDeletion{forgotten}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t, tc.hub...)
@@ -108,7 +108,7 @@ func TestOwedAfterRestart(t *testing.T) {
 			duplicated(c)
 			tells(t, c, leading, tc.said)
 			if diff := cmp.Diff([]corev1alpha1.PendingDeletion{tc.said}, c.dispatcher.owed("eu-1")); diff != "" {
-				t.Errorf("%s: it stands there until it is decided about: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s: want the entry kept until the decision: -want, +got:\n%s", tc.reason, diff)
 			}
 			if waits := waitingIn("decide", c.decider.queue); len(waits) != 1 || c.state.unknown(c.decider.allOwed()) != 1 {
 				t.Errorf("%s: want the start to wait for the decision, got %v", tc.reason, waits)
@@ -120,7 +120,7 @@ func TestOwedAfterRestart(t *testing.T) {
 				t.Errorf("%s: want %s, got %s", tc.reason, tc.desired, got)
 			}
 			if _, is := c.state.clusterStatus(web, "eu-1"); !is {
-				t.Errorf("%s: want the cluster to be one that has a copy", tc.reason)
+				t.Errorf("%s: want the cluster known to have a copy", tc.reason)
 			}
 			if tc.owed != nil {
 				if _, err := c.reporter.reportOne(t.Context(), web); err != nil {
@@ -138,11 +138,11 @@ func TestOwedAfterRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := c.dispatcher.owed("eu-1"); len(got) > 0 || c.state.desired(web) != nil {
-				t.Errorf("%s: want nothing to be left when the copy is gone, though the cluster is to be written, got %v", tc.reason, got)
+				t.Errorf("%s: want no entry after the copy is gone, although the status is not written yet, got %v", tc.reason, got)
 			}
 			tells(t, c, leading)
 			if c.dispatcher.owed("eu-1"); len(c.state.heard) > 0 {
-				t.Errorf("%s: want nothing to be remembered, got %v", tc.reason, c.state.heard)
+				t.Errorf("%s: want no entry remembered, got %v", tc.reason, c.state.heard)
 			}
 		})
 	}
@@ -162,6 +162,6 @@ func TestOwedIsBounded(t *testing.T) {
 	c.state.bereave(last)
 	list := c.dispatcher.owed("eu-1")
 	if len(list) != corev1alpha1.MaxPendingDeletions || list[0].Name != "z" || list[1].Name != "a-000" {
-		t.Errorf("want %d, z the first of them, got %d, %v", corev1alpha1.MaxPendingDeletions, len(list), list[:2])
+		t.Errorf("want %d, with z first, got %d, %v", corev1alpha1.MaxPendingDeletions, len(list), list[:2])
 	}
 }

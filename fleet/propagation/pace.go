@@ -40,21 +40,20 @@ type pace struct {
 	from int
 	rate float64 // Writes per second, with from or, without a trial, with limit.
 	down bool    // The next trial has half as many writes.
-	// again is the time of the next trial, on the clock of the argument of note. Rest is the length of the last
-	// pause.
+	// again is the time of the next trial, on the clock of the argument of note. rest is the length of the last pause.
 	again, rest time.Duration
 
-	// skip counts the writes still to end that began with another limit. N counts the writes that ended after them,
-	// since began.
+	// skip counts the writes still to end that began with another limit. n counts the writes that ended after them, since
+	// began.
 	skip, n int
 	began   time.Duration
 	// strain counts the writes still to end that were under way when an earlier write failed.
 	strain int
 }
 
-// note records the end of a write. Strained is whether it failed in a way that indicates an overloaded member, and
-// waiting whether other copies wait for their turn. It returns the new limit. Now is a duration since any fixed
-// moment.
+// note records the end of a write, and returns the new limit. strained is whether the write failed in a way that
+// indicates an overloaded member, and waiting whether other copies wait for their turn. now is a duration since any
+// fixed moment.
 func (p *pace) note(strained, waiting bool, now time.Duration) int {
 	together := p.strain > 0
 	if together {

@@ -26,14 +26,14 @@ func TestPace(t *testing.T) {
 		idle        bool
 		least, most int
 	}{
-		"Near":     {"It does all that it can with few.", []member{{time.Millisecond, 3 * time.Millisecond, 2}}, false, appliersByMember, appliersByMember},
-		"Far":      {"It would wait for the way most of the time.", []member{{100 * time.Millisecond, 3 * time.Millisecond, 2}}, false, 32, mostAtOnce},
-		"Further":  {"There is a limit.", []member{{300 * time.Millisecond, time.Millisecond, 2}}, false, mostAtOnce, mostAtOnce},
-		"Slow":     {"One that is slow by itself gets no more than one that is near.", []member{{time.Millisecond, 300 * time.Millisecond, 1}}, false, appliersByMember, appliersByMember},
-		"Idle":     {"Nobody waits, so that more would do nothing.", []member{{300 * time.Millisecond, time.Millisecond, 8}}, true, appliersByMember, appliersByMember},
-		"Suddenly": {"One that gets slow is asked for less.", []member{{300 * time.Millisecond, time.Millisecond, 8}, {time.Millisecond, 300 * time.Millisecond, 2}}, false, appliersByMember, appliersByMember},
-		"Nearer":   {"One that comes nearer is, after a while.", []member{{300 * time.Millisecond, 3 * time.Millisecond, 2}, {time.Millisecond, 3 * time.Millisecond, 2}}, false, appliersByMember, 2 * appliersByMember},
-		"Away":     {"One that goes away gets more, after a while.", []member{{time.Millisecond, time.Millisecond, 1}, {300 * time.Millisecond, time.Millisecond, 8}}, false, mostAtOnce, mostAtOnce},
+		"Near":     {"A few writes use all of its capacity.", []member{{time.Millisecond, 3 * time.Millisecond, 2}}, false, appliersByMember, appliersByMember},
+		"Far":      {"With few writes, the round trip takes most of the time.", []member{{100 * time.Millisecond, 3 * time.Millisecond, 2}}, false, 32, mostAtOnce},
+		"Further":  {"The limit has a maximum.", []member{{300 * time.Millisecond, time.Millisecond, 2}}, false, mostAtOnce, mostAtOnce},
+		"Slow":     {"A slow member gets no more writes than a near one.", []member{{time.Millisecond, 300 * time.Millisecond, 1}}, false, appliersByMember, appliersByMember},
+		"Idle":     {"No copy waits, so more writes are useless.", []member{{300 * time.Millisecond, time.Millisecond, 8}}, true, appliersByMember, appliersByMember},
+		"Suddenly": {"A member that becomes slow gets fewer writes.", []member{{300 * time.Millisecond, time.Millisecond, 8}, {time.Millisecond, 300 * time.Millisecond, 2}}, false, appliersByMember, appliersByMember},
+		"Nearer":   {"After a while, a member that becomes near gets fewer writes.", []member{{300 * time.Millisecond, 3 * time.Millisecond, 2}, {time.Millisecond, 3 * time.Millisecond, 2}}, false, appliersByMember, 2 * appliersByMember},
+		"Away":     {"After a while, a distant member gets more writes.", []member{{time.Millisecond, time.Millisecond, 1}, {300 * time.Millisecond, time.Millisecond, 8}}, false, mostAtOnce, mostAtOnce},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestPace(t *testing.T) {
 					}
 				}
 				if tried > 5000 {
-					t.Errorf("It tries something at %d of 10,000 writes", tried)
+					t.Errorf("a trial runs at %d of 10,000 writes", tried)
 				}
 			}
 			if limit = cmp.Or(p.from, limit); limit < tc.least || limit > tc.most {
@@ -58,13 +58,13 @@ func TestPace(t *testing.T) {
 				limit = p.note(true, true, now)
 			}
 			if limit != appliersByMember {
-				t.Errorf("One that says that it has too much to do gets no more than any: want %d, got %d", appliersByMember, limit)
+				t.Errorf("an overloaded member gets no more writes than any other: want %d, got %d", appliersByMember, limit)
 			}
 		})
 	}
 }
 
-// TestPaceStrained: writes that fail together count once.
+// TestPaceStrained: concurrent writes that fail together count once.
 func TestPaceStrained(t *testing.T) {
 	p := pace{limit: mostAtOnce}
 	for range mostAtOnce {
@@ -80,7 +80,7 @@ func TestPaceStrained(t *testing.T) {
 		p.note(true, true, time.Second)
 	}
 	if p.limit != mostAtOnce/4 {
-		t.Errorf("want %d when it breaks again, got %d", mostAtOnce/4, p.limit)
+		t.Errorf("want %d when the connection breaks again, got %d", mostAtOnce/4, p.limit)
 	}
 }
 
@@ -128,14 +128,14 @@ func TestQueueAdapts(t *testing.T) {
 			}
 			<-time.After(time.Hour)
 		}
-		at("It is as it was made.", 2, 2)
-		at("It has what the limit says.", 4, 4)
-		at("Others have the rest.", 10, 5)
-		at("It falls.", 3, 3)
-		at("It has its own in any case.", 1, 2)
+		at("The limit has not changed.", 2, 2)
+		at("The limit has risen.", 4, 4)
+		at("Other queues have the rest of the shared workers.", 10, 5)
+		at("The limit has fallen.", 3, 3)
+		at("The queue keeps its own workers in any case.", 1, 2)
 		end()
 		if taken := w.workers.shared.taken.Load(); taken != mostSpare-3 {
-			t.Errorf("want what was shared given back, got %d taken of %d", taken, mostSpare-3)
+			t.Errorf("want the shared workers returned, got %d taken of %d", taken, mostSpare-3)
 		}
 	})
 }

@@ -31,21 +31,21 @@ func TestTypeThatMayNotBeListed(t *testing.T) {
 	s := newSources(dyn, nil, discard)
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	if got := s.again(secrets.GroupResource()); got > time.Second {
-		t.Errorf("want it to be looked at soon before anybody knows, got %s", got)
+		t.Errorf("want an early retry before the missing right is known, got %s", got)
 	}
 	v := s.viewOf(secrets.GroupResource())
 	if err := s.reflector(secrets, "", v, func() {}).ListAndWatchWithContext(t.Context()); err == nil {
 		t.Fatal("want an error")
 	}
 	if !s.unlisted(secrets.GroupResource()) || !v.asked() {
-		t.Error("want the type to be passed over")
+		t.Error("want the type skipped")
 	}
 	if got := s.again(secrets.GroupResource()); got < 10*time.Second {
-		t.Errorf("want it to be looked at rarely, got %s", got)
+		t.Errorf("want rare retries, got %s", got)
 	}
 	s.listed(secrets.GroupResource())
 	if s.unlisted(secrets.GroupResource()) {
-		t.Error("want a right that was given to be taken up")
+		t.Error("want a granted right noticed")
 	}
 }
 
@@ -69,7 +69,7 @@ func TestFollowersThatMayNotBeListed(t *testing.T) {
 				t.Fatalf("want %d warnings, got %q", tc.want, p.warnings)
 			}
 			if tc.want > 0 && !slices.ContainsFunc(p.warnings, func(w string) bool { return strings.HasPrefix(w, "secrets cache, db does not travel") }) {
-				t.Errorf("want both to be named, got %q", p.warnings)
+				t.Errorf("want both named, got %q", p.warnings)
 			}
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestPriming: the start waits for decisions about objects that exist only as reports, as it does for existing
-// objects. Otherwise their deletions would reach the guards little by little. It does not wait forever.
+// TestPriming: the start waits for decisions about objects of which only a Propagation exists, as it does for existing
+// objects. Otherwise their deletions would reach the guards in small groups. It does not wait forever.
 func TestPriming(t *testing.T) {
 	gone, unserved := keyOf("configmaps", "gone"), keyOf("podsecuritypolicies", "strict")
 	unserved.Group = "policy" // A group of Kubernetes: an unserved type there is no proof that the object is gone.
@@ -29,12 +29,12 @@ func TestPriming(t *testing.T) {
 		forgets bool  // Whether the key is forgotten after the decision although its report stays.
 		want    want
 	}{
-		"Nothing":   {reason: "There is nothing to wait for.", want: want{true, true, true}},
-		"Gone":      {reason: "Nobody has decided about it before.", reports: []Key{gone}, want: want{false, true, true}},
-		"Several":   {reason: "All of them are waited for.", reports: []Key{gone, keyOf("configmaps", "other")}, want: want{false, true, true}},
-		"Unserved":  {reason: "Perhaps it is never decided what becomes of it, and no reason to be ready later.", reports: []Key{unserved}, want: want{false, true, true}},
-		"Refused":   {reason: "It may go well the next time, or never.", reports: []Key{gone}, refuses: errors.New("no"), want: want{false, false, true}},
-		"Forgotten": {reason: "Somebody else's finalizer keeps the report.", reports: []Key{gone}, forgets: true, want: want{false, true, true}},
+		"Nothing":   {reason: "No decision is missing.", want: want{true, true, true}},
+		"Gone":      {reason: "The object has not been decided yet.", reports: []Key{gone}, want: want{false, true, true}},
+		"Several":   {reason: "All decisions are awaited.", reports: []Key{gone, keyOf("configmaps", "other")}, want: want{false, true, true}},
+		"Unserved":  {reason: "The decision may never be possible, which must not delay the readiness.", reports: []Key{unserved}, want: want{false, true, true}},
+		"Refused":   {reason: "The list may succeed later, or never.", reports: []Key{gone}, refuses: errors.New("no"), want: want{false, false, true}},
+		"Forgotten": {reason: "A finalizer of another program keeps the Propagation.", reports: []Key{gone}, forgets: true, want: want{false, true, true}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestPriming(t *testing.T) {
 				got.Before = c.state.complete.Load()
 				for i, key := range tc.reports {
 					if time.Sleep(time.Second); i > 0 && c.state.complete.Load() {
-						t.Errorf("%s\nprime(): want it to wait for all, and not only for the first", tc.reason)
+						t.Errorf("%s\nprime(): want a wait for all decisions, and not only for the first", tc.reason)
 					}
 					if _, err := c.decider.decideOne(ctx, key, priorityResync); !errors.Is(err, tc.refuses) {
 						t.Fatal(err)
@@ -101,9 +101,9 @@ func TestPrimingGoesOn(t *testing.T) {
 	}
 	now = now.Add(primingPatience)
 	if p.over(2, now) {
-		t.Error("over(): it has not lasted longer than that")
+		t.Error("over(): want a wait of more than primingPatience without progress")
 	}
 	if now = now.Add(time.Second); !p.over(2, now) {
-		t.Error("over(): want no more waiting for what fails")
+		t.Error("over(): want no wait for decisions that fail")
 	}
 }

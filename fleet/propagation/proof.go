@@ -53,8 +53,9 @@ type finding struct {
 	until time.Time
 }
 
-// holds reports whether the object, its leaders, its policy and the clusters are unchanged on the hub since the
-// object was placed. If not, the watches will report the difference and the object will be placed again.
+// holds reports whether the object, its leaders (the objects that it travels with), its policy and the clusters are
+// unchanged on the hub since the object was placed. If not, the watches will report the difference and the object will
+// be placed again.
 func (f *proof) holds(ctx context.Context, key Key, p *desiredState) (bool, error) {
 	known, err := f.holdsOne(ctx, key, p)
 	leaders := slices.Concat(p.follows, p.previous.follows)

@@ -46,45 +46,45 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 		object, policy, leader func(*unstructured.Unstructured)
 		gone                   string // The type of the object that is missing on the hub.
 		silent                 string // The type that the hub does not list.
-		follows                bool   // Whether the object follows a leader, and names no policy.
+		follows                bool   // Whether the object travels with another (its leader), and names no policy.
 		goes                   bool
 	}{
-		"AsItWas":         {reason: "All is as the watches have told.", goes: true},
-		"Travels":         {reason: "What it travels with has gone to the other cluster.", follows: true, goes: true},
-		"ClusterRelabels": {reason: "The policy may not choose it any more.", clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Labels = map[string]string{"a": "b"} })},
-		"ClusterTainted":  {reason: "The object may not tolerate it any more.", clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Generation = 2 })},
+		"AsItWas":         {reason: "The hub confirms what the watches reported.", goes: true},
+		"Travels":         {reason: "The leader has moved to the other cluster.", follows: true, goes: true},
+		"ClusterRelabels": {reason: "The policy may not select the other cluster any more.", clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Labels = map[string]string{"a": "b"} })},
+		"ClusterTainted":  {reason: "The object may not tolerate it now.", clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Generation = 2 })},
 		"ClusterSpeaks": {
-			reason: "What a cluster says of itself moves nothing.", goes: true,
+			reason: "The status of a cluster does not affect the placement.", goes: true,
 			clusters: cluster(func(fc *corev1alpha1.FederatedCluster) { fc.Annotations = map[string]string{"a": "b"} }),
 		},
-		"ClusterLeft": {reason: "The object has nowhere else to be.", clusters: func(t *testing.T, hub client.Client) {
+		"ClusterLeft": {reason: "The cluster m may be the only one left.", clusters: func(t *testing.T, hub client.Client) {
 			t.Helper()
 			if err := hub.Delete(t.Context(), &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "other"}}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"ClusterJoined": {reason: "Replicas may be divided in another way.", clusters: func(t *testing.T, hub client.Client) {
+		"ClusterJoined": {reason: "The division of the replicas may have changed.", clusters: func(t *testing.T, hub client.Client) {
 			t.Helper()
 			if err := hub.Create(t.Context(), &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "new"}}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"PolicyEdited":     {reason: "It may choose m.", policy: edited},
-		"PolicyMadeAnew":   {reason: "It is of the first generation again.", policy: func(o *unstructured.Unstructured) { o.SetUID("2") }},
-		"PolicyGone":       {reason: "To lose a policy is no reason to take workloads away.", gone: "propagationpolicies"},
-		"PolicyReported":   {reason: "Its status moves nothing.", policy: func(o *unstructured.Unstructured) { o.SetResourceVersion("8") }, goes: true},
-		"ObjectEdited":     {reason: "It may have other replicas.", object: edited},
+		"PolicyEdited":     {reason: "The policy may select m again.", policy: edited},
+		"PolicyMadeAnew":   {reason: "The recreated policy has the first generation again.", policy: func(o *unstructured.Unstructured) { o.SetUID("2") }},
+		"PolicyGone":       {reason: "The deletion of a policy removes no copies.", gone: "propagationpolicies"},
+		"PolicyReported":   {reason: "Its status has no effect.", policy: func(o *unstructured.Unstructured) { o.SetResourceVersion("8") }, goes: true},
+		"ObjectEdited":     {reason: "The object may have other replicas.", object: edited},
 		"ObjectRelabelled": {reason: "It may name another policy.", object: func(o *unstructured.Unstructured) { o.SetResourceVersion("8"); o.SetLabels(nil) }},
 		"ObjectAnnotated": {
-			reason: "It may be frozen.",
+			reason: "The placement may be frozen.",
 			object: func(o *unstructured.Unstructured) {
 				o.SetResourceVersion("8")
 				o.SetAnnotations(map[string]string{"a": "b"})
 			},
 		},
-		"ObjectReported": {reason: "Its status moves nothing.", object: func(o *unstructured.Unstructured) { o.SetResourceVersion("8") }, goes: true},
-		"ObjectGone":     {reason: "Why it went is found out first.", gone: "configmaps"},
-		"LeaderEdited":   {reason: "What it travels with may be on m again.", follows: true, leader: edited},
+		"ObjectReported": {reason: "Its status has no effect.", object: func(o *unstructured.Unstructured) { o.SetResourceVersion("8") }, goes: true},
+		"ObjectGone":     {reason: "The cause of the deletion is determined first.", gone: "configmaps"},
+		"LeaderEdited":   {reason: "The leader may be on m again.", follows: true, leader: edited},
 		"Silent":         {reason: "Nobody knows.", silent: "configmaps"},
 		"PolicySilent":   {reason: "Nobody knows.", silent: "propagationpolicies"},
 	} {
@@ -160,7 +160,7 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 				a.guard.changed, a.guard.since = a.guard.now().Add(-guardSettles), a.guard.now().Add(-guardSettles)
 			}
 			if sent := d.sent(); (len(sent) > 0) != tc.goes {
-				t.Errorf("%s\nwant the copy to go: %t, got %v", tc.reason, tc.goes, sent)
+				t.Errorf("%s\nwant the copy deleted: %t, got %v", tc.reason, tc.goes, sent)
 			}
 			if r, _ := a.state.clusterStatus(key, "m"); (r.reason == reasonDeletionFailed) != (tc.silent != "") {
 				t.Errorf("%s\nwant a failed deletion: %t, got reason %q: %s", tc.reason, tc.silent != "", r.reason, r.message)

@@ -33,19 +33,19 @@ func TestCostlyWait(t *testing.T) {
 				break
 			}
 			if u != priorityChanged && key != "namespace" {
-				t.Fatalf("%s was taken with priority %d, and not with that which it came with", key, u)
+				t.Fatalf("%s was taken with priority %d, not with its own", key, u)
 			}
 			waited++
 		}
 	}
 	if waited > 100 { // One key in eight is the one that waits longest.
-		t.Errorf("100 keys waited for %d that are to wait for them", waited)
+		t.Errorf("100 keys waited for %d costly keys, which should wait for them", waited)
 	}
 	for left := 0; ; left++ {
 		key, u, _, ok := q.get()
 		if !ok {
 			if left < 200 {
-				t.Errorf("want the rest to be worked on at last, got %d", left)
+				t.Errorf("want the costly keys done in the end, got %d", left)
 			}
 			return
 		}
@@ -66,14 +66,14 @@ func TestWanted(t *testing.T) {
 	w.add("lone-1", priorityChanged)
 	w.add("lone-2", priorityChanged)
 	if depth, wanted := w.depth(), w.wanted(); depth != 102 || wanted != 102 {
-		t.Errorf("nobody has looked yet: want 102 due, and all wanted, got %d, %d", depth, wanted)
+		t.Errorf("before the first turn: want 102 due, and all wanted, got %d, %d", depth, wanted)
 	}
 	for range 20 {
 		key, u, _, _ := w.queue.get()
 		w.queue.finish(key, u, outcome{}, time.Hour)
 	}
 	if depth, wanted := w.depth(), w.wanted(); depth != 82 || wanted != 0 {
-		t.Errorf("20 were taken: want 82 due, and none of them wanted, got %d, %d", depth, wanted)
+		t.Errorf("after 20 turns: want 82 due, and none of them wanted, got %d, %d", depth, wanted)
 	}
 	for {
 		key, u, _, ok := w.queue.get()
@@ -87,18 +87,18 @@ func TestWanted(t *testing.T) {
 	w.queue.finish(key, u, outcome{after: time.Nanosecond}, time.Hour)
 	w.queue.promote(2 * time.Hour)
 	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 0 {
-		t.Errorf("it came again by itself: want it due, and not wanted, got %d, %d", depth, wanted)
+		t.Errorf("after a retry: want the key due, and not wanted, got %d, %d", depth, wanted)
 	}
 	key, u, _, _ = w.queue.get()
 	w.add(key, priorityChanged)
 	w.queue.finish(key, u, outcome{after: time.Nanosecond}, time.Hour)
 	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 1 {
-		t.Errorf("somebody asked for it meanwhile: want it due and wanted, got %d, %d", depth, wanted)
+		t.Errorf("after another add: want the key due and wanted, got %d, %d", depth, wanted)
 	}
 	key, u, _, _ = w.queue.get()
 	w.queue.finish(key, u, outcome{}, time.Hour)
 	w.add("costly-again", priorityChanged)
 	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 1 {
-		t.Errorf("all are done, and one came again: want it due and wanted, got %d, %d", depth, wanted)
+		t.Errorf("after all keys are done, and one was added again: want it due and wanted, got %d, %d", depth, wanted)
 	}
 }

@@ -25,7 +25,7 @@ func TestQueueOrder(t *testing.T) {
 		want   []string
 	}{
 		"OnceOnly": {
-			reason: "A key is in the queue once, in the place that it had.",
+			reason: "A key is in the queue once, and keeps its place.",
 			adds: func(q *queue[string]) {
 				q.add("a", priorityChanged, now, now)
 				q.add("b", priorityChanged, now, now)
@@ -34,7 +34,7 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"a", "b"},
 		},
 		"UrgentFirst": {
-			reason: "What is more urgent comes first, and among equals what came first.",
+			reason: "A higher priority comes first; keys of equal priority come in the order of arrival.",
 			adds: func(q *queue[string]) {
 				for _, u := range []priority{priorityCostly, priorityResync, priorityDependency, priorityChanged, priorityRequired} {
 					q.add(fmt.Sprintf("%d-a", u), u, now, now)
@@ -44,7 +44,7 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"4-a", "4-b", "3-a", "3-b", "2-a", "2-b", "1-a", "1-b", "0-a", "0-b"},
 		},
 		"HigherPriorityWins": {
-			reason: "A key that waits is raised, to the end of its new line, and never lowered.",
+			reason: "A waiting key can be raised, to the end of its new line, and is never lowered.",
 			adds: func(q *queue[string]) {
 				q.add("a", priorityResync, now, now)
 				q.add("b", priorityChanged, now, now)
@@ -55,7 +55,7 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"b", "c", "a"},
 		},
 		"NotDelayed": {
-			reason: "A key that is due stays due, whatever is asked of it for later, but for priority.",
+			reason: "A key that is due stays due when it is added for later. Only its priority may rise.",
 			adds: func(q *queue[string]) {
 				q.add("a", priorityChanged, now, now)
 				q.add("b", priorityResync, now, now)
@@ -66,7 +66,7 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"a", "b", "c"},
 		},
 		"EarliestTime": {
-			reason: "Of two times the earlier is kept, and of two urgencies the higher.",
+			reason: "Of two times the earlier counts, and of two priorities the higher.",
 			adds: func(q *queue[string]) {
 				q.add("a", priorityResync, now+5, now)
 				q.add("b", priorityResync, now+4, now)
@@ -80,7 +80,7 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"d", "a", "c", "b"},
 		},
 		"BroughtForward": {
-			reason: "What waits for a later time is worked on at once if it is asked for now, with the higher priority of the two.",
+			reason: "A delayed key that is added for now is due at once, with the higher of both priorities.",
 			adds: func(q *queue[string]) {
 				q.add("a", priorityChanged, now+5, now)
 				q.add("b", priorityDependency, now, now)
@@ -89,7 +89,7 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"a", "b"},
 		},
 		"NotYet": {
-			reason: "What is due later is not taken.",
+			reason: "A key is not taken before its time.",
 			adds: func(q *queue[string]) {
 				q.add("a", priorityRequired, now+2, now)
 				q.add("b", priorityRequired, now+1, now)
@@ -132,24 +132,24 @@ func TestQueueFinish(t *testing.T) {
 		outcome   outcome
 		want      *next // The next turn of the key that was taken with priorityDependency; nil if it has none.
 	}{
-		"Done": {reason: "What succeeded is forgotten."},
+		"Done": {reason: "A successful key is forgotten."},
 		"Again": {
-			reason:  "What asks to come again does, with the priority that it had.",
+			reason:  "A requeued key comes again with the priority that it had.",
 			outcome: outcome{after: time.Minute},
 			want:    &next{Priority: priorityDependency, At: now + time.Minute},
 		},
 		"Failed": {
-			reason:  "What failed comes again soon.",
+			reason:  "A failed key comes again soon.",
 			outcome: outcome{failed: true},
 			want:    &next{Priority: priorityDependency, At: now + firstBackoff},
 		},
 		"AskedMeanwhile": {
-			reason:    "What is asked for while it is worked on is worked on once more, with the priority of that.",
+			reason:    "A key that is added during the work comes again, with the new priority.",
 			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now-1, now-1) },
 			want:      &next{Priority: priorityResync, At: now - 1, Due: true},
 		},
 		"AskedTwiceMeanwhile": {
-			reason: "The higher priority wins then, too, and the earlier time.",
+			reason: "Then, too, the higher priority and the earlier time count.",
 			meanwhile: func(q *queue[string]) {
 				q.add("a", priorityRequired, now+time.Minute, now)
 				q.add("a", priorityResync, now-1, now-1)
@@ -158,13 +158,13 @@ func TestQueueFinish(t *testing.T) {
 			want: &next{Priority: priorityRequired, At: now - 1, Due: true},
 		},
 		"AskedMeanwhileForLater": {
-			reason:    "So is the earlier of that time and its own.",
+			reason:    "The earlier of the two times counts.",
 			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now+time.Second, now-1) },
 			outcome:   outcome{after: time.Minute},
 			want:      &next{Priority: priorityDependency, At: now + time.Second},
 		},
 		"AskedMeanwhileForWhatHasPassed": {
-			reason:    "A time that passed during the work is now.",
+			reason:    "A time that passed during the work means now.",
 			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now-1, now-2) },
 			outcome:   outcome{after: time.Minute},
 			want:      &next{Priority: priorityDependency, At: now - 1, Due: true},
@@ -179,7 +179,7 @@ func TestQueueFinish(t *testing.T) {
 				tc.meanwhile(q)
 			}
 			if _, _, _, ok := q.get(); ok {
-				t.Fatal("take() gave a key that is being worked on")
+				t.Fatal("take() returned a key that a worker has")
 			}
 			q.finish(key, u, tc.outcome, now)
 			var got *next
@@ -199,7 +199,7 @@ func TestQueueBackoff(t *testing.T) {
 		q.promote(now)
 		key, u, _, ok := q.get()
 		if !ok {
-			t.Fatalf("take() gave nothing at %v", now)
+			t.Fatalf("take() returned no key at %v", now)
 		}
 		q.finish(key, u, outcome{failed: true}, now)
 		at, _ := q.next()
@@ -218,7 +218,7 @@ func TestQueueBackoff(t *testing.T) {
 		5120 * ms, 10240 * ms, 20480 * ms, 30000 * ms, 30000 * ms, 30000 * ms,
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
-		t.Errorf("Times between attempts double up to a bound: -want, +got:\n%s", diff)
+		t.Errorf("want delays that double up to a bound: -want, +got:\n%s", diff)
 	}
 	for range 300 {
 		fail()
@@ -228,7 +228,7 @@ func TestQueueBackoff(t *testing.T) {
 	q.finish(key, u, outcome{after: time.Second}, now)
 	now += time.Second
 	if after := fail(); after != firstBackoff {
-		t.Errorf("After a success the times must begin anew: got %v, want %v", after, firstBackoff)
+		t.Errorf("want the delays to start again after a success: got %v, want %v", after, firstBackoff)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestQueueFairness(t *testing.T) {
 		}
 	}
 	if low == 0 || low >= 2*fairness || middle == 0 || middle >= 3*fairness {
-		t.Errorf("A steady stream of what is urgent must let the rest through: low was number %d, middle number %d", low, middle)
+		t.Errorf("want other keys taken in spite of a steady stream of urgent ones: low was number %d, middle number %d", low, middle)
 	}
 }
 
@@ -408,9 +408,9 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 		reason string
 		stay   int
 	}{
-		"Empty":    {reason: "Nothing is left of a burst."},
-		"FewStay":  {reason: "A few keys that are tried again and again do not keep the memory of many.", stay: 10},
-		"SomeStay": {reason: "Neither do more of them.", stay: 1000},
+		"Empty":    {reason: "No memory is kept after a burst."},
+		"FewStay":  {reason: "A few keys that are retried do not keep the memory of many.", stay: 10},
+		"SomeStay": {reason: "The same for more keys.", stay: 1000},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -2,10 +2,10 @@ package propagation
 
 import "sync/atomic"
 
-// recordView is the store into which a reflector writes the records of one kind.
+// recordView is the store into which a reflector writes the Propagations, or the ClusterPropagations.
 type recordView struct {
 	records *records
-	cluster bool // Whether they are cluster-scoped.
+	cluster bool // Whether it holds the ClusterPropagations.
 	synced  atomic.Bool
 }
 

@@ -29,7 +29,7 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// record is a Propagation or a ClusterPropagation. They differ only in their kind.
+// record is a Propagation or a ClusterPropagation, which differ only in their kind. Comments call both Propagation.
 type record struct {
 	client.Object
 
@@ -46,8 +46,9 @@ func newRecord(namespaced bool) record {
 	return record{p, &p.Spec, &p.Status}
 }
 
-// recordOf returns the object as a record. The name of a record follows from the object that it describes. An object
-// with another name was written by another client and is no record; it could otherwise be mistaken for the real one.
+// recordOf returns the object as a record. The name of a Propagation follows from the object that it describes. A
+// Propagation with another name was written by another client and is ignored; it could otherwise be mistaken for the
+// real one.
 func recordOf(obj any) (record, bool) {
 	var r record
 	switch p := obj.(type) {
@@ -61,7 +62,7 @@ func recordOf(obj any) (record, bool) {
 	return r, r.GetName() == recordName(r.key())
 }
 
-// key returns the key of the object that the record describes.
+// key returns the key of the object that the Propagation describes.
 func (r record) key() Key {
 	gv, _ := schema.ParseGroupVersion(r.spec.Source.APIVersion) // An invalid version leads to a key that no object has.
 	return Key{
@@ -70,10 +71,11 @@ func (r record) key() Key {
 	}
 }
 
-// bound reports whether the record has a finalizer of Refract, or its object as an owner, as in earlier versions.
+// bound reports whether the Propagation has a finalizer of Refract, or its object as an owner, as in earlier versions.
 // With the finalizer, a namespace could not be deleted while Refract is not running. With the owner alone, garbage
-// collection would delete the record with its object, and the recorded cause of the deletion would be lost. So
-// records have neither: Refract deletes a record after the last copy, and a namespace deletes its records.
+// collection would delete the Propagation with its object, and the recorded cause of the deletion would be lost. So
+// Propagations have neither: Refract deletes a Propagation after the last copy, and a namespace deletes its
+// Propagations.
 func (r record) bound() bool {
 	return controllerutil.ContainsFinalizer(r.Object, refractv1alpha1.Finalizer) || slices.ContainsFunc(r.GetOwnerReferences(), r.isSource)
 }
@@ -99,8 +101,8 @@ func recordName(key Key) string {
 	return strings.Trim(plain[:min(len(plain), most)], "-.") + "-" + hex.EncodeToString(sum[:4])
 }
 
-// known is the part of a record that stays in memory. The status has a row for each cluster and is too large for
-// that.
+// known is the part of a Propagation that stays in memory. The status is too large for that, because it has a row for
+// each cluster.
 type known struct {
 	uid        types.UID
 	version    string // resourceVersion
@@ -109,7 +111,7 @@ type known struct {
 	bound      bool // See [record.bound].
 	conditions []metav1.Condition
 	digest     [sha256.Size]byte // Digest of the status.
-	// spec and status are those of the record, until the state takes the status over.
+	// spec and status are those of the Propagation, until the state takes over the status.
 	spec    *refractv1alpha1.PropagationSpec
 	status  *refractv1alpha1.PropagationStatus
 	placed  []placement.Target
@@ -119,23 +121,23 @@ type known struct {
 	asked placement.Question
 	// rollout is the recorded rollout. The pointer changes only with its content.
 	rollout *refractv1alpha1.RolloutStatus
-	// follows are the leaders of the object.
+	// follows are the leaders of the object: the objects that it travels with.
 	follows []Key
 	// readBack is a digest of the other fields that are read after a restart.
 	readBack uint64
-	// stale are the former names of renamed clusters that the record on the hub still has.
+	// stale are the former names of renamed clusters that the Propagation on the hub still has.
 	stale []string
 	// steering has the annotations that steer the rollout and the placement.
 	steering steering
 }
 
-// steersAs reports whether this record steers the rollout and the placement as the one before.
+// steersAs reports whether the Propagation steers the rollout and the placement as it did before.
 func (k *known) steersAs(before *known) bool {
 	return k.uid == before.uid && k.source == before.source && k.deleting == before.deleting && k.rollout == before.rollout &&
 		k.steering == before.steering
 }
 
-// steering has the requests of users about a rollout or a change of the placement, from annotations of the record.
+// steering has the requests of users about a rollout or a change of the placement, from annotations of the Propagation.
 type steering struct {
 	paused            bool
 	approved, resumed string
@@ -153,13 +155,13 @@ func steeringOf(r record) steering {
 
 // records holds the needed parts of the hub's Propagations.
 type records struct {
-	// found is called for each record of the first list, changed for a record that another client or replica wrote,
-	// and deleted for a deleted one.
+	// found is called for each Propagation of the first list, changed for one that another client or replica wrote, and
+	// deleted for a deleted one.
 	found, deleted func(Key)
 	changed        func(key Key, steers bool)
 	live           client.Reader // Reads from the hub.
 	log            logr.Logger
-	// standsBy reports whether this replica has not led yet, so the state has taken over no record.
+	// standsBy reports whether this replica has not led yet, so the state has taken over no Propagation.
 	standsBy func() bool
 	// successor returns the new name of a renamed cluster; empty for other clusters. It may be nil.
 	successor func(name string) string
@@ -168,7 +170,7 @@ type records struct {
 	items map[Key]*known
 }
 
-// watch starts watches of the records until ctx ends. It returns when all existing records are known.
+// watch starts watches of the Propagations until ctx ends. It returns when all existing Propagations are known.
 func (r *records) watch(ctx context.Context, mgr ctrl.Manager, running *sync.WaitGroup) error {
 	var synced []cache.InformerSynced
 	for kind, resource := range map[string]string{
@@ -186,7 +188,7 @@ func (r *records) watch(ctx context.Context, mgr ctrl.Manager, running *sync.Wai
 	return nil
 }
 
-// get returns the known part of the record of the key. It is read-only.
+// get returns the known part of the Propagation of the key. It is read-only.
 func (r *records) get(key Key) (known, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -233,7 +235,7 @@ func (r *records) phases() map[refractv1alpha1.RolloutPhase]int {
 	return n
 }
 
-// ask reports whether a record still waits for the question that the token answers for all objects of a policy.
+// ask reports whether a Propagation still waits for the question that the token answers for all objects of a policy.
 func (r *records) ask(token string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -245,7 +247,7 @@ func (r *records) ask(token string) bool {
 	return false
 }
 
-// exists reads whether the hub has a record of the key.
+// exists reads whether the hub has a Propagation of the key.
 func (r *records) exists(ctx context.Context, key Key) (bool, error) {
 	rec := newRecord(key.Namespace != "")
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, rec.Object)
@@ -255,14 +257,14 @@ func (r *records) exists(ctx context.Context, key Key) (bool, error) {
 	return err == nil, nil
 }
 
-// keys returns the keys of all records.
+// keys returns the keys of all Propagations.
 func (r *records) keys() []Key {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return slices.Collect(maps.Keys(r.items))
 }
 
-// taken drops the status of a record after the state has taken it over.
+// taken drops the status of a Propagation after the state has taken it over.
 func (r *records) taken(key Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -273,7 +275,7 @@ func (r *records) taken(key Key) {
 	}
 }
 
-// kept returns the records that the state has not taken over. They are read-only.
+// kept returns the Propagations that the state has not taken over. They are read-only.
 func (r *records) kept() map[Key]*known {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -301,7 +303,7 @@ func readBack(overrides, deleted []refractv1alpha1.PolicyReference) uint64 {
 	return h.Sum64()
 }
 
-// followedBy returns the leaders in the record of an object. It reads at most mostFollowed, because Refract never
+// followedBy returns the leaders in the Propagation of an object. It reads at most mostFollowed, because Refract never
 // writes more.
 func followedBy(key Key, follows []refractv1alpha1.FollowedObject) (leaders []Key) {
 	for _, f := range follows[:min(len(follows), mostFollowed)] {
@@ -313,7 +315,7 @@ func followedBy(key Key, follows []refractv1alpha1.FollowedObject) (leaders []Ke
 	return leaders
 }
 
-// telling is the source of a record.
+// telling is the source of a version of a Propagation.
 type telling int
 
 const (
@@ -322,8 +324,8 @@ const (
 	firstListed                // The first list.
 )
 
-// update stores a record if it is newer. It reports whether the record changed, and whether it steers the rollout or the
-// placement in another way. It keeps the status until the state has taken it over.
+// update stores a Propagation if it is newer. It reports whether the Propagation changed, and whether it steers the
+// rollout or the placement in another way. It keeps the status until the state has taken it over.
 func (r *records) update(rec record, how telling) (changed, steers bool) {
 	var err error // The error is only logged: an unreadable record is skipped.
 	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
@@ -352,7 +354,7 @@ func (r *records) update(rec record, how telling) (changed, steers bool) {
 	}
 	if before != nil {
 		if k.status = before.status; k.status != nil && before.uid == k.uid && before.digest != k.digest {
-			k.status = rec.status // Status and other parts must be of the same version. A new record of the name has no status at first.
+			k.status = rec.status // Status and other parts must be of the same version. A recreated Propagation has no status at first.
 		}
 		if equality.Semantic.DeepEqual(before.rollout, k.rollout) {
 			k.rollout = before.rollout
@@ -384,7 +386,7 @@ func numberOf(version string) uint64 {
 	return v
 }
 
-// placedIn returns the clusters that are to have a copy according to a record, by name.
+// placedIn returns the clusters that are to have a copy according to a Propagation, by name.
 func placedIn(s *refractv1alpha1.PropagationStatus) []placement.Target {
 	var placed []placement.Target
 	for i := range s.Clusters {
@@ -413,7 +415,7 @@ type foreignContent struct {
 	keeping []string // They have a copy with other content.
 }
 
-// foreignIn returns the foreign content according to a record.
+// foreignIn returns the foreign content according to a Propagation.
 func foreignIn(s *refractv1alpha1.PropagationStatus) (is foreignContent) {
 	for i := range s.Clusters {
 		switch row := &s.Clusters[i]; {
@@ -443,7 +445,7 @@ func digest(s *refractv1alpha1.PropagationStatus) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
-// retain drops the records of one kind that no longer exist, and returns their keys.
+// retain drops the Propagations of one kind that no longer exist, and returns their keys.
 func (r *records) retain(there map[Key]bool, cluster bool) (gone []Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

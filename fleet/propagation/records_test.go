@@ -10,8 +10,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestReadBack: a replica that starts takes over the content of a record at one version. Other replicas continue to
-// write the record until then, which may take long for an object that waits for the leading replica.
+// TestReadBack: a replica that begins to lead takes over the content of a Propagation at one version. Until then, the
+// former leader may have written the Propagation again.
 func TestReadBack(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	type said struct {
@@ -23,15 +23,15 @@ func TestReadBack(t *testing.T) {
 	first, none := said{"1", "first", []Key{deployment}}, said{}
 	for name, tc := range map[string]struct {
 		reason string
-		how    telling   // The source of the first record.
-		uid    types.UID // The UID of the second record.
+		how    telling   // The source of the first version.
+		uid    types.UID // The UID of the second version.
 		taken  bool
 		want   said
 	}{
-		"Newer":   {"It is what others have said since.", firstListed, "r", false, said{UID: "2"}},
-		"Taken":   {"This replica knows more than the record.", firstListed, "r", true, none},
-		"NotOld":  {"This replica was there before the record.", told, "r", false, none},
-		"Another": {"A record that is made again has no status at first.", firstListed, "r2", false, said{"2", first.Hash, first.Follows}},
+		"Newer":   {"The later version counts.", firstListed, "r", false, said{UID: "2"}},
+		"Taken":   {"This replica knows more than the Propagation.", firstListed, "r", true, none},
+		"NotOld":  {"This replica knew the object before the Propagation.", told, "r", false, none},
+		"Another": {"A recreated Propagation has no status at first.", firstListed, "r2", false, said{"2", first.Hash, first.Follows}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := hubOf(t)

@@ -40,47 +40,47 @@ func TestUnasked(t *testing.T) {
 		fails    string
 	}{
 		"ImagePath": {
-			reason: "An image path leads anywhere, and what is written there is a name.",
+			reason: "An image path may lead to any field, and the written text becomes a name.",
 			object: workload, shop: byImage, withheld: []string{"Secret theirs by web"},
 		},
 		"Asked": {
-			reason: "Who wrote it may read it.",
+			reason: "The author of the policy may read the Secret.",
 			object: workload, shop: byImage, may: []string{"web Secret theirs"},
 		},
 		"AskedAboutAnother": {
-			reason: "One is not the other.",
+			reason: "The permissions are for another Secret and for another policy.",
 			object: workload, shop: byImage, may: []string{"web Secret other", "company Secret theirs"}, withheld: []string{"Secret theirs by web"},
 		},
 		"ByAnotherPolicy": {
-			reason: "What the company brings in was the company's to decide; what the shop does with it brings in nothing.",
+			reason: "The reference in the company's policy needs a permission of the company. The shop's policy adds no reference.",
 			object: workload, company: `jsonpatch: [{path: /spec/template/spec/imagePullSecrets, operator: add, value: [{name: pull}]}]`,
 			shop: `labels: [{value: {a: b}}]`, may: []string{"company Secret pull"},
 		},
 		"Own": {
-			reason: "The object's author was asked about what stands there.",
+			reason: "The author of the object was already checked for this reference.",
 			object: workload, shop: `jsonpatch: [{path: /spec/template/spec/volumes/-, operator: add, value: {name: w, secret: {secretName: mine}}}]`,
 		},
 		"PullShown": {
-			reason: "What pods only pull images with travels anyway; to withhold it would not keep them from seeing it.",
+			reason: "A Secret that pulls images travels in any case; to withhold it would not keep it from the pods.",
 			object: pulling, shop: strings.ReplaceAll(byImage, "theirs", "pull"),
 			fails: "OverridePolicy shop/web makes it show more of Secret pull on clusters than it does itself, and no user with read access has approved it",
 		},
 		"PullShownAsked": {
-			reason: "Who wrote it may read it.",
+			reason: "The author of the policy may read the Secret.",
 			object: pulling, shop: strings.ReplaceAll(byImage, "theirs", "pull"), may: []string{"web Secret pull"},
 		},
 		"Service": {
-			reason: "It gives out on the cluster, where nobody is asked: nothing travels that could be withheld, so the Service is.",
+			reason: "The Service hands out the Secret on the cluster, without a check there. No follower can be withheld, so the Service is.",
 			object: service, shop: `annotations: [{operator: overwrite, value: {refract.dev/env-from: secret/theirs}}]`,
 			fails: "OverridePolicy shop/web makes it hand out Secret theirs on clusters, and no user with read access has approved it",
 		},
 		"Implicit": {
-			reason: "What the Service names is handed out from then on.",
+			reason: "From then on, the Service that the policy names is handed out.",
 			object: policy, shop: `jsonpatch: [{path: /spec/implicit, operator: add, value: true}]`,
 			fails: "OverridePolicy shop/web makes it hand out Service db on clusters, and no user with read access has approved it",
 		},
 		"ImplicitAsked": {
-			reason: "Who wrote it may read what the Service names.",
+			reason: "The author of the policy may read the Service that it names.",
 			object: policy, shop: `jsonpatch: [{path: /spec/implicit, operator: add, value: true}]`, may: []string{"web Service db"},
 		},
 	}
@@ -142,20 +142,20 @@ func TestWithheldStays(t *testing.T) {
 	l := newState()
 	l.setDesired(leader, &desiredState{followers: map[Key][]string{follower: {"eu-1"}}}, previous{}, nil)
 	if _, _, touched := l.setDesired(leader, &desiredState{withheld: map[Key][]string{follower: {"eu-1", "us-1"}}}, previous{}, nil); len(touched) != 1 {
-		t.Errorf("put() of a leader from which something is withheld: got %v", touched)
+		t.Errorf("put() of a leader with a withheld reference: got %v", touched)
 	}
 	got := l.followed(follower, []Key{leader})
 	if len(got.clusters) != 0 || !got.failing["eu-1"] || !slices.Equal(got.by, []Key{leader}) {
-		t.Errorf("leading() = %+v: want it to stay where it is, and to come nowhere", got)
+		t.Errorf("leading() = %+v: want the follower to keep its cluster, and to get no other", got)
 	}
 	if got := l.followed(follower, nil); len(got.by) != 0 || len(got.clusters) != 0 {
-		t.Errorf("leading() = %+v: what never travelled does not", got)
+		t.Errorf("leading() = %+v: want no cluster for an object that never travelled", got)
 	}
 	if _, _, touched := l.setDesired(leader, &desiredState{}, previous{}, nil); len(touched) != 1 {
-		t.Errorf("put() of a leader that refers to it no more: got %v", touched)
+		t.Errorf("put() of a leader without the reference: got %v", touched)
 	}
 	if got := l.followed(follower, []Key{leader}); len(got.by) != 0 {
-		t.Errorf("leading() = %+v: nothing refers to it any more", got)
+		t.Errorf("leading() = %+v: want no leader left", got)
 	}
 }
 
@@ -173,14 +173,14 @@ func TestMay(t *testing.T) {
 		mark   *corev1alpha1.CheckedReferences
 		want   bool
 	}{
-		"None":             {"Nobody was asked.", policy, nil, false},
-		"Asked":            {"Who wrote it was.", policy, mark(2, "", "Secret", "db"), true},
-		"BeforeItChanged":  {"Somebody else may have changed it.", policy, mark(1, "", "Secret", "db"), false},
-		"OtherName":        {"It was about another.", policy, mark(2, "", "Secret", "dc"), false},
-		"OtherKind":        {"It was about something else.", policy, mark(2, "", "ConfigMap", "db"), false},
-		"EveryNamespace":   {"One who may read all of the name.", company, mark(2, "", "Secret", "db"), true},
-		"ThisNamespace":    {"Or that of the object.", company, mark(2, "shop", "Secret", "db"), true},
-		"AnotherNamespace": {"Not that of somebody else.", company, mark(2, "other", "Secret", "db"), false},
+		"None":             {"No user was checked.", policy, nil, false},
+		"Asked":            {"The author may read the object.", policy, mark(2, "", "Secret", "db"), true},
+		"BeforeItChanged":  {"Another user may have changed it since.", policy, mark(1, "", "Secret", "db"), false},
+		"OtherName":        {"The permission is for another name.", policy, mark(2, "", "Secret", "dc"), false},
+		"OtherKind":        {"The permission is for another kind.", policy, mark(2, "", "ConfigMap", "db"), false},
+		"EveryNamespace":   {"The permission is for all namespaces.", company, mark(2, "", "Secret", "db"), true},
+		"ThisNamespace":    {"The permission is for this namespace.", company, mark(2, "shop", "Secret", "db"), true},
+		"AnotherNamespace": {"The permission is for another namespace.", company, mark(2, "other", "Secret", "db"), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -200,11 +200,11 @@ func TestMay(t *testing.T) {
 			}
 			add(nil)
 			if p.may(tc.policy, "shop", ref) {
-				t.Error("Nobody was asked yet.")
+				t.Error("a reference is permitted before the check")
 			}
 			add(tc.mark)
 			if tc.mark != nil && changed != 2 {
-				t.Errorf("Objects are decided anew when a policy may have them refer to more: got %d changes, want 2", changed)
+				t.Errorf("want the objects decided again when a policy may add more references: got %d changes, want 2", changed)
 			}
 			if got := p.may(tc.policy, "shop", ref); got != tc.want {
 				t.Errorf("%s\nmay(): want %v, got %v", tc.reason, tc.want, got)
@@ -240,7 +240,7 @@ func TestPolicySetBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				if want := []int{1, 1, 2}[i]; changed != want {
-					t.Errorf("After list %d objects are decided anew when it came, and when it says something else: got %d changes, want %d", i+1, changed, want)
+					t.Errorf("after list %d: want the objects decided again for a new policy, and for other content: got %d changes, want %d", i+1, changed, want)
 				}
 			}
 		})

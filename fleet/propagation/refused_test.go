@@ -13,8 +13,8 @@ import (
 	"refract.dev/fleet/revision"
 )
 
-// TestRevertIsRefused: a cluster that rejects the last good content still has the change. The record says so, and is
-// Reverted only when the cluster has the former content.
+// TestRevertIsRefused: a cluster that rejects the last good content still has the change. The Propagation says so, and
+// the rollout is Reverted only when the cluster has the former content.
 func TestRevertIsRefused(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for reason, want := range map[string]refractv1alpha1.RolloutPhase{
@@ -70,22 +70,22 @@ func TestRevertIsRefused(t *testing.T) {
 			}
 			is = look(clusterStatus{state: refractv1alpha1.StateSynced, hash: c.state.desired(key).targets["eu-1"].variant.hash})
 			if is.Phase != refractv1alpha1.RolloutReverted {
-				t.Errorf("want it to go on when the cluster takes it, got %s: %s", is.Phase, is.Message)
+				t.Errorf("want the rollout to go on when the cluster accepts the content, got %s: %s", is.Phase, is.Message)
 			}
 		})
 	}
 }
 
-// obeysCanary returns the policy of [canaryOn] in the form of a record.
+// obeysCanary returns the policy of [canaryOn] as a Propagation names it.
 func obeysCanary() refractv1alpha1.ObeyedPolicy {
 	return refractv1alpha1.ObeyedPolicy{
 		PolicyReference: refractv1alpha1.PolicyReference{Kind: refractv1alpha1.KindRolloutPolicy, Namespace: "shop", Name: "careful", Generation: 1}, UID: "c",
 	}
 }
 
-// TestRefusalStays: a record names the revision that a cluster has refused until the cluster has another result or
-// the decision changes. If each decision cleared the refusal until the applier has tried again, the record would be
-// written twice for each decision, forever.
+// TestRefusalStays: a Propagation names the revision that a cluster has refused until the cluster has another result or
+// the decision changes. If each decision cleared the refusal until the applier has tried again, the Propagation would
+// be written twice for each decision, forever.
 func TestRefusalStays(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	obj := governedObject("new")
@@ -107,44 +107,44 @@ func TestRefusalStays(t *testing.T) {
 		is      *clusterStatus // The new result on eu-1 since the last step; nil if no write was tried.
 		decides bool           // Whether the object is decided again before that.
 		phase   refractv1alpha1.RolloutPhase
-		row     string // The revision that eu-1 has refused according to the record.
+		row     string // The revision that eu-1 has refused according to the Propagation.
 		writes  int
 	}
-	again := step{"Nothing has changed, and nobody has tried again.", nil, true, refractv1alpha1.RolloutStalled, goodName, 0}
-	tried := step{"It is refused as before.", &unserved, false, refractv1alpha1.RolloutStalled, goodName, 0}
+	again := step{"Nothing has changed, and there was no other attempt.", nil, true, refractv1alpha1.RolloutStalled, goodName, 0}
+	tried := step{"The content is refused as before.", &unserved, false, refractv1alpha1.RolloutStalled, goodName, 0}
 	for name, tc := range map[string]struct {
 		reason string
 		phase  refractv1alpha1.RolloutPhase
 		was    refractv1alpha1.ClusterStatus // The row of eu-1 before a restart.
 		steps  []step
 	}{
-		"Decided": {"Each decision asks for the same.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
-			{"It is refused.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1}, again, tried, again, tried,
+		"Decided": {"Each decision is the same.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
+			{"The content is refused.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1}, again, tried, again, tried,
 		}},
-		"Restart": {"The process before has tried.", refractv1alpha1.RolloutStalled, refractv1alpha1.ClusterStatus{
+		"Restart": {"The former process has tried.", refractv1alpha1.RolloutStalled, refractv1alpha1.ClusterStatus{
 			State: refractv1alpha1.StateFailed, Reason: reasonTypeNotServed, Message: unserved.message, Hash: "bad", Revision: goodName,
-		}, []step{{"Nobody has tried again.", nil, true, refractv1alpha1.RolloutStalled, goodName, 1}, again}},
-		"Other": {"What the cluster gets back is not what it has refused.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{
+		}, []step{{"There was no other attempt.", nil, true, refractv1alpha1.RolloutStalled, goodName, 1}, again}},
+		"Other": {"The content of the revert is not the refused one.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{
 			State: refractv1alpha1.StateFailed, Reason: reasonRejected, Message: "no more pods", Hash: "bad", Revision: targetName,
 		}, []step{
-			{"Nobody has tried to take the change back.", nil, true, refractv1alpha1.RolloutReverting, "", 1},
-			{"That is refused as well.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1}, again, tried,
+			{"The revert has not been tried yet.", nil, true, refractv1alpha1.RolloutReverting, "", 1},
+			{"The revert is refused as well.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1}, again, tried,
 		}},
-		"Attempt": {"Another attempt is not refused before it was made.", refractv1alpha1.RolloutProgressing, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
-			{"The change is refused, and a changed policy has it begin anew.", &rejected, true, refractv1alpha1.RolloutProgressing, "", 1},
-			{"It is about to be tried again.", nil, true, refractv1alpha1.RolloutProgressing, "", 0},
-			{"It is refused again.", &rejected, false, refractv1alpha1.RolloutHalted, targetName, 1},
-			{"It was halted for that.", nil, true, refractv1alpha1.RolloutHalted, targetName, 0},
+		"Attempt": {"A new attempt is not refused before it was made.", refractv1alpha1.RolloutProgressing, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
+			{"The change is refused, and a changed policy starts a new attempt.", &rejected, true, refractv1alpha1.RolloutProgressing, "", 1},
+			{"The new attempt is due.", nil, true, refractv1alpha1.RolloutProgressing, "", 0},
+			{"The change is refused again.", &rejected, false, refractv1alpha1.RolloutHalted, targetName, 1},
+			{"The refusal has halted the rollout.", nil, true, refractv1alpha1.RolloutHalted, targetName, 0},
 		}},
-		"Unreachable": {"Nobody knows what the cluster would say.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
-			{"It is refused.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1},
+		"Unreachable": {"The answer of the cluster is unknown.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
+			{"The content is refused.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1},
 			{"The cluster does not answer.", &unreachable, true, refractv1alpha1.RolloutStalled, "", 1},
-			{"It does not answer yet.", nil, true, refractv1alpha1.RolloutStalled, "", 0},
+			{"The cluster still does not answer.", nil, true, refractv1alpha1.RolloutStalled, "", 0},
 		}},
 		"Taken": {"The refusal is over.", refractv1alpha1.RolloutReverting, refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced}, []step{
-			{"It is refused.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1}, again, tried,
-			{"It is there.", &clusterStatus{state: refractv1alpha1.StateSynced}, false, refractv1alpha1.RolloutReverted, "", 1},
-			{"It is there still.", nil, true, refractv1alpha1.RolloutReverted, "", 0},
+			{"The content is refused.", &unserved, true, refractv1alpha1.RolloutStalled, goodName, 1}, again, tried,
+			{"The cluster has the content.", &clusterStatus{state: refractv1alpha1.StateSynced}, false, refractv1alpha1.RolloutReverted, "", 1},
+			{"The cluster still has the content.", nil, true, refractv1alpha1.RolloutReverted, "", 0},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestRefusalStays(t *testing.T) {
 	}
 }
 
-// TestTriedAgain: a user who resumes a halted rollout has fixed the cause. A refusal on the cluster of another
-// replica from before does not halt it again, as that replica has not tried again yet.
+// TestTriedAgain: a user who resumes a halted rollout has fixed the cause. The former refusal does not halt the rollout
+// again, as the write has not been tried again yet.
 func TestTriedAgain(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	obj := governedObject("new")
@@ -258,7 +258,7 @@ func TestTriedAgain(t *testing.T) {
 	refuses := false // Whether eu-1 has answered the last write.
 	look := func(want refractv1alpha1.RolloutPhase, refused string) (is record) {
 		t.Helper()
-		for range 2 { // The second decision uses the record of the first.
+		for range 2 { // The second decision uses the Propagation of the first.
 			if _, err := c.decider.decideOne(t.Context(), key, priorityChanged); err != nil {
 				t.Fatal(err)
 			}
@@ -274,7 +274,7 @@ func TestTriedAgain(t *testing.T) {
 			is = read()
 			is.status.Expand()
 			if got := is.status.Rollout; got.Phase != want || is.status.Clusters[0].Revision != refused {
-				t.Errorf("want %s, and eu-1 to have refused %q, got %s, %q: %s", want, refused, got.Phase, is.status.Clusters[0].Revision, got.Message)
+				t.Errorf("want %s, and %q refused by eu-1, got %s, %q: %s", want, refused, got.Phase, is.status.Clusters[0].Revision, got.Message)
 			}
 		}
 		return is
@@ -292,7 +292,7 @@ func TestTriedAgain(t *testing.T) {
 	look(refractv1alpha1.RolloutHalted, target.Name)
 }
 
-// TestUntried: a replica that has not decided with a new attempt yet does not report its former refusals.
+// TestUntried: refusals of an earlier attempt are not reported until the object is decided with the new attempt.
 func TestUntried(t *testing.T) {
 	at := func(attempt int32) *refractv1alpha1.RolloutStatus {
 		return &refractv1alpha1.RolloutStatus{Attempt: attempt}
@@ -302,9 +302,9 @@ func TestUntried(t *testing.T) {
 		decided, record *refractv1alpha1.RolloutStatus
 		want            string
 	}{
-		"Same":  {"It was refused in this attempt.", at(2), at(2), "eu-1: x; us-1: x"},
-		"Other": {"It was refused before.", at(1), at(2), "eu-1: ; us-1: "},
-		"Led":   {"The rollout is that of what leads the object.", at(2), nil, "eu-1: x; us-1: x"},
+		"Same":  {"The refusal belongs to this attempt.", at(2), at(2), "eu-1: x; us-1: x"},
+		"Other": {"The refusal belongs to an earlier attempt.", at(1), at(2), "eu-1: ; us-1: "},
+		"Led":   {"The object travels with another, whose rollout counts.", at(2), nil, "eu-1: x; us-1: x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows := []refractv1alpha1.ClusterStatus{{Name: "eu-1", Revision: "x"}, {Name: "us-1", Revision: "x"}}

@@ -21,7 +21,7 @@ func TestRemedyFor(t *testing.T) {
 		want   string
 	}{
 		"Immutable": {
-			reason: "A field that cannot change is named, and what to do.",
+			reason: "The message names the immutable field and the remedy.",
 			err:    invalid(field.Invalid(field.NewPath("spec", "clusterIPs").Index(0), "10.0.0.1", "may not change once set")),
 			want: "; the copy exists, and its spec.clusterIPs[0] cannot change: restore the value on the hub, or create the object under another name; " +
 				`if each cluster is to have its own value, annotate the object with refract.dev/left-to-members: '["/spec/clusterIPs/*"]'`,
@@ -32,13 +32,13 @@ func TestRemedyFor(t *testing.T) {
 			want:   "; the copy exists, and its spec cannot change: restore the value on the hub, or create the object under another name",
 		},
 		"NodePort": {
-			reason: "A node port of the hub is not available everywhere.",
+			reason: "A node port of the hub is not available on every cluster.",
 			err:    invalid(field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30080, "provided port is not in the valid range. The range of valid ports is 31000-31999")),
 			want: `; the hub requests this node port: remove it from the Service, or annotate the Service with refract.dev/left-to-members: '["/spec/ports/*/nodePort"]', ` +
 				"so that each cluster chooses its own",
 		},
 		"Wrong": {
-			reason: "A value that is not valid is to be corrected.",
+			reason: "An invalid value is to be corrected.",
 			err:    invalid(field.Required(field.NewPath("spec", "ports"), "")),
 		},
 		"Other": {reason: "Another error has another remedy.", err: errors.New("the field is immutable")},

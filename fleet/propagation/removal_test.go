@@ -44,13 +44,13 @@ func TestMissingAtTheStart(t *testing.T) {
 		now = now.Add(guardSettles)
 	}
 	if message := message(a.guard); !strings.HasPrefix(message, "40 of 40 copies wait for approval of their deletion") || len(s.requests) > 0 {
-		t.Errorf("want all of them held and none gone, got %q and requests %v", message, s.requests)
+		t.Errorf("want all deletions pending and none done, got %q and requests %v", message, s.requests)
 	}
 }
 
 // TestRemove: the applier removes a copy that no longer belongs on the member. A requested deletion takes place at
-// once; any other only when all deletions are known and the guard allows it. A copy whose object asked for it stays
-// as a plain object.
+// once; any other only when all deletions are known and the guard allows it. The annotation orphan of its object turns
+// the copy into a plain object.
 func TestRemove(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	gone := func(c cause) *desiredState { return &desiredState{gone: true, cause: c} }
@@ -89,44 +89,44 @@ func TestRemove(t *testing.T) {
 		want   want
 	}{
 		"Deleted": {
-			reason: "Somebody deleted the object by a call.", p: gone(causeDeleted),
+			reason: "A user deleted the object by a call.", p: gone(causeDeleted),
 			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
 		},
 		"DeletedAndAllIsJudged": {
-			reason: "The guard was told to judge that, too.", p: gone(causeDeleted), before: func(a *applier, _ *neighbours) { a.guard.all = true },
+			reason: "The guard is configured to judge requested deletions, too.", p: gone(causeDeleted), before: func(a *applier, _ *neighbours) { a.guard.all = true },
 			want: want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
 		},
 		"NotPlaced": {
-			reason: "Nobody has asked for it: more may be to go.", p: &desiredState{},
+			reason: "The deletion was not requested, and more may follow.", p: &desiredState{},
 			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{settled}},
 		},
 		"NotPlacedAndNothingElse": {
-			reason: "It is little: it goes, and counts as lost.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
+			reason: "A single deletion is allowed, and counts as a loss.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
 			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Lost: 1, Said: []string{settled}},
 		},
 		"Incomplete": {
-			reason: "Objects have yet to be decided about: no time passes for the guard.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+			reason: "Not all objects are decided, so no time passes for the guard.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
 				collected(a)
 				a.state.complete.Store(false)
 			},
 			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{settled}},
 		},
 		"Much": {
-			reason: "It goes when somebody has approved it. The cluster says so.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+			reason: "The deletion waits for approval. The status of the cluster shows that.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
 				many(a)
 				collected(a)
 			},
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"Approved": {
-			reason: "Somebody has: that is no loss.", p: &desiredState{}, before: func(a *applier, e *neighbours) {
+			reason: "A user has approved the deletion, so it is no loss.", p: &desiredState{}, before: func(a *applier, e *neighbours) {
 				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
 				e.approved = token(t, a.guard)
 			},
 			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"Leaves": {
-			reason: "The cluster is leaving the fleet, whatever is wanted of the object.", p: &desiredState{blocked: reasonPolicyNotFound}, before: func(a *applier, e *neighbours) {
+			reason: "The cluster is leaving the fleet, whatever the desired state of the object is.", p: &desiredState{blocked: reasonPolicyNotFound}, before: func(a *applier, e *neighbours) {
 				e.leaves = true
 				collected(a)
 				a.guard.undecided[key] = removal{key, "u-web", causeLeaves, false}
@@ -144,30 +144,30 @@ func TestRemove(t *testing.T) {
 			want: want{Status: "Pending DryRun", Copy: member.Present, Said: []string{settled}},
 		},
 		"Refused": {
-			reason: "It is tried again, and asked about again.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
+			reason: "The deletion failed. It is judged and tried again.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
 			refuse: map[string]metav1.Status{http.MethodDelete: {Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}},
 			want:   want{Sent: []string{remove}, Status: "Deleting DeletionFailed", Again: firstRetry, Copy: member.Present, Said: []string{settled}},
 		},
 		"GoneMeanwhile": {
-			reason: "It is not there, whatever a watch has told.", p: gone(causeDeleted),
+			reason: "The copy does not exist, whatever a watch has reported.", p: gone(causeDeleted),
 			refuse: map[string]metav1.Status{http.MethodDelete: {Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}},
 			want:   want{Sent: []string{remove}, Status: "none", Tidy: []string{"m shop"}, Copy: member.Absent, Said: []string{settled}},
 		},
 		"Going": {
-			reason: "It has finalizers: that it went will be told.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+			reason: "The copy has finalizers. The watch will report its end.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
 				now := metav1.Now()
 				o.DeletionTimestamp = &now
 			},
 			want: want{Status: "Deleting SourceGone", Copy: member.Present, Said: []string{"report web later"}},
 		},
 		"Orphaned": {
-			reason: "The object asked for it to stay.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+			reason: "The object has the annotation orphan.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
 				o.Annotations[refractv1alpha1.OrphanAnnotation] = placement.OrphanAll
 			},
 			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
 		},
 		"Kept": {
-			reason: "Its object protects it: it waits, though it is little.", p: &desiredState{}, copy: keep,
+			reason: "The annotation of its object protects the copy: it waits, although it is only one.", p: &desiredState{}, copy: keep,
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"KeptByKind": {
@@ -181,71 +181,71 @@ func TestRemove(t *testing.T) {
 			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
 		},
 		"KeptAndLeaderDeleted": {
-			reason: "A user deleted what it travelled with.", p: gone(causeLeader), copy: keep,
+			reason: "A user deleted the leader (the object that it travelled with).", p: gone(causeLeader), copy: keep,
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{"report web later", "pend m"}},
 		},
 		"LeaderDeleted": {
-			reason: "A user deleted what it travelled with, and nothing protects it.", p: gone(causeLeader),
+			reason: "A user deleted the leader, and no protection applies.", p: gone(causeLeader),
 			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
 		},
 		"KeptAndIncomplete": {
-			reason: "It is not collected with others.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) { a.state.complete.Store(false) },
+			reason: "The copy waits alone.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) { a.state.complete.Store(false) },
 			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Said: []string{settled}},
 		},
 		"KeptAndAllowedBefore": {
-			reason: "It may have been protected since.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
+			reason: "The copy may have been protected after the guard allowed its deletion.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
 				a.guard.allowed[key] = removal{key, "u-web", causePlacement, false}
 			},
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"KeptAndApproved": {
-			reason: "Somebody has approved it.", p: &desiredState{}, copy: keep, before: func(a *applier, e *neighbours) {
+			reason: "A user has approved the deletion.", p: &desiredState{}, copy: keep, before: func(a *applier, e *neighbours) {
 				a.guard.pending.add(removal{key, "u-web", causePlacement, true})
 				e.approved = token(t, a.guard)
 			},
 			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"AnotherWasApproved": {
-			reason: "An approval is for a copy, and not for its name.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
+			reason: "An approval is for a copy, not for its name.", p: &desiredState{}, copy: keep, before: func(a *applier, _ *neighbours) {
 				a.guard.approved[key] = "u-other"
 			},
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Passes: 1, Said: []string{settled, "pend m"}},
 		},
 		"KeptAndLeaves": {
-			reason: "The cluster leaves: it waits as well.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.leaves = true },
+			reason: "The cluster leaves, and the copy waits as well.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.leaves = true },
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"KeptAndReleased": {
-			reason: "The cluster leaves, and gets what is kept.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) {
+			reason: "The cluster leaves, and keeps the protected copy.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) {
 				e.leaves, e.releases = true, true
 			},
 			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
 		},
 		"KeptAndStays": {
-			reason: "A cluster that does not leave gets nothing.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.releases = true },
+			reason: "The setting is for leaving clusters.", p: &desiredState{}, copy: keep, before: func(_ *applier, e *neighbours) { e.releases = true },
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"DeletedBeforeRestart": {
-			reason: "Somebody deleted the object by a call, before a restart.", p: &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "1"},
+			reason: "A user deleted the object by a call, before a restart.", p: &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "1"},
 			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
 		},
 		"AnotherDeletedBeforeRestart": {
-			reason: "The copy is of another object of that name, as after a restore: nobody has asked for its deletion.",
+			reason: "The copy belongs to another object of the name, as after a restore: its deletion was not requested.",
 			p:      &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "0"},
 			want:   want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
 		},
 		"AnotherHubs": {
-			reason: "It is not ours to remove.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+			reason: "The object on the member is no copy of this hub.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
 				o.Annotations[refractv1alpha1.SourceAnnotation] = "other-hub/1/configmaps/shop/web"
 			},
 			want: want{Status: "none", Copy: member.Present, Said: []string{settled}},
 		},
 		"NotThere": {
-			reason: "There is nothing to remove, and nothing to ask.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) { collected(a) },
+			reason: "There is no copy, and nothing to judge.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) { collected(a) },
 			want: want{Status: "none", Copy: member.Absent, Said: []string{settled}},
 		},
 		"HeldAndWent": {
-			reason: "It is held no more, and the cluster says so.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) {
+			reason: "The deletion is no longer pending. The cluster shows that.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) {
 				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
 				a.guard.show()
 			},

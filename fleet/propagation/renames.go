@@ -112,8 +112,8 @@ func (n *renaming) inRollout(r *refractv1alpha1.RolloutStatus) bool {
 		slices.ContainsFunc([][]string{r.Done, r.OnSuperseded, r.Reverting, r.Offline}, func(l []string) bool { return slices.Contains(l, n.from) })
 }
 
-// rows renames in the rows of a record, and sorts them; it returns the same slice if they do not have the name. A row
-// that has the new name already is dropped, as it has less information.
+// rows renames in the rows of a Propagation, and sorts them; it returns the same slice if they do not have the name. A
+// row that has the new name already is dropped, as it has less information.
 func (n *renaming) rows(all []refractv1alpha1.ClusterStatus) []refractv1alpha1.ClusterStatus {
 	named := func(name string) func(refractv1alpha1.ClusterStatus) bool {
 		return func(s refractv1alpha1.ClusterStatus) bool { return s.Name == name }
@@ -227,7 +227,7 @@ func (s *state) names() int64 {
 	return s.naming
 }
 
-// rename renames a cluster in the records.
+// rename renames a cluster in the Propagations.
 func (r *records) rename(n *renaming) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,7 +246,7 @@ func (r *records) rename(n *renaming) {
 	}
 }
 
-// translate renames the rows of a record to the present names of their clusters. It returns the former names.
+// translate renames the rows of a Propagation to the present names of their clusters. It returns the former names.
 func (r *records) translate(s *refractv1alpha1.PropagationStatus) (stale []string) {
 	if r.successor == nil {
 		return nil
@@ -263,7 +263,7 @@ func (r *records) translate(s *refractv1alpha1.PropagationStatus) (stale []strin
 	return stale
 }
 
-// moved reports whether no record has a row with this former name any more.
+// moved reports whether no Propagation has a row with this former name any more.
 func (r *records) moved(name string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -286,8 +286,8 @@ func (d *dispatcher) renamed(from, to string) {
 	d.decider.clustersChanged()
 }
 
-// ahead finds out whether a record names a cluster that this replica does not know yet. Records and FederatedClusters
-// have separate watches, and one may be behind the other.
+// ahead finds out whether a Propagation names a cluster that this replica does not know yet. Propagations and
+// FederatedClusters have separate watches, and one may be behind the other.
 type ahead struct {
 	behind func(ctx context.Context, name string) (bool, error)
 	now    func() time.Time

@@ -52,22 +52,22 @@ func TestStateIsRenamed(t *testing.T) {
 		t.Errorf("rename(): -want, +got:\n%s", diff)
 	}
 	if p.targets["new"] != nil || p.targets["eu-1"] == nil {
-		t.Error("want what was decided not modified: appliers read it")
+		t.Error("want the former desired state unmodified, because appliers read it")
 	}
 	if now.considers("new") {
-		t.Error("want nothing removed under the new name before it was decided about")
+		t.Error("want no removal under the new name before the next decision")
 	}
 
 	stale := hashed("1", "h", "eu-1")
 	stale.naming = began
 	s.setDesired(key, stale, previous{}, nil)
 	if s.desired(key) != now {
-		t.Error("want a decision refused that began under the old name: it places nothing on the new one")
+		t.Error("want a decision under the old name refused, because it places nothing on the new one")
 	}
 	next := hashed("1", "h", "new", "us-1")
 	next.naming = s.names()
 	if clusters, _, _ := s.setDesired(key, next, previous{}, nil); len(clusters) > 0 {
-		t.Errorf("want nothing to do for what is as it was, got %v", clusters)
+		t.Errorf("want no work for unchanged copies, got %v", clusters)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestNothingIsRemovedFromWhatWasNotConsidered(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := slices.Contains(said.said, "decide web"); got != (tc.said != "") {
-				t.Errorf("want it decided again if the cluster was not known or not ready, got %v", said.said)
+				t.Errorf("want another decision if the cluster was unknown or not ready, got %v", said.said)
 			}
 			if tc.said == "" {
 				a.guard.changed, a.guard.since = a.guard.now().Add(-guardSettles), a.guard.now().Add(-guardSettles)
@@ -114,14 +114,14 @@ func TestNothingIsRemovedFromWhatWasNotConsidered(t *testing.T) {
 				}
 			}
 			if sent := d.sent(); (len(sent) > 0) != (tc.said == "") {
-				t.Errorf("want the copy removed only after it was decided with the cluster, got %v", sent)
+				t.Errorf("want the copy removed only after a decision with the cluster, got %v", sent)
 			}
 		})
 	}
 }
 
-// TestRowsAreRenamed: only the leading replica renames rows in records. Each replica translates the names when it reads a
-// record.
+// TestRowsAreRenamed: only the leading replica renames rows in Propagations. Each replica translates the names when it
+// reads a Propagation.
 func TestRowsAreRenamed(t *testing.T) {
 	successors := map[string]string{"old": "new"}
 	r := &records{standsBy: func() bool { return false }, items: map[Key]*known{}, successor: func(name string) string { return successors[name] }, log: discard}
@@ -137,7 +137,7 @@ func TestRowsAreRenamed(t *testing.T) {
 		t.Errorf("rollout: -want, +got:\n%s", diff)
 	}
 	if r.moved("old") {
-		t.Error("want the old name to stay while the hub has a row of it")
+		t.Error("want the old name kept while the hub has a row of it")
 	}
 
 	written := recordOn("1", refractv1alpha1.ClusterStatus{Name: "new", Hash: "h"}, refractv1alpha1.ClusterStatus{Name: "us-1"})
@@ -145,12 +145,12 @@ func TestRowsAreRenamed(t *testing.T) {
 	read, _ = recordOf(written)
 	r.update(read, told)
 	if !r.moved("old") {
-		t.Error("want the old name free to go when the leader has written the rows")
+		t.Error("want the old name free after the leading replica has written the rows")
 	}
 }
 
-// TestRecordIsAhead: a record names a cluster that this replica does not know as served yet. Until then the replica
-// decides nothing, because it would take the copy there for one outside the placement.
+// TestRecordIsAhead: a Propagation names a cluster that this replica does not know as served yet. Until then the
+// replica decides nothing, because it would take the copy there for one outside the placement.
 func TestRecordIsAhead(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	c := station(t, nil, &replica{}, interceptor.Funcs{}, recordOn("1", refractv1alpha1.ClusterStatus{Name: "new", Hash: "h"}))
@@ -173,17 +173,17 @@ func TestRecordIsAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if knows() {
-		t.Error("want the decision to wait for a cluster that is served, and not known here")
+		t.Error("want the decision to wait for a served cluster that is unknown here")
 	}
 	if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "new"}}); err != nil {
 		t.Fatal(err)
 	}
 	if !knows() {
-		t.Error("want it made when the cluster is known")
+		t.Error("want the decision after the cluster is known")
 	}
 	k.placed = []placement.Target{{Cluster: "gone"}}
 	if !knows() {
-		t.Error("want a cluster that has left not waited for")
+		t.Error("want no wait for a cluster that has left")
 	}
 }
 
@@ -205,10 +205,10 @@ func TestTwoNames(t *testing.T) {
 	look("new")
 	leading.leads = true
 	if !c.dispatcher.lead.writes("eu-1") || !c.dispatcher.lead.writes("new") {
-		t.Error("want both names written to: neither is known to be replaced")
+		t.Error("want writes under both names before one is known to be replaced")
 	}
 	if got := names(c); !slices.Equal(got, []string{"eu-1", "us-1"}) {
-		t.Errorf("want nothing placed on the new name yet, got %v", got)
+		t.Errorf("want no object placed on the new name yet, got %v", got)
 	}
 
 	key := keyOf("configmaps", "web")
@@ -231,16 +231,16 @@ func TestTwoNames(t *testing.T) {
 	look("eu-1")
 	leading.leads = true
 	if c.dispatcher.lead.writes("eu-1") || !c.dispatcher.lead.writes("new") {
-		t.Error("want only the new name written to")
+		t.Error("want writes only under the new name")
 	}
 	if _, _, ok := c.dispatcher.lead.begin(context.Background(), "eu-1"); ok {
 		t.Error("want no work begun under the old name")
 	}
 	if got := names(c); !slices.Equal(got, []string{"new", "us-1"}) {
-		t.Errorf("want the new name in the place of the old one, got %v", got)
+		t.Errorf("want the new name in place of the old one, got %v", got)
 	}
 	if got := slices.Sorted(maps.Keys(c.state.desired(key).targets)); !slices.Equal(got, []string{"new", "us-1"}) {
-		t.Errorf("want the copy to be that of the new name, got %v", got)
+		t.Errorf("want the copy under the new name, got %v", got)
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 	// perCluster is the additional delay for each cluster of the object. A report has a row for each cluster, and
 	// frequent writes of it would cost more than the copies.
 	perCluster = 20 * time.Millisecond
-	// recreated is the time for which the record of a deleted governed object stays after its last copy is gone. An
+	// recreated is the time for which the Propagation of a deleted governed object stays after its last copy is gone. An
 	// object that is created again within this time counts as a change of the former one.
 	recreated = time.Minute
 	// oneIn is the divisor for the part of the clusters that a report does not wait for.
@@ -65,8 +65,8 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 	return r.status, nil
 }
 
-// reporter is the last station. For the key of an object, it writes the state of the object into its record, a
-// Propagation of the hub, and into events.
+// reporter is the last station. For the key of an object, it writes the state of the object into its Propagation and
+// into events.
 type reporter struct {
 	client   client.Client // Reads from caches.
 	live     client.Reader
@@ -110,14 +110,15 @@ func (rep *reporter) later(key Key) {
 	rep.after(key, delay)
 }
 
-// governed reports whether a rollout depends on the report on an object: its own rollout, or that of its leader.
+// governed reports whether a rollout depends on the report on an object: its own rollout, or that of its leader, the
+// object that it travels with.
 func (rep *reporter) governed(key Key) bool {
 	p := rep.state.desired(key)
 	return p != nil && p.governed != nil
 }
 
-// recordChanged is called when another client wrote a record. steers is whether the change steers the rollout or the
-// placement.
+// recordChanged is called when another client wrote a Propagation. steers is whether the change steers the rollout or
+// the placement.
 func (rep *reporter) recordChanged(key Key, steers bool) {
 	if p := rep.state.desired(key); steers && p != nil && p.held != nil {
 		rep.decider.add(key, priorityChanged) // The placement may be approved now.
@@ -129,7 +130,7 @@ func (rep *reporter) recordChanged(key Key, steers bool) {
 	}
 }
 
-// reportOne writes or deletes the record of one object, unless the report yields to copies.
+// reportOne writes or deletes the Propagation of one object, unless the report yields to copies.
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	k, found := rep.records.get(key)
 	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.now()) {
@@ -138,11 +139,11 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	return rep.reportNow(ctx, key, k, found)
 }
 
-// reportNow does the same as [reporter.reportOne] without yielding. K is what the caller knows of the record.
+// reportNow does the same as [reporter.reportOne] without yielding. k is the known part of the Propagation.
 func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool) (reconcile.Result, error) {
 	p, statuses, was, ok := rep.state.snapshot(key)
 	if !ok {
-		if found { // The record became known after its object was forgotten.
+		if found { // The Propagation became known after its object was forgotten.
 			rep.decider.add(key, priorityResync)
 		}
 		return reconcile.Result{}, nil
@@ -225,9 +226,9 @@ func (rep *reporter) retell(ctx context.Context, key Key) error {
 	return client.IgnoreNotFound(err)
 }
 
-// mayReturn returns how long the record and the state of a governed object without copies stay: a replacement deletes
-// the object and creates it again. They do not stay if the namespace or the type was deleted, as their whole content
-// is gone.
+// mayReturn returns how long the Propagation and the state of a governed object without copies stay: a replacement
+// deletes the object and creates it again. They do not stay if the namespace or the type was deleted, as their whole
+// content is gone.
 func (rep *reporter) mayReturn(key Key, p *desiredState, was previous, k known) time.Duration {
 	if k.rollout == nil && was.rollout == nil || p.cause == causeNamespace || p.cause == causeType || p.cause == causeForgotten {
 		return 0
@@ -236,7 +237,7 @@ func (rep *reporter) mayReturn(key Key, p *desiredState, was previous, k known) 
 	return recreated - now.Sub(rep.state.emptied(key, now))
 }
 
-// write writes the status of an object into its record, and queues the work that depends on it.
+// write writes the status of an object into its Propagation, and queues the work that depends on it.
 func (rep *reporter) write(
 	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
 ) (reconcile.Result, error) {
@@ -245,7 +246,7 @@ func (rep *reporter) write(
 		rep.decider.add(key, priorityChanged)
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	}
-	// If a revision cannot be stored, err causes retries with growing delays. The record reports the reason
+	// If a revision cannot be stored, err causes retries with growing delays. The Propagation reports the reason
 	// meanwhile.
 	status := rep.assemble(key, p, statuses, was, k.conditions, progress)
 	p.untried(progress, status.Clusters)
@@ -267,7 +268,7 @@ func (rep *reporter) write(
 		rep.decider.decideAgain(slices.Concat(followersIn(k.rollout, key), followersIn(status.Rollout, key)))
 		if k.rollout == nil {
 			followers, _ := rep.state.followersOf(key)
-			rep.decider.decideAgain(followers) // Followers have waited for the record, whether the rollout includes them or not.
+			rep.decider.decideAgain(followers) // Followers have waited for the recorded rollout, whether it includes them or not.
 		}
 		rep.revisions.later(key)
 		countRollouts(rep.records.phases())
@@ -287,8 +288,8 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(until.Sub(rep.now()), time.Millisecond)}
 }
 
-// untried clears the refused revision in rows of clusters whose decision belongs to another attempt than the rollout
-// in the record: that revision was not tried in this attempt. Otherwise a resumed rollout would fail at once because
+// untried clears the refused revision in rows of clusters whose decision belongs to another attempt than the rollout in
+// the Propagation: that revision was not tried in this attempt. Otherwise a resumed rollout would fail at once because
 // of former refusals.
 func (p *desiredState) untried(progress *refractv1alpha1.RolloutStatus, rows []refractv1alpha1.ClusterStatus) {
 	if progress == nil || progress.Attempt == p.governed.attempt() {
@@ -299,8 +300,8 @@ func (p *desiredState) untried(progress *refractv1alpha1.RolloutStatus, rows []r
 	}
 }
 
-// again requeues a report after an error. A conflict, and a record that exists already or is gone, only show that the
-// known record is outdated, and count as no error.
+// again requeues a report after an error. A conflict, and a Propagation that exists already or is gone, only show that
+// the known Propagation is outdated, and count as no error.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
@@ -311,13 +312,13 @@ func again(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// sourceReference names the object that a record describes.
+// sourceReference names the object that a Propagation describes.
 func sourceReference(key Key, p *desiredState) refractv1alpha1.SourceReference {
 	api := p.gvr.GroupVersion().String()
 	return refractv1alpha1.SourceReference{APIVersion: api, Kind: p.kind, Resource: key.Resource, Name: key.Name, UID: p.uid}
 }
 
-// close deletes the record of an object that has no copies left.
+// close deletes the Propagation of an object that has no copies left.
 func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r record, was previous, k known) (reconcile.Result, error) {
 	if left := rep.mayReturn(key, p, was, k); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
@@ -334,8 +335,8 @@ func (rep *reporter) close(ctx context.Context, key Key, p *desiredState, r reco
 	return reconcile.Result{}, nil
 }
 
-// goOn handles an object that is gone together with its record, as after the deletion of its namespace. No report can
-// be written.
+// goOn handles an object that is gone together with its Propagation, as after the deletion of its namespace. No report
+// can be written.
 func (rep *reporter) goOn(key Key, p *desiredState, was previous) reconcile.Result {
 	if len(rep.remaining(key)) > 0 {
 		return reconcile.Result{}
@@ -347,8 +348,8 @@ func (rep *reporter) goOn(key Key, p *desiredState, was previous) reconcile.Resu
 	return reconcile.Result{}
 }
 
-// remaining returns the clusters that have, or may have, a copy of an object that is gone together with its record. The
-// appliers still delete these copies; until then, the status of the FederatedClusters lists them.
+// remaining returns the clusters that have, or may have, a copy of an object that is gone together with its
+// Propagation. The appliers still delete these copies; until then, the status of the FederatedClusters lists them.
 func (rep *reporter) remaining(key Key) []string {
 	left := rep.state.bereave(key)
 	for _, name := range left {
@@ -359,7 +360,7 @@ func (rep *reporter) remaining(key Key) []string {
 	return left
 }
 
-// unbind removes the finalizer and the owner of earlier versions from a record: see [record.bound].
+// unbind removes the finalizer and the owner of earlier versions from a Propagation: see [record.bound].
 func (rep *reporter) unbind(ctx context.Context, r record) error {
 	if err := rep.live.Get(ctx, client.ObjectKeyFromObject(r.Object), r.Object); err != nil {
 		return client.IgnoreNotFound(err)

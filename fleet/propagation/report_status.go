@@ -125,8 +125,8 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 	return c
 }
 
-// besides adds the leader of a follower to a message: the follower has no rollout of its own that would name the
-// leader, and its clusters are Synced with older content.
+// besides adds the leader of a follower (the object that it travels with) to a message: the follower has no rollout of
+// its own that would name the leader, and its clusters are Synced with older content.
 func (p *desiredState) besides(message, why string) string {
 	if why == "" || p.governed.led == nil {
 		return message

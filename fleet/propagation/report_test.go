@@ -73,7 +73,7 @@ func (d *desk) funcs() interceptor.Funcs {
 	}
 }
 
-// recordOn returns the record of the ConfigMap web with this UID, with rows for these clusters.
+// recordOn returns the Propagation of the ConfigMap web with this UID, with rows for these clusters.
 func recordOn(uid types.UID, clusters ...refractv1alpha1.ClusterStatus) *refractv1alpha1.Propagation {
 	r := &refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web.configmaps", UID: "r"}}
 	r.Spec.Source = refractv1alpha1.SourceReference{APIVersion: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "web", UID: uid}
@@ -81,7 +81,7 @@ func recordOn(uid types.UID, clusters ...refractv1alpha1.ClusterStatus) *refract
 	return r
 }
 
-// bound returns a record as earlier versions wrote it, with the object as owner and these finalizers.
+// bound returns a Propagation as earlier versions wrote it, with the object as owner and these finalizers.
 func bound(deleting bool, finalizers ...string) *refractv1alpha1.Propagation {
 	r := recordOn("1")
 	r.Finalizers = finalizers
@@ -94,9 +94,9 @@ func bound(deleting bool, finalizers ...string) *refractv1alpha1.Propagation {
 	return r
 }
 
-// TestReportOne: the reporter writes the state of an object into its record, unless the record is the same already.
-// It notifies the policies that the object names, and records events. When nothing is left to report, it deletes the
-// record and forgets the object.
+// TestReportOne: the reporter writes the state of an object into its Propagation, unless it is unchanged. It notifies
+// the policies that the object names, and records events. When nothing is left to report, it deletes the Propagation
+// and forgets the object.
 func TestReportOne(t *testing.T) {
 	var (
 		key    = keyOf("configmaps", "web")
@@ -111,7 +111,7 @@ func TestReportOne(t *testing.T) {
 		Asked    []string
 		Again    time.Duration
 		Err      string
-		Clusters []string // The clusters in the record afterwards.
+		Clusters []string // The clusters in the Propagation afterwards.
 		Known    bool     // Whether the object is known afterwards.
 		Events   []string
 	}
@@ -124,53 +124,53 @@ func TestReportOne(t *testing.T) {
 		busy   bool // Whether many copies wait.
 		want   want
 	}{
-		"Nothing": {reason: "Nothing is known, and nothing was said."},
+		"Nothing": {reason: "There is neither an object nor a Propagation."},
 		"RecordOfNothing": {
-			reason: "It became known after its object was forgotten: that is to be found out about.", record: recordOn("1", synced),
+			reason: "The Propagation became known after its object was forgotten, so the object is decided.", record: recordOn("1", synced),
 			want: want{Asked: []string{"decide configmaps web: resync"}, Clusters: []string{"eu-1 Synced"}},
 		},
 		"New": {
-			reason: "It gets a record, and what uses its policy may have changed.", p: there,
+			reason: "The object gets a Propagation, and the status of its policy may change.", p: there,
 			want: want{Wrote: []string{"create", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
 		},
 		"Changed": {
-			reason: "What the record says is not so any more.", p: there, record: recordOn("1", synced),
+			reason: "The Propagation is outdated.", p: there, record: recordOn("1", synced),
 			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
 		},
 		"Yields": {
-			reason: "Nobody acts upon it, and copies wait.", p: there, record: recordOn("1", synced), busy: true,
+			reason: "No other work depends on the report, and copies wait.", p: there, record: recordOn("1", synced), busy: true,
 			want: want{Again: yieldDelay, Clusters: []string{"eu-1 Synced"}, Known: true},
 		},
 		"MadeAgain": {
-			reason: "The record is about an object of that name that was there before.", p: there, record: recordOn("0"),
+			reason: "The Propagation describes a former object of the name.", p: there, record: recordOn("0"),
 			want: want{Wrote: []string{"update", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
 		},
 		"Deleted": {
-			reason: "Somebody deleted the record, and somebody's finalizer holds it: it is made again when it is gone.", p: there,
+			reason: "A user deleted the Propagation, and a finalizer of another program holds it: it is created again when it is gone.", p: there,
 			record: bound(true, "example.com/hold"), want: want{Known: true},
 		},
 		"BoundAndDeleted": {
-			reason: "An earlier version wrote it, and its namespace is being deleted: it is let go, and so is the namespace.",
+			reason: "An earlier version wrote the Propagation, and its namespace is being deleted: the finalizer is removed, which frees the namespace.",
 			p:      there, record: bound(true, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
 		},
 		"BoundAndGone": {
-			reason: "So it is if copies are left: they are remembered elsewhere.", p: gone, was: previous{placed: on("eu-1")},
+			reason: "The same if copies are left: FederatedClusters list them.", p: gone, was: previous{placed: on("eu-1")},
 			record: bound(true, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
 		},
 		"Bound": {
-			reason: "An earlier version wrote it: it would hold its namespace while Refract does not run.",
+			reason: "A finalizer of an earlier version would block the namespace while Refract does not run.",
 			p:      there, record: bound(false, refractv1alpha1.Finalizer), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
 		},
 		"Owned": {
-			reason: "An earlier version wrote it, or a hub was restored: it would go with its object, before its copies.",
+			reason: "With an owner, from an earlier version or a restored hub, the Propagation would be deleted before the copies.",
 			p:      there, record: bound(false), want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
 		},
 		"GoneEverywhere": {
-			reason: "Nothing is left: the record goes, and is no reason to remember anything. Its policy counts one object less.", p: gone, record: recordOn("1"),
+			reason: "No copy is left: the Propagation is deleted, and the object forgotten. Its policy counts one object less.", p: gone, record: recordOn("1"),
 			want: want{Wrote: []string{"delete"}, Asked: []string{"review pp: after 2s"}},
 		},
 		"GoneAndPlaced": {
-			reason: "A cluster may have a copy that has not said so since a restart.", p: gone, was: previous{placed: on("eu-1")}, record: recordOn("1", synced),
+			reason: "A cluster may have a copy without a status since a restart.", p: gone, was: previous{placed: on("eu-1")}, record: recordOn("1", synced),
 			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
 		},
 		"GoneAndThere": {
@@ -179,30 +179,30 @@ func TestReportOne(t *testing.T) {
 			want:   want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
 		},
 		"GoneWithItsRecord": {
-			reason: "There is neither an object nor a record: the FederatedCluster lists the copy until it is deleted.", p: gone,
+			reason: "There is neither an object nor a Propagation: the FederatedCluster lists the copy until it is deleted.", p: gone,
 			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, want: want{Asked: []string{"pend eu-1: after 1.5s"}, Known: true},
 		},
 		"Overtaken": {
-			reason: "Somebody else wrote the record, and a watch will say what.", p: there, record: recordOn("1", synced),
+			reason: "Another client wrote the Propagation, and a watch will report it.", p: there, record: recordOn("1", synced),
 			refuse: map[string]error{"status": apierrors.NewConflict(configMaps.GroupResource(), "web", nil)},
 			want:   want{Wrote: []string{"status"}, Again: settledDelay, Clusters: []string{"eu-1 Synced"}, Known: true},
 		},
 		"NotSeenYet": {
-			reason: "The record is there, and a watch will say so.", p: there,
+			reason: "The Propagation exists, and a watch will report it.", p: there,
 			refuse: map[string]error{"create": apierrors.NewAlreadyExists(configMaps.GroupResource(), "web")},
 			want:   want{Wrote: []string{"create"}, Again: unsettledDelay, Known: true},
 		},
 		"Refused": {
-			reason: "It is tried again, later each time, and nobody is told of what is not written.", p: there, record: recordOn("1", synced),
+			reason: "The write is tried again, later each time. No event reports an unwritten status.", p: there, record: recordOn("1", synced),
 			refuse: map[string]error{"status": errors.New("no answer")},
 			want:   want{Wrote: []string{"status"}, Err: "no answer", Clusters: []string{"eu-1 Synced"}, Known: true},
 		},
 		"CannotBeClosed": {
-			reason: "It is known until its record has gone.", p: gone, record: recordOn("1"), refuse: map[string]error{"delete": errors.New("no answer")},
+			reason: "The object is known until its Propagation is deleted.", p: gone, record: recordOn("1"), refuse: map[string]error{"delete": errors.New("no answer")},
 			want: want{Wrote: []string{"delete"}, Err: "no answer", Known: true},
 		},
 		"Warned": {
-			reason: "Each warning is told once, as is that something is not as it should be.", p: &desiredState{
+			reason: "Each warning causes one event, and so does each problem.", p: &desiredState{
 				uid: "1", gvr: configMaps, kind: "ConfigMap", blocked: reasonPolicyNotFound, blockedMessage: "it waits", warnings: []string{"old", "new"},
 			},
 			was: previous{warned: []string{"old"}}, record: recordOn("1"),
@@ -258,14 +258,14 @@ func TestReportOne(t *testing.T) {
 				}
 				d.wrote = nil
 				if _, err := c.reporter.reportOne(t.Context(), key); err != nil || d.wrote != nil {
-					t.Errorf("%s\nreportOne(): what is said already is not written again: want nothing, got %v, %v", tc.reason, d.wrote, err)
+					t.Errorf("%s\nreportOne(): want an unchanged report not written again, got %v, %v", tc.reason, d.wrote, err)
 				}
 			})
 		})
 	}
 }
 
-// see passes the hub's record of a key to the records.
+// see passes the hub's Propagation of a key to the records.
 func see(t *testing.T, c *Controller, key Key) {
 	t.Helper()
 	r := newRecord(true)
@@ -275,7 +275,7 @@ func see(t *testing.T, c *Controller, key Key) {
 	c.reporter.records.update(r, told)
 }
 
-// TestLapsed: while the Lease is not renewed in time, the reports wait, and no record is written.
+// TestLapsed: while the Lease is not renewed in time, the reports wait, and no Propagation is written.
 func TestLapsed(t *testing.T) {
 	key, d := keyOf("configmaps", "web"), &desk{}
 	s, _ := hubOf(t)
@@ -293,7 +293,7 @@ func TestLapsed(t *testing.T) {
 	}
 }
 
-// TestReporterIsTold: a record that another client has changed causes a report.
+// TestReporterIsTold: a Propagation that another client has changed causes a report.
 func TestReporterIsTold(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	cases := map[string]struct {
@@ -301,7 +301,7 @@ func TestReporterIsTold(t *testing.T) {
 		tell   func(*reporter)
 		want   []string
 	}{
-		"Changed":       {"The report corrects the record soon.", func(rep *reporter) { rep.recordChanged(key, true) }, []string{"report configmaps web: after 100ms"}},
+		"Changed":       {"The report corrects the Propagation soon.", func(rep *reporter) { rep.recordChanged(key, true) }, []string{"report configmaps web: after 100ms"}},
 		"Later":         {"More clusters will probably answer.", func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
 		"AfterAndLater": {"A report that is due soon is not postponed.", func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
 	}
@@ -334,10 +334,10 @@ func TestReportsWait(t *testing.T) {
 		later, readied  time.Duration
 		recordedByOther time.Duration
 	}{
-		"Few":     {"It has few clusters.", 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Many":    {"Most are written to.", 1000, 899, most, most, most},
-		"Nearly":  {"The last tenth may never be.", 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Settled": {"There is nothing to be waited for.", 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
+		"Few":     {"The object has few clusters.", 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Many":    {"Most clusters are being written to.", 1000, 899, most, most, most},
+		"Nearly":  {"The last tenth may never report.", 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Settled": {"All clusters have reported.", 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestReportsWait(t *testing.T) {
 						}
 					}
 					if crossed := tc.of-tc.done <= tc.of/oneIn; (due > 0) != crossed || due > 1 {
-						t.Errorf("%s\nthe report that is due was taken for too late %d times, want once when most have reported: %t", tc.reason, due, crossed)
+						t.Errorf("%s\nthe pending report counted as too late %d times, want once when most have reported: %t", tc.reason, due, crossed)
 					}
 					tell.do(c.reporter)
 					if diff := cmp.Diff([]string{"report configmaps web: after " + tell.want.String()}, asked(c)); diff != "" {
@@ -393,14 +393,14 @@ func TestAnnounce(t *testing.T) {
 		corrected   []string
 		want        []string
 	}{
-		"Arrived":     {reason: "For the first time.", now: all, want: []string{"Normal Synced all"}},
-		"ArrivedThen": {reason: "After something else.", before: rejected, now: all, want: []string{"Normal Synced all"}},
-		"Still":       {reason: "It is as it was.", before: all, now: all},
-		"Underway":    {reason: "That happens all the time.", before: all, now: under},
-		"Fails":       {reason: "Somebody has to do something.", before: under, now: rejected, want: []string{"Warning Rejected eu-1: no"}},
-		"StillFails":  {reason: "They were told.", before: rejected, now: rejected},
-		"Corrected":   {reason: "Each time.", before: all, now: all, corrected: []string{"eu-1: it was changed"}, want: []string{"Warning DriftCorrected eu-1: it was changed"}},
-		"Gone":        {reason: "Nobody watches what is not there.", gone: true, now: rejected, corrected: []string{"eu-1: it was changed"}},
+		"Arrived":     {reason: "The object is synced for the first time.", now: all, want: []string{"Normal Synced all"}},
+		"ArrivedThen": {reason: "The object is synced after a failure.", before: rejected, now: all, want: []string{"Normal Synced all"}},
+		"Still":       {reason: "Nothing has changed.", before: all, now: all},
+		"Underway":    {reason: "Progress is frequent.", before: all, now: under},
+		"Fails":       {reason: "A user has to act.", before: under, now: rejected, want: []string{"Warning Rejected eu-1: no"}},
+		"StillFails":  {reason: "The user was told already.", before: rejected, now: rejected},
+		"Corrected":   {reason: "Each correction is announced.", before: all, now: all, corrected: []string{"eu-1: it was changed"}, want: []string{"Warning DriftCorrected eu-1: it was changed"}},
+		"Gone":        {reason: "An object that is gone gets no events.", gone: true, now: rejected, corrected: []string{"eu-1: it was changed"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -116,7 +116,7 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	patch, asks := client.MergeFrom(before), !equality.Semantic.DeepEqual(was.PlacementHeld, held)
-	if asks { // Do not overwrite the question of another replica.
+	if asks { // The question of a former leader must not be overwritten.
 		patch = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	}
 	switch err := v.client.Status().Patch(ctx, obj, patch); {

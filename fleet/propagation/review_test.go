@@ -54,33 +54,33 @@ func TestReviewOne(t *testing.T) {
 		written bool // Whether it is reviewed for the second time.
 	}{
 		"Unused": {
-			reason: "That it is valid and nobody names it.", rules: forEach,
+			reason: "The policy is valid, and no object names it.", rules: forEach,
 			want: want{Wrote: []string{"status"}, Accepted: "Valid", InEffect: "Unused"},
 		},
 		"Used": {
-			reason: "Rules are counted for clusters on which its users are: that for others holds for none.", rules: forEach, users: used(1, "us-1"),
+			reason: "Rules count for the clusters of the users: a rule for another cluster matches none.", rules: forEach, users: used(1, "us-1"),
 			want: want{Wrote: []string{"status"}, Users: 1, Clusters: 1, Idle: []int64{0}, Accepted: "Valid", InEffect: "InEffect"},
 		},
 		"UsedEverywhere": {
-			reason: "All rules hold somewhere.", rules: forEach, users: used(1, "eu-1", "us-1"),
+			reason: "Each rule matches a cluster.", rules: forEach, users: used(1, "eu-1", "us-1"),
 			want: want{Wrote: []string{"status"}, Users: 1, Clusters: 2, Accepted: "Valid", InEffect: "InEffect"},
 		},
 		"Behind": {
-			reason: "Its user was rendered with what it said before.", rules: forEach, users: used(0, "us-1"),
+			reason: "The user was rendered with a former generation.", rules: forEach, users: used(0, "us-1"),
 			want: want{Wrote: []string{"status"}, Users: 1, Clusters: 1, Idle: []int64{0}, Accepted: "Valid", InEffect: reasonProgressing},
 		},
 		"Invalid": {
-			reason: "What is wrong with it, so that nothing of it is in effect.", rules: []corev1alpha1.OverrideRule{rule("eu-1", "no/path", "1")}, users: used(1, "us-1"),
+			reason: "The policy is invalid, so it is not in effect.", rules: []corev1alpha1.OverrideRule{rule("eu-1", "no/path", "1")}, users: used(1, "us-1"),
 			want: want{Wrote: []string{"status"}, Users: 1, Idle: []int64{0}, Accepted: reasonInvalidPolicy, InEffect: reasonInvalidPolicy},
 		},
 		"Written": {
-			reason: "All of it is there already.", rules: forEach, users: used(1, "us-1"), written: true,
+			reason: "The status is correct already.", rules: forEach, users: used(1, "us-1"), written: true,
 			want: want{Users: 1, Clusters: 1, Idle: []int64{0}, Accepted: "Valid", InEffect: "InEffect"},
 		},
-		"Gone":  {reason: "There is nothing to write to.", gone: true, users: used(1, "us-1")},
-		"Other": {reason: "Another replica leads, and knows more.", rules: forEach, behind: true, users: used(1, "us-1")},
+		"Gone":  {reason: "The policy does not exist.", gone: true, users: used(1, "us-1")},
+		"Other": {reason: "Another replica leads, and writes the status.", rules: forEach, behind: true, users: used(1, "us-1")},
 		"Refused": {
-			reason: "It is tried again.", rules: forEach, refuse: errors.New("no answer"), want: want{Wrote: []string{"status"}, Err: "no answer"},
+			reason: "The write is tried again.", rules: forEach, refuse: errors.New("no answer"), want: want{Wrote: []string{"status"}, Err: "no answer"},
 		},
 	}
 	for name, tc := range cases {
@@ -142,11 +142,11 @@ func TestReviewRollouts(t *testing.T) {
 		floor               func(*refractv1alpha1.ClusterRolloutPolicySpec) // Nil if the namespace names no floor.
 		wantOwn, wantFloors counts
 	}{
-		"NoFloor":  {"The object obeys what it names.", nil, one, counts{}},
-		"Strict":   {"It names another in vain.", func(*refractv1alpha1.ClusterRolloutPolicySpec) {}, counts{}, one},
-		"Narrower": {"It obeys both.", func(s *refractv1alpha1.ClusterRolloutPolicySpec) { s.AllowNarrower = true }, one, one},
+		"NoFloor":  {"The object obeys the policy that it names.", nil, one, counts{}},
+		"Strict":   {"The policy that the object names has no effect.", func(*refractv1alpha1.ClusterRolloutPolicySpec) {}, counts{}, one},
+		"Narrower": {"The object obeys both policies.", func(s *refractv1alpha1.ClusterRolloutPolicySpec) { s.AllowNarrower = true }, one, one},
 		"Invalid": {
-			"While the floor is not valid nobody knows which of them it obeys, and it waits.",
+			"While the floor is invalid, it is unknown which policy the object obeys, so the object waits.",
 			func(s *refractv1alpha1.ClusterRolloutPolicySpec) { s.Waves = append(s.Waves, s.Waves...) }, one, one,
 		},
 	} {
@@ -235,18 +235,18 @@ func TestStatusIsReviewedAgain(t *testing.T) {
 	c.reviewer.queue.queue = queue[tree.Policy]{}
 	watched()
 	if c.reviewer.queue.queue.items[ref] == nil {
-		t.Error("want the status to be looked at again: it says Progressing, and the rollout is over")
+		t.Error("want the status checked again: it shows Progressing, but the rollout is over")
 	}
 	review(refractv1alpha1.RolloutComplete)
 	c.reviewer.queue.queue = queue[tree.Policy]{}
 	watched()
 	if status := rolloutStatusIn(c.decider.policies.object(ref)); status.Phases != (refractv1alpha1.RolloutPhases{Complete: 1}) {
-		t.Errorf("want one rollout that is complete, got %+v", status.Phases)
+		t.Errorf("want one complete rollout, got %+v", status.Phases)
 	}
 	c.reviewer.queue.queue = queue[tree.Policy]{}
 	watched()
 	if c.reviewer.queue.queue.items[ref] != nil {
-		t.Error("want a list that shows the same to have nothing looked at")
+		t.Error("want no check after a list without changes")
 	}
 }
 
@@ -258,8 +258,8 @@ func TestReviewsWait(t *testing.T) {
 		users  int
 		want   string
 	}{
-		"None": {"Something else may change in a moment.", 0, "review op: after 2s"},
-		"Many": {"To look at them takes time.", 400, "review op: after 4s"},
+		"None": {"More changes may follow.", 0, "review op: after 2s"},
+		"Many": {"A check of many users takes time.", 400, "review op: after 4s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

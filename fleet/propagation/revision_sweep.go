@@ -75,7 +75,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	for key, s := range rollouts {
 		for at, part := range partsOf(key, s, v.system) {
 			needed[at] = true
-			if part.sealed { // Until the record has the present names, the plain part may be the only one.
+			if part.sealed { // Until the Propagation has the present names, the plain part may be the only one.
 				needed[plainPlace(part.of, at.Name, v.system)] = true
 			}
 		}
@@ -149,8 +149,8 @@ func (v *revisions) keepAgain(
 }
 
 // readKeyAgain reads the key again. If it has changed, all objects are decided again. A part that does not open also
-// causes a read of the key, but a digest does not show its key. Replicas with different keys would therefore correct
-// each other's reports endlessly.
+// causes a read of the key, but a digest does not show its key: with an outdated key, this replica would report digests
+// that no other process recognizes.
 func (v *revisions) readKeyAgain(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	err := v.key.readAgain(ctx, v.live, v.system)
 	if v.key.replaced() {

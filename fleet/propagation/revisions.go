@@ -124,7 +124,7 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 		return m, err
 	}
 	if m.object, m.err = revision.DecodeObject(text, r.Object, v.key.known()); m.err != nil {
-		return m, nil //nolint:nilerr // The copies say so.
+		return m, nil //nolint:nilerr // The copies report the error.
 	}
 	for i := range r.Policies {
 		ref := &r.Policies[i]
@@ -136,7 +136,7 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 		policy, err := revision.DecodePolicy(text, ref.Revision, ref.Generation)
 		if err != nil {
 			m.err = err
-			return m, nil //nolint:nilerr // The copies say so.
+			return m, nil //nolint:nilerr // The copies report the error.
 		}
 		m.policies = append(m.policies, policy)
 	}
@@ -268,7 +268,7 @@ func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name strin
 	return nil
 }
 
-// store stores a part unless it exists. It checks the hub, as another replica may have deleted the part.
+// store stores a part unless it exists. It checks the hub, as another client may have deleted the part.
 func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, secret bool) error {
 	data, err := p.Encode()
 	if err != nil {
@@ -304,7 +304,7 @@ func (v *revisions) put(ctx context.Context, at types.NamespacedName, data []byt
 	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"}}
 	obj := &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: kept}, Revision: 1}
 	switch err := v.client.Create(ctx, obj); {
-	case apierrors.IsAlreadyExists(err): // Another replica was first, or another client has an object of the name.
+	case apierrors.IsAlreadyExists(err): // A former leader, or another client, has created an object of the name.
 		obj = &appsv1.ControllerRevision{}
 		if err := v.live.Get(ctx, at, obj); err != nil {
 			return fmt.Errorf("reading revision %s, which already exists: %w", at, err)
@@ -336,7 +336,7 @@ func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret b
 	if c.DeletionTimestamp != nil {
 		return false, leaving(c)
 	}
-	v.key.forget() // A part that opens only with the key in memory is lost for other replicas.
+	v.key.forget() // A part that opens only with the key in memory is lost for the next leader.
 	if same, err := v.holds(ctx, c, secret); err != nil || same {
 		return same, err
 	}

@@ -41,14 +41,14 @@ func TestSealedParts(t *testing.T) {
 		change func(t *testing.T, hub client.Client)
 		lost   bool
 	}{
-		"Nothing": {"Another replica reads it with the same key.", func(*testing.T, client.Client) {}, false},
-		"KeyGone": {"Without the key nobody reads it.", func(t *testing.T, hub client.Client) {
+		"Nothing": {"Another replica reads the content with the same key.", func(*testing.T, client.Client) {}, false},
+		"KeyGone": {"Without the key, the content is unreadable.", func(t *testing.T, hub client.Client) {
 			t.Helper()
 			if err := hub.Delete(t.Context(), secret.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"OtherKey": {"Nor with another key, which who has read the first one learns of.", func(t *testing.T, hub client.Client) {
+		"OtherKey": {"The same with another key, which a process that knows the first one notices.", func(t *testing.T, hub client.Client) {
 			t.Helper()
 			other := secret.DeepCopy()
 			other.Data = map[string][]byte{revision.KeyName: revision.NewKey()}
@@ -59,7 +59,7 @@ func TestSealedParts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, true},
-		"Changed": {"What somebody wrote in its place is not taken for it.", func(t *testing.T, hub client.Client) {
+		"Changed": {"Content that another client wrote does not count as the stored one.", func(t *testing.T, hub client.Client) {
 			t.Helper()
 			c := &appsv1.ControllerRevision{}
 			if err := hub.Get(t.Context(), at, c); err != nil {
@@ -86,10 +86,10 @@ func TestSealedParts(t *testing.T) {
 				t.Errorf("%s\nanother replica reads %q, %v", tc.reason, text, err)
 			}
 			if err := first.store(t.Context(), at, &part, true); err != nil {
-				t.Fatalf("%s\nit cannot be stored again: %v", tc.reason, err)
+				t.Fatalf("%s\nthe content cannot be stored again: %v", tc.reason, err)
 			}
 			if text, err := replica().part(t.Context(), at, true); err != nil || revision.Check(text, at.Name, nil) != nil {
-				t.Errorf("%s\nstored again, another replica reads %q, %v", tc.reason, text, err)
+				t.Errorf("%s\nafter it was stored again, another replica reads %q, %v", tc.reason, text, err)
 			}
 		})
 	}
@@ -102,9 +102,9 @@ func TestResealed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, kind, resource, group, namespace string
 	}{
-		"Namespaced":    {"Many custom resources hold what only some may read.", "Login", "logins", "example.com", "shop"},
-		"ClusterScoped": {"Its part stays where it was.", "ClusterLogin", "clusterlogins", "example.com", ""},
-		"Role":          {"The role view reads no roles.", "Role", "roles", "rbac.authorization.k8s.io", "shop"},
+		"Namespaced":    {"The content of many custom resources is confidential.", "Login", "logins", "example.com", "shop"},
+		"ClusterScoped": {"The namespace of the part does not change.", "ClusterLogin", "clusterlogins", "example.com", ""},
+		"Role":          {"The role view does not read roles.", "Role", "roles", "rbac.authorization.k8s.io", "shop"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			part, err := revision.ObjectPart(&unstructured.Unstructured{Object: map[string]any{
@@ -135,7 +135,7 @@ func TestResealed(t *testing.T) {
 				return map[Key]*refractv1alpha1.RolloutStatus{key: status}
 			}
 			v.rollouts, v.now = current, func() time.Time { return time.Now().Add(time.Hour) }
-			// While the record has the names of the earlier version, the plain text may be the only copy.
+			// While the Propagation has the names of the earlier version, the plain text may be the only copy.
 			if _, err := v.sweep(t.Context(), plain.Namespace); err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestResealed(t *testing.T) {
 				}
 			}
 			if left := v.client.Get(t.Context(), plain, &appsv1.ControllerRevision{}); !apierrors.IsNotFound(left) {
-				t.Errorf("%s\nwant the plain text to be gone, got %v", tc.reason, left)
+				t.Errorf("%s\nwant the plain text deleted, got %v", tc.reason, left)
 			}
 			other := &revisions{client: v.client, live: v.live, system: system, cache: &parts{}, now: time.Now}
 			if got, err := other.part(t.Context(), objectPlace(key, status.LastGood.Object, system), true); err != nil || !bytes.Equal(got, text) {
@@ -160,7 +160,7 @@ func TestResealed(t *testing.T) {
 			}
 			sealed := &appsv1.ControllerRevision{}
 			if err := v.live.Get(t.Context(), objectPlace(key, status.LastGood.Object, system), sealed); err != nil || bytes.Contains(sealed.Data.Raw, []byte(value)) {
-				t.Errorf("%s\nit is kept as %s, %v", tc.reason, sealed.Data.Raw, err)
+				t.Errorf("%s\nthe part is stored as %s, %v", tc.reason, sealed.Data.Raw, err)
 			}
 		})
 	}
@@ -195,15 +195,15 @@ func TestRevisionIsVerified(t *testing.T) {
 		change []byte // The content that a policy engine puts there.
 		want   string
 	}{
-		"Changed":       {"A policy engine changes what is stored.", nil, false, other, "does not have the sent content"},
-		"Imposter":      {"It cannot be replaced, and its name is not free.", named(other, hold), false, nil, `finalizers ["example.com/hold"] keep it`},
-		"Leaving":       {"It is as it was, and goes when somebody lets it.", deleted(named(data, hold)), false, nil, `finalizers ["example.com/hold"] keep it`},
-		"LateImposter":  {"Somebody is faster.", named(other), true, nil, "does not have the sent content"},
-		"Kept":          {"It is there.", named(data), false, nil, ""},
-		"KeptAndHeld":   {"Who holds it keeps it.", named(data, hold), false, nil, ""},
-		"KeptByAnother": {"Another replica is faster.", named(data), true, nil, ""},
-		"Replaced":      {"An imposter that nobody holds goes.", named(other), false, nil, ""},
-		"New":           {"There is none.", nil, false, nil, ""},
+		"Changed":       {"A policy engine changes the stored content.", nil, false, other, "does not have the sent content"},
+		"Imposter":      {"The other object has a finalizer, so it cannot be replaced.", named(other, hold), false, nil, `finalizers ["example.com/hold"] keep it`},
+		"Leaving":       {"The part is in deletion.", deleted(named(data, hold)), false, nil, `finalizers ["example.com/hold"] keep it`},
+		"LateImposter":  {"Another client is faster.", named(other), true, nil, "does not have the sent content"},
+		"Kept":          {"The part exists.", named(data), false, nil, ""},
+		"KeptAndHeld":   {"The finalizer keeps the part.", named(data, hold), false, nil, ""},
+		"KeptByAnother": {"Another writer stores the same part.", named(data), true, nil, ""},
+		"Replaced":      {"Another object without a finalizer is replaced.", named(other), false, nil, ""},
+		"New":           {"There is no object of the name.", nil, false, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := keyOf("configmaps", "web")
@@ -240,7 +240,7 @@ func TestRevisionIsVerified(t *testing.T) {
 					c.state.report(key, cluster, clusterStatus{seq: p.seq, state: refractv1alpha1.StatePending, reason: reasonAwaitsRollout})
 				}
 				if _, err := c.reporter.reportOne(t.Context(), key); (err == nil) != (tc.want == "") {
-					t.Errorf("%s\nwant the report to be tried again: %t, got %v", tc.reason, tc.want != "", err)
+					t.Errorf("%s\nwant a retry of the report: %t, got %v", tc.reason, tc.want != "", err)
 				}
 				see(t, c, key)
 			}
@@ -253,7 +253,7 @@ func TestRevisionIsVerified(t *testing.T) {
 				after := &revisions{live: c.reporter.live, cache: &parts{}, system: "sys"} // A restart.
 				text, err := after.part(t.Context(), types.NamespacedName{Namespace: "shop", Name: part.Name}, false)
 				if err != nil || revision.Check(text, part.Name, nil) != nil {
-					t.Errorf("%s\nafter a restart it is %q, %v", tc.reason, text, err)
+					t.Errorf("%s\nafter a restart the part is %q, %v", tc.reason, text, err)
 				}
 			}
 		})
@@ -261,7 +261,7 @@ func TestRevisionIsVerified(t *testing.T) {
 }
 
 // TestSweepWaits: a revision without a reference is deleted after this replica has known that for a minute. Its
-// creation time does not count: another replica may have stored it a moment ago, and the clock of that machine may
+// creation time does not count: the former leader may have stored it a moment ago, and the clock of that machine may
 // differ.
 func TestSweepWaits(t *testing.T) {
 	part, err := revision.ObjectPart(governedObject("new"))
@@ -282,12 +282,12 @@ func TestSweepWaits(t *testing.T) {
 			named  bool
 			gone   bool
 		}{
-			{"It is about to be named.", 0, false, false},
+			{"The revision is about to be named.", 0, false, false},
 			{"A minute is not over.", leastAge - time.Second, false, false},
-			{"It is named.", leastAge, true, false},
-			{"It is not any more.", leastAge + time.Second, false, false},
-			{"That is less than a minute ago.", 2 * leastAge, false, false},
-			{"Nobody has named it since.", 2*leastAge + time.Second, false, true},
+			{"A rollout names the revision.", leastAge, true, false},
+			{"No rollout names the revision any more.", leastAge + time.Second, false, false},
+			{"The reference was removed less than a minute ago.", 2 * leastAge, false, false},
+			{"The reference was removed more than a minute ago.", 2*leastAge + time.Second, false, true},
 		} {
 			clear(rollouts)
 			if step.named {
@@ -299,7 +299,7 @@ func TestSweepWaits(t *testing.T) {
 			}
 			err := v.live.Get(t.Context(), client.ObjectKeyFromObject(kept), &appsv1.ControllerRevision{})
 			if gone := apierrors.IsNotFound(err); gone != step.gone {
-				t.Errorf("a clock that is %s ahead, after %s: %s\nwant it to be gone: %t, got %v", ahead, step.after, step.reason, step.gone, err)
+				t.Errorf("a clock that is %s ahead, after %s: %s\nwant the revision deleted: %t, got %v", ahead, step.after, step.reason, step.gone, err)
 			}
 		}
 	}

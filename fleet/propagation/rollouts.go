@@ -26,8 +26,8 @@ import (
 const awaitedDelay = 200 * time.Millisecond
 
 // advance returns the next state of an object's rollout, and the latest time of the next call. The result is written
-// with the report, and the decider acts on it only after that. So a new leading replica continues from the same
-// state. A revision is stored before the record names it.
+// with the report, and the decider acts on it only after that. So a new leading replica continues from the same state.
+// A revision is stored before the Propagation names it.
 func (rep *reporter) advance(
 	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known,
 ) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
@@ -36,13 +36,13 @@ func (rep *reporter) advance(
 	case !p.gone && (g == nil || g.led != nil):
 		return nil, time.Time{}, nil
 	case p.gone, g.blocked != "" || p.blocked != "" || p.dryRun:
-		// An object with this name that appears soon continues the rollout; otherwise its state is unknown.
+		// An object with this name that appears soon continues the rollout; otherwise the state of the rollout is unknown.
 		is, err = rep.revisions.renew(ctx, key, k.rollout)
 		return is, time.Time{}, err
 	}
 	was := k.rollout
 	if was == nil {
-		was = g.recorded // The record is new.
+		was = g.recorded // There is no recorded rollout yet.
 	}
 	if was != g.recorded {
 		rep.decider.add(key, priorityChanged) // The object must be decided again from the recorded rollout.
@@ -70,7 +70,7 @@ func (rep *reporter) advance(
 	case was != nil && !rep.revisions.current(key, &was.Target):
 		is = rollout.Anew(was, g.target, in.Nonce) // The key is lost, so the target cannot be compared with its former content.
 	case was == nil && len(g.target.Followers) > 0:
-		is = rollout.First(g.target) // The followers wait for a record. Only then is the content of the clusters known.
+		is = rollout.First(g.target) // The followers wait for a recorded rollout. Only then is the content of the clusters known.
 	default:
 		is, until = rollout.Next(was, in)
 	}

@@ -32,8 +32,8 @@ func (v *revisions) prepare(ctx context.Context, key Key) error {
 	return err
 }
 
-// namesPlainly reports whether an annotation steers the rollout of an object by a plain hash although the record has
-// none.
+// namesPlainly reports whether an annotation steers the rollout of an object by a plain hash although the Propagation
+// has none.
 func (s *steering) namesPlainly(key Key, progress *refractv1alpha1.RolloutStatus) bool {
 	if progress != nil && !revision.IsDigest(progress.Target.Name) || progress == nil && !isSealed(key) {
 		return false
@@ -140,10 +140,10 @@ func (v *revisions) rename(ctx context.Context, key Key, name string, sealing []
 	}
 	plain, unreadable := revision.NameOf(data)
 	if !revision.IsSealed(name) && (unreadable != nil || plain != name) {
-		return revision.SealedName(sealing, name), nil //nolint:nilerr // It is gone, or another: that is not kept.
+		return revision.SealedName(sealing, name), nil //nolint:nilerr // The part is gone or has other content, so it is not stored again.
 	}
 	if unreadable != nil {
-		return name, nil //nolint:nilerr // What it was called without a key nobody can tell.
+		return name, nil //nolint:nilerr // Without its key, the plain name is unknown.
 	}
 	now := revision.SealedName(sealing, plain)
 	return now, v.storeData(ctx, objectPlace(key, now, v.system), data, true)

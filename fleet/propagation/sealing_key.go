@@ -25,8 +25,8 @@ type sealingKey struct {
 	// begun counts the reads, and done is the number of the last read that counts: a late answer does not undo a
 	// later one.
 	begun, done int
-	// another is whether a read returned another key than the one before, since the last call of
-	// [sealingKey.replaced].
+	// another is whether any read since the last call of [sealingKey.replaced] returned a different key than the read
+	// before it.
 	another bool
 }
 
@@ -72,7 +72,7 @@ func (k *sealingKey) read(ctx context.Context, live client.Reader, system string
 }
 
 // readAgain reads the key if it was read before. If the hub has lost the key, the known one stays: it still opens
-// parts, and the next replica that seals a part creates another key.
+// parts, and the next leader that seals a part creates another key.
 func (k *sealingKey) readAgain(ctx context.Context, live client.Reader, system string) error {
 	number, known := k.beginAgain()
 	if !known {
@@ -98,7 +98,7 @@ func storedKey(ctx context.Context, live client.Reader, system string) ([]byte, 
 	return nil, fmt.Errorf("the Secret %s/%s, which seals revisions of Secrets, holds no key: delete it, and Refract creates one", system, revision.KeySecret)
 }
 
-// begin returns the key in memory if known is true and it is there, otherwise the number of a read that begins.
+// begin returns the key in memory if known is true and there is one, otherwise the number of a read that begins.
 func (k *sealingKey) begin(known bool) (kept []byte, number int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +131,7 @@ func (k *sealingKey) keep(key []byte, number int) {
 	}
 }
 
-// replaced reports whether a read returned another key than the one before, since the last call of replaced.
+// replaced reports whether any read since the last call of replaced returned a different key than the read before it.
 func (k *sealingKey) replaced() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,5 +159,5 @@ func (k *sealingKey) make(ctx context.Context, live client.Reader, c client.Clie
 	if err := c.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("storing the key of revisions: %w", err)
 	}
-	return k.read(ctx, live, system, false) // Another replica may have been first.
+	return k.read(ctx, live, system, false) // Another client may have created the key first.
 }

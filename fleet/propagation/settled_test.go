@@ -25,10 +25,10 @@ func TestSettled(t *testing.T) {
 	}
 	s.setDesired(key, hashed("1", "i", "a", "b"), previous{}, nil)
 	if is := s.underway(key); s.settled(key) || is != (underway{behind: 2, of: 2}) {
-		t.Errorf("the clusters are to have other content: want 2 behind, of 2, got %+v", is)
+		t.Errorf("the clusters are to get other content: want 2 behind, of 2, got %+v", is)
 	}
 	s.setDesired(key, &desiredState{gone: true}, previous{placed: on("a", "b")}, nil)
 	if is := s.underway(key); is != (underway{behind: 2, of: 2}) {
-		t.Errorf("the object is gone, and its copies are not: want 2 behind, of 2, got %+v", is)
+		t.Errorf("the object is gone, but its copies still exist: want 2 behind, of 2, got %+v", is)
 	}
 }

@@ -62,33 +62,33 @@ func TestLook(t *testing.T) {
 		asked  []string
 	}{
 		"There": {
-			"It asks to be propagated: what was seen is behind.",
+			"The object asks to be propagated, so the cache is behind.",
 			[]runtime.Object{widget("other", nil), widget("web", label)}, nil, nil, served, "stays", []string{"widgets metadata.name=web"},
 		},
 		"NoLongerAsks": {
-			"It has lost its label.",
+			"The object has lost its label.",
 			[]runtime.Object{widget("web", nil), widget("webshop", label)}, nil, nil, served, "gone", []string{"widgets metadata.name=web"},
 		},
 		"NotFound": {
-			"A server that serves the type does not have it, whatever else that lists.",
+			"The server serves the type without the object, whatever else the list contains.",
 			[]runtime.Object{widget("webshop", label)}, nil, nil, served, "gone", []string{"widgets metadata.name=web"},
 		},
 		"PartOfAList": {
-			"Perhaps it is in the rest.",
+			"The object may be in the rest of the list.",
 			nil, list(map[string]any{"continue": "more"}), nil, served, "want a whole list", []string{"widgets metadata.name=web"},
 		},
 		"NotServed": {
-			"Its type is about to be served: an API server has just begun.",
+			"The type is about to be served: an API server has just started.",
 			[]runtime.Object{crd("widgets.example.com")}, nil, unserved, served, "stays",
 			[]string{"widgets metadata.name=web", "customresourcedefinitions metadata.name=widgets.example.com"},
 		},
 		"TypeGone": {
-			"With the type all of its objects have gone.",
+			"All objects were deleted with their type.",
 			[]runtime.Object{crd("gadgets.example.com")}, nil, unserved, served, "gone",
 			[]string{"widgets metadata.name=web", "customresourcedefinitions metadata.name=widgets.example.com"},
 		},
 		"TypeUnknown": {
-			"The same, of a type that was not there when this began.",
+			"The same for a type that did not exist when this process started.",
 			nil, nil, nil, source{}, "gone", []string{"customresourcedefinitions metadata.name=widgets.example.com"},
 		},
 		"Forbidden": {
@@ -118,13 +118,13 @@ func TestLook(t *testing.T) {
 			for _, a := range hub.Actions() {
 				l, ok := a.(clienttesting.ListAction)
 				if !ok {
-					t.Errorf("%s\nlook(): it has done a %s, want lists alone", tc.reason, a.GetVerb())
+					t.Errorf("%s\nlook() made a request %s, want only lists", tc.reason, a.GetVerb())
 					continue
 				}
 				asked = append(asked, l.GetResource().Resource+" "+l.GetListRestrictions().Fields.String())
 			}
 			if diff := cmp.Diff(tc.asked, asked); diff != "" {
-				t.Errorf("%s\nlook(): what it asked for: -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\nlook(): requests: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestLookKeeps(t *testing.T) {
 		t.Errorf("look(): got %v, %q, %v, want the Secret", obj, gone, err)
 	}
 	if kept, _ := s.types[key.GroupResource].others.get(key.NamespacedName); kept == nil {
-		t.Error("want it known from then on")
+		t.Error("want the Secret known from then on")
 	}
 }
 
@@ -208,34 +208,34 @@ func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 	eventually(t, "the object is known", func() bool { return has(web) })
 
 	hub.set(func() { hub.served = false })
-	eventually(t, "it is not asked for any more", resting)
+	eventually(t, "the type is not watched any more", resting)
 	for range 3 { // Discovery is outdated.
 		<-s.wake
 		discover()
-		eventually(t, "it is not asked for any more, though it is listed", resting)
+		eventually(t, "the type is not watched any more, although discovery lists it", resting)
 	}
 	if _, complete := s.all(); !has(web) || !complete {
-		t.Error("want kept what was known")
+		t.Error("want the known objects kept")
 	}
 
 	hub.set(func() { hub.served, hub.items = true, []string{"web", "more"} })
 	discover()
-	eventually(t, "what came back is found", func() bool { return has(web) && has(more) && !resting() })
+	eventually(t, "the returned type is watched", func() bool { return has(web) && has(more) && !resting() })
 
 	hub.set(func() { hub.served, hub.listed = false, false })
-	eventually(t, "it is not asked for any more", resting)
+	eventually(t, "the type is not watched any more", resting)
 	discover()
 	if has(web) || s.kind(schema.GroupKind{Group: "example.com", Kind: "Widget"}) != nil {
-		t.Error("want it forgotten when the hub does not list it")
+		t.Error("want the objects forgotten when discovery does not list the type")
 	}
 	hub.set(func() { hub.served, hub.listed = true, true })
 	discover()
-	eventually(t, "a type that is there again is found", func() bool { return has(web) && has(more) })
+	eventually(t, "the type is found again", func() bool { return has(web) && has(more) })
 
 	mu.Lock()
 	defer mu.Unlock()
 	if len(said) != 2 || !strings.Contains(said[1], `"type"="widgets.example.com"`) {
-		t.Errorf("want a line that names the type each time that it went, got %q", said)
+		t.Errorf("want one line with the name of the type for each time that it disappeared, got %q", said)
 	}
 }
 
@@ -244,7 +244,7 @@ type widgetHub struct {
 	mu             sync.Mutex
 	listed, served bool // By discovery, and in fact.
 	items          []string
-	ended          chan struct{} // Closed when set is called; nil if no request waits for that.
+	ended          chan struct{} // Closed when set is called; nil if no request waits for it.
 }
 
 func (h *widgetHub) set(change func()) {

@@ -16,11 +16,11 @@ func TestSpare(t *testing.T) {
 		lag    time.Duration
 		want   int64
 	}{
-		{"It keeps up.", time.Millisecond, mostSpare},
-		{"It does not.", mostLag + 1, mostSpare / 2},
+		{"There is no overload.", time.Millisecond, mostSpare},
+		{"The process is overloaded.", mostLag + 1, mostSpare / 2},
 		{"Nor now.", time.Second, mostSpare / 4},
-		{"It is just enough.", leastLag, mostSpare / 4},
-		{"There is room again.", leastLag - 1, mostSpare/4 + moreSpare},
+		{"The load is just acceptable.", leastLag, mostSpare / 4},
+		{"There is spare capacity again.", leastLag - 1, mostSpare/4 + moreSpare},
 	}
 	for _, step := range steps {
 		s.adjust(step.lag)
@@ -32,18 +32,18 @@ func TestSpare(t *testing.T) {
 		s.adjust(time.Second)
 	}
 	if s.take() {
-		t.Error("want none while nothing goes on")
+		t.Error("want no shared worker under lasting overload")
 	}
 	for range 20 {
 		s.adjust(0)
 	}
 	if !s.take() || s.most.Load() != mostSpare {
-		t.Errorf("want all back, got %d", s.most.Load())
+		t.Errorf("want all workers back, got %d", s.most.Load())
 	}
 	s.adjust(time.Second)
 	s.taken.Store(mostSpare)
 	if !s.excess() {
-		t.Error("want those that are too many to end")
+		t.Error("want the excess workers ended")
 	}
 }
 
@@ -62,6 +62,6 @@ func TestLatencies(t *testing.T) {
 	all.Wait()
 	now := latencies()
 	if got := before.average(now); got < time.Millisecond || now.average(before) != 0 {
-		t.Errorf("want the average time that goroutines have waited, which is some of the 20 ms that others work, got %s", got)
+		t.Errorf("want the average time that goroutines have waited, some of the 20 ms of work of the others, got %s", got)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"refract.dev/tree"
 )
 
-// A replica that stands by watches the hub and decides nothing. When it leads, it begins like a replica that was
-// restarted, with current caches.
+// A replica that stands by watches the hub and decides nothing. When it begins to lead, it starts like a restarted
+// replica, but with current caches.
 
 // LeadershipChanged tells the controller that the leadership of this replica has changed. It does not block.
 func (c *Controller) LeadershipChanged() {

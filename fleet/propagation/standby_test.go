@@ -75,7 +75,7 @@ func TestStandby(t *testing.T) {
 	if got := asked(c); !slices.Contains(got, "decide configmaps web: changed") {
 		t.Errorf("want a changed object decided, got %v", got)
 	}
-	// The decision about web takes its record over. The other one still answers for the fleet.
+	// The decision about web takes over its Propagation. The other Propagation still describes the fleet.
 	duplicated(c)
 	c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
 	if _, err := c.decider.decideOne(t.Context(), web, priorityChanged); err != nil {

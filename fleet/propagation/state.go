@@ -29,11 +29,11 @@ type state struct {
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	asking  map[tree.Policy]asking       // Questions that objects of a policy begin to wait for, until the status of the policy shows them.
-	leaders map[Key]map[Key]bool         // The leaders of each follower.
+	leaders map[Key]map[Key]bool         // The leaders of each follower, which are the objects that it travels with.
 	gone    departures                   // Objects that are gone and may have had followers.
 	scalers map[Key]map[Key]bool         // The autoscalers of the hub that scale each object.
 	nothing map[Key]bool                 // Keys with nothing to decide; nil after the start.
-	bare    map[Key]bool                 // Objects that are gone together with their records. Some may exist again.
+	bare    map[Key]bool                 // Objects that are gone together with their Propagations. Some may exist again.
 	heard   map[owedCopy]bool            // The entries of FederatedClusters that are done.
 	copies  copyCounts
 	seq     int64
@@ -53,11 +53,11 @@ type objectState struct {
 	warned   []string // Warnings that were reported.
 	// corrected describes the corrections on clusters since the last announcement.
 	corrected []string
-	// behind is the number of clusters that are to have a copy and have not reported on the desired state. Wrong is
-	// the number of clusters without a correct copy, including these.
+	// behind is the number of clusters that are to have a copy and have not reported on the desired state. wrong is the
+	// number of clusters without a correct copy, including these.
 	behind, wrong int
 	bodies        int // The bytes of the kept bodies.
-	// emptied is when the last copy of a deleted object was gone, while its record stays; the zero time otherwise.
+	// emptied is when the last copy of a deleted object was gone, while its Propagation stays; the zero time otherwise.
 	emptied time.Time
 	// due is whether a report is queued already.
 	due bool
@@ -73,8 +73,8 @@ type clusterStatus struct {
 	// generation and hash identify the content that the cluster holds.
 	generation int64
 	hash       string
-	// owned are the fields that Refract owned after the last write. Fields is the hash of these from the record after
-	// a restart, and empty when owned is known.
+	// owned are the fields that Refract owned after the last write. fields is the hash of these from the Propagation
+	// after a restart, and empty when owned is known.
 	owned  member.Ownership
 	fields string
 	drift  *refractv1alpha1.DriftStatus
@@ -85,8 +85,8 @@ type clusterStatus struct {
 	adopted bool
 	// absent is whether the cluster has no copy and is to have none.
 	absent bool
-	// readySince is since when the copy has been ready with this hash, while a rollout waits for that; the zero time
-	// if it is not ready.
+	// readySince is the time since when the copy has been ready with this hash, while a rollout waits for that; the zero
+	// time if it is not ready.
 	readySince time.Time
 	// revision is the name of the revision that the status is about, while a rollout is in progress. A new decision
 	// for the same revision does not change the report.
@@ -147,7 +147,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.naming != s.naming {
-		return nil, nil, nil // It has the former names of clusters. The object will be decided again.
+		return nil, nil, nil // The decision has the former names of clusters. The object will be decided again.
 	}
 	e := s.objects[key]
 	if e == nil {
@@ -232,9 +232,9 @@ func (s *state) depart(key Key, e *objectState, now *desiredState) {
 	}
 }
 
-// mayLead reports whether the object may have followers: this process knows some, or the desired state could not tell
-// them. The latter is the case if the object was blocked since a restart: then only the records of its followers name
-// it.
+// mayLead reports whether the object may have followers: this process knows some, or it cannot know them from the
+// desired state. For example, an object that is blocked since a restart has no rendered content. Then only the
+// Propagations of the followers name it as their leader.
 func (e *objectState) mayLead() bool {
 	return len(e.followers)+len(e.withheld) > 0 || e.desired.blocked != "" || e.desired.dryRun || len(e.unsaid(nil)) > 0
 }

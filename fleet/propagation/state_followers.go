@@ -69,9 +69,10 @@ func (e *objectState) withhold(withheld map[Key][]string) (touched []Key) {
 	return touched
 }
 
-// followed returns the leaders of the key and their clusters. Before are its last known leaders, perhaps from before
-// a restart: while one of them is not decided, or is gone for less than [leaderGrace], the key loses no cluster.
-// Copies of volumes do not need that time, because their deletion waits for approval.
+// followed returns the leaders of the key (the objects that it travels with) and their clusters. before are its last
+// known leaders, perhaps from before a restart: while one of them is not decided, or is gone for less than
+// [leaderGrace], the key loses no cluster. Copies of volumes do not need that time, because their deletion waits for
+// approval.
 func (s *state) followed(key Key, before []Key) followed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *state) followed(key Key, before []Key) followed {
 	present := len(leaders.by)
 	for _, leader := range before {
 		if leader == key {
-			continue // A record of an earlier version may name the object itself.
+			continue // A Propagation of an earlier version may name the object itself.
 		}
 		e := s.objects[leader]
 		d, departed := s.gone.byKey[leader]

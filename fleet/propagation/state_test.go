@@ -52,33 +52,33 @@ func TestSetDesired(t *testing.T) {
 		names  []tree.Policy // and those that it names now.
 		want   want
 	}{
-		"New":         {reason: "All that are to have a copy.", p: hashed("1", "h", "eu-1", "us-1"), want: want{Clusters: []string{"eu-1", "us-1"}}},
-		"NotPlaced":   {reason: "One may have a copy that it had before a restart.", was: previous{placed: on("eu-1")}, p: hashed("1", "h", "us-1"), want: want{Clusters: []string{"eu-1", "us-1"}}},
-		"Reported":    {reason: "One was to lose its copy before a restart.", was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, p: hashed("1", "h"), want: want{Clusters: []string{"eu-1"}, Settled: true}},
-		"AsBefore":    {reason: "It has what it should.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("1", "h", "eu-1"), want: want{Settled: true}},
-		"Other":       {reason: "It is to have something else.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("1", "i", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
-		"NotYet":      {reason: "It has not said that it has it.", before: hashed("1", "h", "eu-1"), p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
-		"Failed":      {reason: "It has said that it has not.", before: hashed("1", "h", "eu-1"), status: &clusterStatus{state: refractv1alpha1.StateFailed}, p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
-		"MadeAgain":   {reason: "It is the copy of another object of that name.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("other", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
-		"Unblocked":   {reason: "Nobody has looked at it while nothing was to be done.", before: with(hashed("1", "h", "eu-1"), func(p *desiredState) { p.blocked = reasonPolicyNotFound }), status: synced("h"), p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
-		"DryRun":      {reason: "It is to be said what would be done.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: with(hashed("1", "h", "eu-1"), func(p *desiredState) { p.dryRun = true }), want: want{Clusters: []string{"eu-1"}}},
-		"Names":       {reason: "Those that it named, too, have one user less.", p: hashed("1", "h"), named: []tree.Policy{op}, names: []tree.Policy{pp}, before: hashed("1", "h"), want: want{Policies: []tree.Policy{op, pp}, Settled: true}},
-		"NamesAsWell": {reason: "They have as many users as before.", p: hashed("1", "h"), named: []tree.Policy{op}, names: []tree.Policy{op}, before: hashed("1", "h"), want: want{Settled: true}},
-		"Follows":     {reason: "It has not before.", p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Followers: []Key{db}, Settled: true}},
+		"New":         {reason: "All clusters that are to have a copy.", p: hashed("1", "h", "eu-1", "us-1"), want: want{Clusters: []string{"eu-1", "us-1"}}},
+		"NotPlaced":   {reason: "One cluster may have a copy from before a restart.", was: previous{placed: on("eu-1")}, p: hashed("1", "h", "us-1"), want: want{Clusters: []string{"eu-1", "us-1"}}},
+		"Reported":    {reason: "One cluster was to lose its copy before a restart.", was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, p: hashed("1", "h"), want: want{Clusters: []string{"eu-1"}, Settled: true}},
+		"AsBefore":    {reason: "The copy is correct.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("1", "h", "eu-1"), want: want{Settled: true}},
+		"Other":       {reason: "The content has changed.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("1", "i", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"NotYet":      {reason: "The cluster has not reported the copy.", before: hashed("1", "h", "eu-1"), p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"Failed":      {reason: "The cluster has reported a failure.", before: hashed("1", "h", "eu-1"), status: &clusterStatus{state: refractv1alpha1.StateFailed}, p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"MadeAgain":   {reason: "The copy belongs to a former object of the name.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: hashed("other", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"Unblocked":   {reason: "The copy was not checked while the object was blocked.", before: with(hashed("1", "h", "eu-1"), func(p *desiredState) { p.blocked = reasonPolicyNotFound }), status: synced("h"), p: hashed("1", "h", "eu-1"), want: want{Clusters: []string{"eu-1"}}},
+		"DryRun":      {reason: "The cluster is to show the change of a dry run.", before: hashed("1", "h", "eu-1"), status: synced("h"), p: with(hashed("1", "h", "eu-1"), func(p *desiredState) { p.dryRun = true }), want: want{Clusters: []string{"eu-1"}}},
+		"Names":       {reason: "The number of users changes for former policies, too.", p: hashed("1", "h"), named: []tree.Policy{op}, names: []tree.Policy{pp}, before: hashed("1", "h"), want: want{Policies: []tree.Policy{op, pp}, Settled: true}},
+		"NamesAsWell": {reason: "The number of users does not change.", p: hashed("1", "h"), named: []tree.Policy{op}, names: []tree.Policy{op}, before: hashed("1", "h"), want: want{Settled: true}},
+		"Follows":     {reason: "The follower is new.", p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Followers: []Key{db}, Settled: true}},
 		"FollowsElsewhere": {
-			reason: "It goes to other clusters than before.", before: followedBy(hashed("1", "h"), map[Key][]string{db: {"us-1"}}),
+			reason: "The follower gets other clusters.", before: followedBy(hashed("1", "h"), map[Key][]string{db: {"us-1"}}),
 			p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Followers: []Key{db}, Settled: true},
 		},
 		"FollowsAsBefore": {
-			reason: "It is told to go where it is.", before: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}),
+			reason: "The follower keeps its clusters.", before: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}),
 			p: followedBy(hashed("1", "h"), map[Key][]string{db: {"eu-1"}}), want: want{Settled: true},
 		},
 		"FollowsNoMore": {
-			reason: "It goes nowhere for the sake of this one.", before: followedBy(hashed("1", "h"), map[Key][]string{old: {"eu-1"}}),
+			reason: "The former follower loses its clusters.", before: followedBy(hashed("1", "h"), map[Key][]string{old: {"eu-1"}}),
 			p: hashed("1", "h"), want: want{Followers: []Key{old}, Settled: true},
 		},
 		"BlockedLeads": {
-			reason: "Until it can be decided, all that follows stays where it is.", before: followedBy(hashed("1", "h"), map[Key][]string{old: {"eu-1"}}),
+			reason: "While the object is blocked, its followers keep their clusters.", before: followedBy(hashed("1", "h"), map[Key][]string{old: {"eu-1"}}),
 			p: with(hashed("1", "h"), func(p *desiredState) { p.blocked = reasonPolicyNotFound }), want: want{Settled: true},
 		},
 	}
@@ -109,7 +109,7 @@ func TestReports(t *testing.T) {
 	s := newState()
 	p := hashed("1", "h", "a", "b", "c")
 	if settled, due := s.report(key, "a", clusterStatus{}); settled || !due {
-		t.Errorf("report() of what nobody knows: want nobody to write it, got %t, %t", settled, due)
+		t.Errorf("report() of an unknown key: want no report queued, got %t, %t", settled, due)
 	}
 	s.setDesired(key, p, previous{}, nil)
 	for i, step := range []struct {
@@ -118,10 +118,10 @@ func TestReports(t *testing.T) {
 		read         bool // Whether the report is written before this step.
 		settled, due bool
 	}{
-		{"The first has it written when there is more to say.", "a", false, false, false},
-		{"The second knows that it will be.", "b", false, false, true},
-		{"The last may have it written.", "c", false, true, true},
-		{"One says something else after it was written.", "a", true, true, false},
+		{"The first result queues a report for later.", "a", false, false, false},
+		{"A report is queued already.", "b", false, false, true},
+		{"The last result makes the report due soon.", "c", false, true, true},
+		{"A new result comes after the report.", "a", true, true, false},
 	} {
 		if step.read {
 			s.snapshot(key)
@@ -146,14 +146,14 @@ func TestTravelsWhileContentFails(t *testing.T) {
 		now     map[Key][]string
 		want    map[Key][]string
 	}{
-		"All": {"The revision is lost: what travels with the object does so still.", map[string]*target{"eu-1": bad, "us-1": bad}, nil, before},
+		"All": {"The revision is lost, so all followers stay.", map[string]*target{"eu-1": bad, "us-1": bad}, nil, before},
 		"One": {
-			"Where it fails, what travelled there does so still; elsewhere the new content says what does.",
+			"Followers stay on the failed cluster; on the others, the new content determines them.",
 			map[string]*target{"eu-1": bad, "us-1": good}, map[Key][]string{follower("keys"): {"us-1"}, follower("new"): {"us-1"}},
 			map[Key][]string{follower("keys"): both, follower("certs"): {"eu-1"}, follower("local"): {"eu-1"}, follower("new"): {"us-1"}},
 		},
-		"None":  {"The new content says all.", map[string]*target{"eu-1": good, "us-1": good}, map[Key][]string{follower("keys"): both}, map[Key][]string{follower("keys"): both}},
-		"Moved": {"It is not to be on the cluster any more.", map[string]*target{"us-1": bad}, nil, map[Key][]string{follower("keys"): {"us-1"}, follower("certs"): {"us-1"}}},
+		"None":  {"The new content determines all followers.", map[string]*target{"eu-1": good, "us-1": good}, map[Key][]string{follower("keys"): both}, map[Key][]string{follower("keys"): both}},
+		"Moved": {"The object leaves the cluster.", map[string]*target{"us-1": bad}, nil, map[Key][]string{follower("keys"): {"us-1"}, follower("certs"): {"us-1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newState()
@@ -164,10 +164,10 @@ func TestTravelsWhileContentFails(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			if diff := cmp.Diff(tc.now, p.followers); diff != "" {
-				t.Errorf("The desired state was changed (-want +got):\n%s", diff)
+				t.Errorf("the argument was modified (-want +got):\n%s", diff)
 			}
 			if _, _, touched := s.setDesired(leader, &desiredState{uid: "1", followers: tc.now, targets: tc.targets}, previous{}, nil); len(touched) > 0 {
-				t.Errorf("The same again: want nothing to be decided about again, got %v", touched)
+				t.Errorf("the same desired state again: want no key to decide, got %v", touched)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestSteers: a change of a record by another client that steers the rollout or the placement is answered soon.
+// TestSteers: a change of a Propagation by another client is answered soon if it steers the rollout or the placement.
 func TestSteers(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -17,12 +17,12 @@ func TestSteers(t *testing.T) {
 		want   bool
 	}{
 		"Rows": {"The rows only inform users.", func(k *known) { k.version, k.digest, k.bound = "8", [32]byte{1}, true }, false},
-		"Ready": {"So do the conditions.", func(k *known) {
+		"Ready": {"The conditions only inform users, too.", func(k *known) {
 			k.conditions = []metav1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: metav1.Time{Time: time.Unix(1, 0)}}}
 		}, false},
-		"Source":   {"The record names another object.", func(k *known) { k.source = "2" }, true},
-		"Record":   {"The record was created again.", func(k *known) { k.uid = "2" }, true},
-		"Deleting": {"The record is being deleted.", func(k *known) { k.deleting = true }, true},
+		"Source":   {"The Propagation names another object.", func(k *known) { k.source = "2" }, true},
+		"Record":   {"The Propagation was created again.", func(k *known) { k.uid = "2" }, true},
+		"Deleting": {"The Propagation is being deleted.", func(k *known) { k.deleting = true }, true},
 		"Rollout":  {"The rollout has another state.", func(k *known) { k.rollout = &refractv1alpha1.RolloutStatus{} }, true},
 		"Steered":  {"A user pauses the rollout.", func(k *known) { k.steering.paused = true }, true},
 	}
@@ -32,7 +32,7 @@ func TestSteers(t *testing.T) {
 			now := before
 			tc.change(&now)
 			if got := !now.steersAs(&before); got != tc.want {
-				t.Errorf("%s\nwant it to steer: %t, got %t", tc.reason, tc.want, got)
+				t.Errorf("%s\nwant the change to steer: %t, got %t", tc.reason, tc.want, got)
 			}
 		})
 	}

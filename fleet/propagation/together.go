@@ -69,11 +69,11 @@ func (d *decider) together(namespace string) (loss *placement.Loss, known bool) 
 			was = d.reported(key)
 		}
 		if src.object == nil || was.uid != src.object.GetUID() {
-			continue // It is deleted, or was not placed.
+			continue // The object is being deleted, or was not placed.
 		}
 		leaders := d.state.followed(key, was.follows)
 		world.Leaders.Clusters = leaders.on(was.placed)
-		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // Others are on the clusters of their leaders.
+		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // The others travel with objects.
 			all = append(all, asked)
 		}
 	}

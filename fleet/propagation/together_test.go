@@ -31,7 +31,7 @@ func TestNamespaceWaits(t *testing.T) {
 			reason: "The namespace would leave all of its six clusters.", objects: 3,
 			held: "would leave 2 of 2 clusters (m-0, m-1), and all objects of the namespace together 6 of 6",
 		},
-		"OneAlone": {reason: "Two clusters are no loss.", objects: 1},
+		"OneAlone": {reason: "The loss of two clusters needs no approval.", objects: 1},
 		"AnotherStays": {
 			reason: "The namespace stays on all clusters, by an object of another policy.", objects: 3, stays: true,
 		},
@@ -91,7 +91,7 @@ func TestNamespaceWaits(t *testing.T) {
 			c.decider.policies.store(approved)
 			for _, object := range names {
 				if p := decide(object); p.held != nil || len(p.placed) > 0 {
-					t.Errorf("%s is approved, and waits: %v, on %v", object, p.held, p.placed)
+					t.Errorf("%s is approved, but waits: %v, on %v", object, p.held, p.placed)
 				}
 			}
 		})

@@ -31,12 +31,12 @@ func TestManyReferences(t *testing.T) {
 	kept := alive() - before
 	t.Logf("%v, and %d bytes are kept", took, kept)
 	if len(p.variants) != clusters || len(p.followers) != references || p.withheld != nil {
-		t.Fatalf("want %d variants, and %d that follow, got %d and %d, %d withheld", clusters, references, len(p.variants), len(p.followers), len(p.withheld))
+		t.Fatalf("want %d variants and %d followers, got %d and %d, %d withheld", clusters, references, len(p.variants), len(p.followers), len(p.withheld))
 	}
 	first := p.followers[keyOf("configmaps", "c0")]
 	for key, on := range p.followers {
 		if len(on) != clusters || &on[0] != &first[0] {
-			t.Fatalf("%v: want the list that all have, of all clusters, got %v", key, on)
+			t.Fatalf("%v: want the shared list of all clusters, got %v", key, on)
 		}
 	}
 	if !slices.IsSorted(first) {

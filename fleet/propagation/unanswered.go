@@ -57,7 +57,7 @@ func (a *applier) arrived(ctx context.Context, key Key, p *desiredState, t *targ
 		return fmt.Errorf("reading the result of an unanswered write: %w", err)
 	}
 	if err != nil || have.Hash != t.variant.hash || have.Source != a.sourceOf(key, p) {
-		return nil //nolint:nilerr // It is not there, or as it was before, or may not be read: it is to be written.
+		return nil //nolint:nilerr // The copy is missing, unchanged or unreadable, so it must be written.
 	}
 	a.unanswered.note(key, nil)
 	a.member.Copies.RememberWritten(key, have)

@@ -7,8 +7,8 @@ import (
 )
 
 // A floor is a label of a namespace. Caches of different types differ in age, so an edit of an object may be seen
-// before a floor that was set earlier. So an edit changes copies only after the hub was asked, later than the edit
-// was seen, whether the namespace has a floor. One answer covers all edits that were seen before.
+// before a floor that was set earlier. So an edit changes copies only after a request to the hub, made later than the
+// edit was seen, has shown whether the namespace has a floor. One answer covers all edits that were seen before.
 
 // mostUnfloored bounds the namespaces in each map of unfloored.
 const mostUnfloored = 10_000
@@ -96,8 +96,8 @@ func (d *decider) mayChange(ctx context.Context, key Key, p *desiredState, place
 	return d.unfloored.holds(ctx, key.Namespace)
 }
 
-// changes reports whether a desired state gives a cluster other content than the one before. A first copy disturbs
-// nothing.
+// changes reports whether a desired state gives a cluster other content than the one before. A first copy does not
+// count.
 func (p *desiredState) changes(before *desiredState) bool {
 	if before == nil {
 		return false

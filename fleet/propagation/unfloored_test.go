@@ -13,8 +13,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestFloorJustSet: an edit that a replica sees before an earlier floor changes no cluster, whether the replica leads
-// or not. Without a floor it does, and one request covers all edits that were seen before it.
+// TestFloorJustSet: an edit that this replica sees before an earlier floor changes no cluster. Without a floor it does,
+// and one request covers all edits that were seen before it.
 func TestFloorJustSet(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {
@@ -45,7 +45,7 @@ func TestFloorJustSet(t *testing.T) {
 				},
 			}, shop)
 			duplicated(c)
-			c.decider.floor = func(string) (map[string]string, bool) { return nil, true } // According to the cache of this replica.
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true } // In the cache of this replica, the namespace has no floor.
 			c.decider.records.items[key] = &known{source: "1", placed: on("eu-1", "us-1")}
 			decide := func() error {
 				_, err := c.decider.decideOne(t.Context(), key, priorityChanged)
@@ -56,7 +56,7 @@ func TestFloorJustSet(t *testing.T) {
 			}
 			before := c.state.desired(key)
 			if before == nil || before.targets["us-1"] == nil || reads != 0 {
-				t.Fatalf("want the first copies to be decided about without a question, got %s and %d reads", summary(before), reads)
+				t.Fatalf("want the first copies decided without a request, got %s and %d reads", summary(before), reads)
 			}
 			if tc.floor {
 				shop.Labels = map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "careful"}
@@ -73,14 +73,14 @@ func TestFloorJustSet(t *testing.T) {
 				t.Fatalf("want an error: %t, got %v", tc.fails, err)
 			}
 			if is := c.state.desired(key) != before; is != tc.want || reads != 1 {
-				t.Errorf("want the edit to be taken up: %t, with one read, got %t and %d", tc.want, is, reads)
+				t.Errorf("want the edit to take effect: %t, with one read, got %t and %d", tc.want, is, reads)
 			}
 			again := obj.DeepCopy()
 			again.Object["data"] = map[string]any{"x": "newer"}
 			again.SetResourceVersion("3")
 			s.types[key.GroupResource].views[0].fetched(again) // As if it had been seen together with the edit.
 			if err := decide(); tc.want && (err != nil || reads != 1) {
-				t.Errorf("want nothing to be asked again, got %d reads, %v", reads, err)
+				t.Errorf("want no further request, got %d reads, %v", reads, err)
 			}
 		})
 	}

@@ -83,10 +83,10 @@ func TestWaitsForItsList(t *testing.T) {
 				}
 				return result.RequeueAfter
 			}
-			// The end of the sweep that [joined] has seen may be reported only now, once.
-			until("it waits for the list", func() bool { return apply() == unlistedRetry })
+			// The end of the sweep that [joined] has waited for may be reported only now, once.
+			until("the copy waits for the list", func() bool { return apply() == unlistedRetry })
 			close(g.opened)
-			until("it is due, and done", func() bool {
+			until("the copy is due, and done", func() bool {
 				if a.queue.depth() == 0 {
 					return false
 				}
@@ -101,19 +101,19 @@ func TestWaitsForItsList(t *testing.T) {
 				defer a.unlisted.mu.Unlock()
 				return len(a.unlisted.waiting) > 0
 			}
-			until("it waits for another list", func() bool {
+			until("the copy waits for another list", func() bool {
 				apply()
 				return waits()
 			})
 			g.depot.change(func() { g.refuse = nil })
-			until("it waits no longer, as that has ended", func() bool { return !waits() })
+			until("the copy does not wait any more, because that list has ended", func() bool { return !waits() })
 		})
 	}
 }
 
-// TestWaitsForTheRight: a copy that is to go, on a cluster that forbids lists of its type, waits for that right, and
-// the list is retried. Otherwise the cluster could not leave until the next sweep of all types, and no status would
-// show the reason.
+// TestWaitsForTheRight: a copy that is to be deleted, on a cluster that forbids lists of its type, waits for that
+// right, and the list is retried. Otherwise the cluster could not leave until the next sweep of all types, and no
+// status would show the reason.
 func TestWaitsForTheRight(t *testing.T) {
 	g := &lockedDepot{depot: newDepot()}
 	g.refuse["LIST"] = metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}
@@ -137,18 +137,18 @@ func TestWaitsForTheRight(t *testing.T) {
 	}
 	apply()
 	if got := statusOf(a.state, key); got != "Failed Unreadable" {
-		t.Errorf("want it said that nobody may see whether it is there, got %q", got)
+		t.Errorf("want a status that the copy cannot be listed, got %q", got)
 	}
 	g.change(func() { delete(g.refuse, "LIST") })
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		_, found := m.Copies.Get(key)
 		return found == member.Present, nil
 	}); err != nil {
-		t.Fatalf("waiting until it is seen: %v", err)
+		t.Fatalf("waiting until the copy is known: %v", err)
 	}
 	apply()
 	if got := g.sent(); !slices.Contains(got, "DELETE web") {
-		t.Errorf("want it to go, got %v", got)
+		t.Errorf("want the copy deleted, got %v", got)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestUnlisted(t *testing.T) {
 		known  bool
 		want   []Key
 	}{
-		"Listed":      {"What waits knows now, be it that a list before failed.", web.GroupResource, true, []Key{api, web}},
-		"Failed":      {"What waits is to say so, once.", web.GroupResource, false, []Key{web}},
-		"Swept":       {"Of all types it is known which have copies.", member.AllTypes, true, []Key{api, web, secret}},
-		"NotSwept":    {"Of all types it is known why not.", member.AllTypes, false, []Key{web, secret}},
-		"AnotherType": {"Nothing waits for that.", schema.GroupResource{Resource: "services"}, true, nil},
+		"Listed":      {"The copies are known now, even after a list that failed.", web.GroupResource, true, []Key{api, web}},
+		"Failed":      {"Each copy is checked once, to report the failure.", web.GroupResource, false, []Key{web}},
+		"Swept":       {"The copies of all types are known.", member.AllTypes, true, []Key{api, web, secret}},
+		"NotSwept":    {"The lists of all types have failed.", member.AllTypes, false, []Key{web, secret}},
+		"AnotherType": {"No copy of the type waits.", schema.GroupResource{Resource: "services"}, true, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -184,16 +184,16 @@ func TestUnlisted(t *testing.T) {
 				t.Errorf("%s\nlisted(): -want, +got:\n%s", tc.reason, diff)
 			}
 			if got := u.listed(tc.of, tc.known); got != nil {
-				t.Errorf("listed(): want each to be looked at once, got %v", got)
+				t.Errorf("listed(): want each copy checked once, got %v", got)
 			}
 			if got := u.wait(web, seen, false); got >= time.Second {
-				t.Errorf("%s\nwait(): what was looked at before the list ended has missed that, and is looked at soon, got %s", tc.reason, got)
+				t.Errorf("%s\nwait(): a check that began before the end of the list must be repeated soon, got %s", tc.reason, got)
 			}
 			for _, key := range []Key{web, api, secret} {
 				u.look(key)
 			}
 			if len(u.waiting) != 0 {
-				t.Errorf("look(): want nothing that waits, got %v", u.waiting)
+				t.Errorf("look(): want no waiting copy, got %v", u.waiting)
 			}
 		})
 	}

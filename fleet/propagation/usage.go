@@ -6,17 +6,17 @@ import "refract.dev/tree"
 type usage struct {
 	users    []Key
 	clusters map[string]bool // The clusters with these objects.
-	// behind is the number of users that do not, or not everywhere, have the state of this generation. First is the
-	// first of them by key.
+	// behind is the number of users that do not, or not everywhere, have the state of this generation. first is the first
+	// of them by key.
 	behind int
 	first  Key
-	// held is the number of users that wait for the approval of their placement. Waiting is the first of them, and
-	// waits is its change.
+	// held is the number of users that wait for the approval of their placement. waiting is the first of them, and waits
+	// is its change.
 	held    int
 	waiting Key
 	waits   *heldPlacement
-	// asked is the number of waiting users, by the token that approves the change for all of them. Open is the
-	// question that further users may join.
+	// asked is the number of waiting users, by the token that approves the change for all of them. open is the question
+	// that further users may join.
 	asked map[string]int64
 	open  asking
 }

@@ -31,7 +31,7 @@ func TestVersions(t *testing.T) {
 		want   outcome // For us-1.
 		reads  []string
 	}{
-		"Preferred": {reason: "Nothing is read when all clusters serve the preferred version.", hub: []string{"v2", "v1"}, want: preferred},
+		"Preferred": {reason: "No request is needed when all clusters serve the preferred version.", hub: []string{"v2", "v1"}, want: preferred},
 		"Older": {
 			reason: "The object is read in the version of the cluster.", hub: []string{"v2", "v1", "v1beta1"}, older: []string{"v1beta1", "v1"},
 			want: outcome{Version: "v1", Said: note, Field: "as v1"}, reads: []string{"v1"},
@@ -41,7 +41,7 @@ func TestVersions(t *testing.T) {
 			rule: new(rule("us-1", "/field", `"changed"`)), want: outcome{Version: "v1", Said: note, Field: "changed"}, reads: []string{"v1"},
 		},
 		"None": {
-			reason: "The message has the versions of both.", hub: []string{"v2", "v1"}, older: []string{"v4", "v3"},
+			reason: "The message names the versions of both.", hub: []string{"v2", "v1"}, older: []string{"v4", "v3"},
 			want: outcome{
 				Reason: reasonTypeNotServed,
 				Said: "the cluster serves widgets.example.com in version v4, v3, the hub has it in version v2, v1, and the copy would have version v2. " +
@@ -49,11 +49,11 @@ func TestVersions(t *testing.T) {
 			},
 		},
 		"Named": {
-			reason: "An override may ask for a version that the hub does not have.", hub: []string{"v2"}, older: []string{"v1"},
+			reason: "An override may set a version that the hub does not have.", hub: []string{"v2"}, older: []string{"v1"},
 			rule: new(rule("us-1", "/apiVersion", `"example.com/v1"`)), want: outcome{Version: "v1", Field: "as v2"},
 		},
 		"Unconverted": {
-			reason: "The other cluster gets its copy all the same.", hub: []string{"v2", "v1"}, older: []string{"v1"}, fails: errors.New("no answer"),
+			reason: "The other cluster gets its copy in any case.", hub: []string{"v2", "v1"}, older: []string{"v1"}, fails: errors.New("no answer"),
 			want:  outcome{Reason: reasonUnconverted, Said: "the cluster needs the object in version v1, which cannot be read from the hub: no answer"},
 			reads: []string{"v1"},
 		},
@@ -107,12 +107,12 @@ func TestVersions(t *testing.T) {
 			}
 			again := decide(source{gvr: gvr, kind: "Widget", object: obj, versions: tc.hub}, previous{uid: "1"}, s)
 			if t1, t2 := p.targets["us-1"], again.targets["us-1"]; t1.variant != nil && t1.variant.hash != t2.variant.hash {
-				t.Errorf("%s\nwant the same content when it is decided again, as after a restart", tc.reason)
+				t.Errorf("%s\nwant the same content after another decision, as after a restart", tc.reason)
 			}
 			if to := p.targets["us-1"]; to.from != nil {
 				c := p.encodeFor(to.from.object, &s.clusters[1].Cluster, to.from.policies, sourceOf("hub", p.uid, gvr.GroupResource(), "shop", "web"))
 				if c == nil || c.hash != to.variant.hash {
-					t.Errorf("%s\nwant the same content when it is rendered once more", tc.reason)
+					t.Errorf("%s\nwant the same content after another rendering", tc.reason)
 				}
 			}
 		})

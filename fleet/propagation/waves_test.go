@@ -39,12 +39,12 @@ func TestDiffSaysTheWavesThatCome(t *testing.T) {
 		}
 		waves += len(told)
 		if diff := cmp.Diff(told, f.roll(t)); diff != "" {
-			t.Fatalf("seed %d: -what refract diff tells, +what happens:\n%s\n%s", seed, diff, f)
+			t.Fatalf("seed %d: -refract diff, +actual waves:\n%s\n%s", seed, diff, f)
 		}
 	}
 	t.Logf("%d waves", waves)
 	if waves < 300 {
-		t.Errorf("Only %d waves came up: what is generated says little.", waves)
+		t.Errorf("only %d waves: the generated changes prove little", waves)
 	}
 }
 
@@ -242,11 +242,11 @@ func (s *simulation) run() []rollout.PlannedWave {
 			return s.waves
 		}
 		if in.Now, in.Clusters = s.now, s.clusters(p); len(in.Clusters) == 0 {
-			return nil // It waits for a placement.
+			return nil // The rollout waits for a placement.
 		}
 		is, until := rollout.Next(status, in)
 		if cmp.Equal(status, is) && !until.After(s.now) {
-			s.t.Fatalf("It does not go on: %+v", status)
+			s.t.Fatalf("the rollout does not continue: %+v", status)
 		}
 		status, in.Approved = is, is.Awaits
 		if s.began >= 0 && until.After(s.now) {

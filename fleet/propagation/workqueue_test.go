@@ -65,7 +65,7 @@ func TestQueueTimes(t *testing.T) {
 		want   []run
 	}{
 		"BeforeTheStart": {
-			reason: "What was added before the start is worked on, the urgent first.",
+			reason: "Keys from before the start are worked on, the urgent ones first.",
 			ask: func(w *workQueue[string]) {
 				w.add("a", priorityResync)
 				w.add("b", priorityRequired)
@@ -74,7 +74,7 @@ func TestQueueTimes(t *testing.T) {
 			want: []run{{"b", 0}, {"a", 0}},
 		},
 		"After": {
-			reason: "What is to wait waits; the earliest time counts, in whatever order it comes.",
+			reason: "A delayed key waits. The earliest time counts, in whatever order the calls come.",
 			ask: func(w *workQueue[string]) {
 				w.addAfter("a", 3*time.Second)
 				w.addAfter("b", 2*time.Second)
@@ -86,7 +86,7 @@ func TestQueueTimes(t *testing.T) {
 			want: []run{{"c", 0}, {"d", 0}, {"a", time.Second}, {"b", 2 * time.Second}},
 		},
 		"BroughtForward": {
-			reason: "What waits is worked on at once when that is asked, and only then.",
+			reason: "A delayed key that is added for now is worked on at once, and only then.",
 			ask: func(w *workQueue[string]) {
 				w.addAfter("a", time.Second)
 				w.add("a", priorityResync)
@@ -94,7 +94,7 @@ func TestQueueTimes(t *testing.T) {
 			want: []run{{"a", 0}},
 		},
 		"AgainAfter": {
-			reason: "What asks for it comes again.",
+			reason: "A key comes again if the work requests it.",
 			ask:    func(w *workQueue[string]) { w.add("a", priorityChanged) },
 			do: func(_ string, nth int) (reconcile.Result, error) {
 				return reconcile.Result{RequeueAfter: []time.Duration{time.Minute, time.Hour, 0}[nth]}, nil
@@ -102,7 +102,7 @@ func TestQueueTimes(t *testing.T) {
 			want: []run{{"a", 0}, {"a", time.Minute}, {"a", time.Minute + time.Hour}},
 		},
 		"Failed": {
-			reason: "What fails is tried again, later each time.",
+			reason: "A failed key is tried again, later each time.",
 			ask:    func(w *workQueue[string]) { w.add("a", priorityChanged) },
 			do: func(_ string, nth int) (reconcile.Result, error) {
 				if nth < 3 {
@@ -113,7 +113,7 @@ func TestQueueTimes(t *testing.T) {
 			want: []run{{"a", 0}, {"a", 5 * time.Millisecond}, {"a", 15 * time.Millisecond}, {"a", 35 * time.Millisecond}},
 		},
 		"FailedForGood": {
-			reason: "What cannot succeed is not tried again.",
+			reason: "A key with a terminal error is not tried again.",
 			ask:    func(w *workQueue[string]) { w.add("a", priorityChanged) },
 			do: func(string, int) (reconcile.Result, error) {
 				return reconcile.Result{}, reconcile.TerminalError(errors.New("never"))
@@ -121,7 +121,7 @@ func TestQueueTimes(t *testing.T) {
 			want: []run{{"a", 0}},
 		},
 		"Panicked": {
-			reason: "A panic is an error like another, and the others go on.",
+			reason: "A panic counts as an error, and the other keys go on.",
 			ask: func(w *workQueue[string]) {
 				w.add("a", priorityChanged)
 				w.add("b", priorityChanged)
@@ -181,12 +181,12 @@ func TestQueueOnceAtATime(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := runs.Load(); got != 1 {
-			t.Errorf("A key must not be worked on by two: %d are", got)
+			t.Errorf("%d workers have the same key", got)
 		}
 		gate <- struct{}{}
 		synctest.Wait()
 		if got := runs.Load(); got != 2 {
-			t.Errorf("What was asked for during the work must be done after it, once: %d runs, want 2", got)
+			t.Errorf("a key that was added during the work must be worked on once more: %d runs, want 2", got)
 		}
 		gate <- struct{}{}
 		synctest.Wait()
@@ -213,12 +213,12 @@ func TestQueueWorkers(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.workers.waking != 0 {
-				t.Errorf("%d workers are waking though nothing moves", w.workers.waking)
+				t.Errorf("%d workers are waking without due keys", w.workers.waking)
 			}
 			return w.workers.running
 		}
 		if got := workers(); got != 0 {
-			t.Errorf("%d workers of an idle queue, want 0", got)
+			t.Errorf("an idle queue has %d workers, want 0", got)
 		}
 		w.add("x", priorityChanged)
 		if got := workers(); got != 1 {
@@ -255,16 +255,16 @@ func TestQueueEnds(t *testing.T) {
 		begun := time.Now()
 		end()
 		if took := time.Since(begun); took != time.Second {
-			t.Errorf("start() returned after %v; want it to wait for what is in flight, 1s", took)
+			t.Errorf("start() returned after %v; want it to wait for the work in flight, 1s", took)
 		}
 		w.add("d", priorityChanged)
 		w.addAfter("e", time.Second)
 		time.Sleep(time.Hour) //nolint:forbidigo // The time of the bubble.
 		if got := runs.Load(); got != 1 {
-			t.Errorf("%d runs, want 1: nothing is begun after the end", got)
+			t.Errorf("%d runs, want 1: no work begins after the end", got)
 		}
 		if len(w.queue.items) != 0 {
-			t.Errorf("%d keys are held after the end", len(w.queue.items))
+			t.Errorf("%d keys are kept after the end", len(w.queue.items))
 		}
 	})
 }
@@ -276,7 +276,7 @@ func TestQueueLogs(t *testing.T) {
 		var runs int
 		w, err := newWorkQueue("apply-eu-1", 1, log, func(ctx context.Context, _ string) (reconcile.Result, error) {
 			if _, err := logr.FromContext(ctx); err != nil {
-				t.Errorf("do has no logger: %v", err)
+				t.Errorf("the context of do has no logger: %v", err)
 			}
 			runs++
 			switch runs {
@@ -337,13 +337,13 @@ func TestQueueDepth(t *testing.T) {
 		synctest.Wait()
 		want := map[string]float64{"apply eu-1": 3, "apply us-1": 3, "namespaces ": 9}
 		if diff := gocmp.Diff(want, depthsNow(t)); diff != "" {
-			t.Errorf("Keys that are due and wait: -want, +got:\n%s", diff)
+			t.Errorf("due and waiting keys: -want, +got:\n%s", diff)
 		}
 		for _, end := range ends {
 			end()
 		}
 		if diff := gocmp.Diff(map[string]float64{}, depthsNow(t)); diff != "" {
-			t.Errorf("Nothing is left of queues that ended: -want, +got:\n%s", diff)
+			t.Errorf("want no series of ended queues: -want, +got:\n%s", diff)
 		}
 	})
 }
@@ -378,7 +378,7 @@ func counted(t *testing.T, c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// TestQueueRace adds keys concurrently, and checks that no key is lost or worked on twice at a time.
+// TestQueueRace adds keys concurrently, and checks that no key is lost, and that two workers never have the same key.
 func TestQueueRace(t *testing.T) {
 	synctest.Test(t, raceQueue)
 }
@@ -391,7 +391,7 @@ func raceQueue(t *testing.T) {
 	var runs atomic.Int64
 	w, err := newWorkQueue("test", 4, discard, func(_ context.Context, key int) (reconcile.Result, error) {
 		if !busy[key].CompareAndSwap(false, true) {
-			t.Errorf("key %d is worked on by two", key)
+			t.Errorf("two workers have key %d", key)
 		}
 		defer busy[key].Store(false)
 		seen[key].Store(asked[key].Load())
@@ -436,7 +436,7 @@ func raceQueue(t *testing.T) {
 	end()
 	for key := range keys {
 		if asked[key].Load() != seen[key].Load() {
-			t.Errorf("key %d: %d were asked for and the last run saw %d", key, asked[key].Load(), seen[key].Load())
+			t.Errorf("key %d: %d calls of add, and the last run saw %d", key, asked[key].Load(), seen[key].Load())
 		}
 	}
 }

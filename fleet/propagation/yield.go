@@ -50,7 +50,7 @@ func newYielding() *yielding {
 	return &yielding{shown: rate.NewLimiter(progress, progress), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
 }
 
-// yields reports whether the report on an object waits. K is the known part of its record.
+// yields reports whether the report on an object waits. k is the known part of its Propagation.
 func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()

@@ -19,24 +19,24 @@ func TestYields(t *testing.T) {
 		change  func(*desiredState, *known)
 		want    bool
 	}{
-		"Waits":   {reason: "It says that the copies are others now.", waiting: many, want: true},
+		"Waits":   {reason: "The report only shows new copies.", waiting: many, want: true},
 		"Few":     {reason: "Few copies wait.", waiting: many - 1},
-		"First":   {reason: "It is not written yet that the object was ever anywhere.", waiting: many, change: func(_ *desiredState, k *known) { k.version = "" }},
-		"Another": {reason: "The record is about an object that was there before.", waiting: many, change: func(_ *desiredState, k *known) { k.source = "0" }},
-		"Deleted": {reason: "Somebody deletes the record, and waits for that.", waiting: many, change: func(_ *desiredState, k *known) { k.deleting = true }},
-		"Gone":    {reason: "The object is gone, and the record is to go.", waiting: many, change: func(p *desiredState, _ *known) { p.gone = true }},
-		"Placed":  {reason: "Other replicas wait for where it is placed.", waiting: many, change: func(p *desiredState, _ *known) { p.placed = on("eu-1", "eu-2") }},
-		"Hash":    {reason: "It is not written yet on what ground it was placed, by which it stays there.", waiting: many, change: func(p *desiredState, _ *known) { p.hash = "h" }},
-		"Policy": {reason: "It is not written yet which policy made the copies; if that is deleted, it is to be known that it did.", waiting: many, change: func(p *desiredState, _ *known) {
+		"First":   {reason: "The Propagation does not exist yet.", waiting: many, change: func(_ *desiredState, k *known) { k.version = "" }},
+		"Another": {reason: "The Propagation describes a former object.", waiting: many, change: func(_ *desiredState, k *known) { k.source = "0" }},
+		"Deleted": {reason: "A client deletes the Propagation, and waits for its end.", waiting: many, change: func(_ *desiredState, k *known) { k.deleting = true }},
+		"Gone":    {reason: "The object is gone, and the Propagation is to be deleted.", waiting: many, change: func(p *desiredState, _ *known) { p.gone = true }},
+		"Placed":  {reason: "The new placement is not recorded yet.", waiting: many, change: func(p *desiredState, _ *known) { p.placed = on("eu-1", "eu-2") }},
+		"Hash":    {reason: "The hash of the placement, which keeps it stable, is not recorded yet.", waiting: many, change: func(p *desiredState, _ *known) { p.hash = "h" }},
+		"Policy": {reason: "The policy of the copies is not recorded yet. After its deletion, the Propagation must name it.", waiting: many, change: func(p *desiredState, _ *known) {
 			p.overrides = []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 1}}
 		}},
-		"Generation": {reason: "It is written, but for the generation.", waiting: many, want: true, change: func(p *desiredState, k *known) {
+		"Generation": {reason: "Only the generation of the policy differs.", waiting: many, want: true, change: func(p *desiredState, k *known) {
 			p.overrides = []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 2}}
 			k.readBack = readBack([]refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 1}}, nil)
 		}},
-		"Travels": {reason: "It is not written yet what it travels with.", waiting: many, change: func(p *desiredState, _ *known) { p.follows = []Key{keyOf("deployments", "web")} }},
-		"Rollout": {reason: "A rollout goes on when it is written how it stands.", waiting: many, change: func(p *desiredState, _ *known) { p.governed = &governance{} }},
-		"Ended": {reason: "The end of a rollout, too.", waiting: many, change: func(_ *desiredState, k *known) {
+		"Travels": {reason: "The objects that it travels with are not recorded yet.", waiting: many, change: func(p *desiredState, _ *known) { p.follows = []Key{keyOf("deployments", "web")} }},
+		"Rollout": {reason: "The rollout continues only after its state is recorded.", waiting: many, change: func(p *desiredState, _ *known) { p.governed = &governance{} }},
+		"Ended": {reason: "The same at the end of a rollout.", waiting: many, change: func(_ *desiredState, k *known) {
 			k.rollout = &refractv1alpha1.RolloutStatus{}
 		}},
 	}
@@ -52,7 +52,7 @@ func TestYields(t *testing.T) {
 				large.targets[fmt.Sprint("m-", i)] = &target{}
 			}
 			if y.yields(keyOf("configmaps", "first"), large, k, now) {
-				t.Error("The first of a second shows how far it has come.")
+				t.Error("the first report in a second yields, but should show the progress")
 			}
 			if tc.change != nil {
 				tc.change(p, k)
@@ -62,14 +62,14 @@ func TestYields(t *testing.T) {
 			}
 			p.made = now.Add(mostYield) // It was decided again.
 			if y.yields(key, p, k, now.Add(mostYield+1)) {
-				t.Error("It has yielded for long.")
+				t.Error("a report yields for longer than the maximum time")
 			}
 			longest := mostYield + progress*yieldPerCluster
 			for after, want := range map[time.Duration]bool{longest: false, longest + 1: true} {
 				many := keyOf("configmaps", "many-"+after.String())
 				y.long(many, now, progress) // It begins to yield.
 				if got := y.long(many, now.Add(after), progress); got != want {
-					t.Errorf("one of many clusters has yielded for %s: long() = %v, want %v", after, got, want)
+					t.Errorf("a report of many clusters has yielded for %s: long() = %v, want %v", after, got, want)
 				}
 			}
 		})
@@ -89,23 +89,23 @@ func TestYieldsInTurns(t *testing.T) {
 	for left := mostYield; left >= 0; left -= yieldDelay {
 		waiting = many
 		if !y.yields(key, p, k, now) {
-			t.Fatalf("it did not yield %s before it had for long", left)
+			t.Fatalf("the report does not yield %s before the maximum time", left)
 		}
 		waiting = 0
 		if y.yields(other, p, k, now.Add(yieldDelay/2)) {
-			t.Fatal("another yielded, and none waits")
+			t.Fatal("a report yields while no copy waits")
 		}
 		now = now.Add(yieldDelay)
 	}
 	waiting = many
 	if y.yields(key, p, k, now) {
-		t.Error("it has yielded for long")
+		t.Error("the report yields after the maximum time")
 	}
 	waiting = 0
 	y.since[key] = now
 	y.yields(other, p, k, now.Add(yieldKept+1))
 	if len(y.since) != 0 {
-		t.Errorf("what does not come again is not forgotten: %v", y.since)
+		t.Errorf("a report that does not come again is not forgotten: %v", y.since)
 	}
 }
 
