@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -307,9 +308,15 @@ func TestRestoredBetweenChecks(t *testing.T) {
 	s.set(func() { s.revision = 60 })
 	<-m.Copies.Watch(configMaps)
 	f.look()
-	s.set(func() { s.revision = 50 })
+	s.set(func() {
+		s.revision, s.refuse["GET namespaces"] = 50, apierrors.NewInternalError(errors.New("starting"))
+	})
 	var goesOn atomic.Bool
 	resumes(resumable(t.Context(), &goesOn, &m.api.broke))
+	if got := messageOf(f.look(), corev1alpha1.ClusterReady); !strings.HasPrefix(got, "True") {
+		t.Errorf("want the cluster ready while its identity cannot be read, got %q", got)
+	}
+	s.set(func() { delete(s.refuse, "GET namespaces") })
 	if got, want := messageOf(f.look(), corev1alpha1.ClusterReady), "False Replaced: its data is older"; !strings.HasPrefix(got, want) {
 		t.Errorf("want %q, got %q", want, got)
 	}
@@ -409,6 +416,7 @@ func TestPendingDeletionsAreWritten(t *testing.T) {
 	owed := []corev1alpha1.PendingDeletion{{Resource: "deployments.apps", Namespace: "shop", Name: "web", UID: "1", Cause: "Deleted"}}
 	key := Key{GroupResource: schema.GroupResource{Group: "apps", Resource: "deployments"}, NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	f.Owed = func(string) []corev1alpha1.PendingDeletion { return owed }
+	standby := &Set{OnChange: func(string) {}} // It knows the cluster from the beginning.
 	for _, step := range []struct {
 		reason string
 		owed   []corev1alpha1.PendingDeletion
@@ -417,6 +425,10 @@ func TestPendingDeletionsAreWritten(t *testing.T) {
 		fc := f.look()
 		if diff := cmp.Diff(step.owed, fc.Status.PendingDeletions); diff != "" {
 			t.Errorf("%s\nstatus: -want, +got:\n%s", step.reason, diff)
+		}
+		standby.introduce(fc)
+		if diff := cmp.Diff(step.owed, standby.OwedBy(fc.Name)); diff != "" {
+			t.Errorf("%s\na replica that begins to lead: -want, +got:\n%s", step.reason, diff)
 		}
 		after := &Set{OnChange: func(string) {}}
 		after.introduce(fc)

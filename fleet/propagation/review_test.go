@@ -277,3 +277,18 @@ func TestReviewsWait(t *testing.T) {
 		})
 	}
 }
+
+// TestReviewAfterTheStart: until all objects are decided, the use of a policy is unknown, and its status stays.
+func TestReviewAfterTheStart(t *testing.T) {
+	d := &desk{}
+	policy := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "op", UID: "o", Generation: 1}}
+	s, _ := hubOf(t)
+	c := station(t, s, &replica{leads: true}, d.funcs(), policy)
+	c.decider.policies.store(policy)
+	c.state.complete.Store(false)
+	d.wrote = nil
+	result, err := c.reviewer.reviewOne(t.Context(), tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: "op"})
+	if err != nil || d.wrote != nil || result.RequeueAfter != reviewDelay {
+		t.Errorf("reviewOne(): want nothing written, and another attempt after %s, got %v, %v, %+v", reviewDelay, d.wrote, err, result)
+	}
+}

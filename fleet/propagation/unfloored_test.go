@@ -85,3 +85,36 @@ func TestFloorJustSet(t *testing.T) {
 		})
 	}
 }
+
+// TestFloorBeforeTheStart: an object was edited before this replica began, and its namespace got a floor before that,
+// which the cache of namespaces does not show yet. The copies keep their content.
+func TestFloorBeforeTheStart(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	for name, tc := range map[string]struct{ floor, placed, want bool }{
+		"Floor":     {floor: true, placed: true},
+		"NoFloor":   {placed: true, want: true},
+		"FirstCopy": {floor: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
+			shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+			if tc.floor {
+				shop.Labels = map[string]string{refractv1alpha1.ClusterRolloutPolicyLabel: "careful"}
+			}
+			c := station(t, s, &replica{leads: true}, interceptor.Funcs{}, shop)
+			duplicated(c)
+			c.decider.floor = func(string) (map[string]string, bool) { return nil, true }
+			if tc.placed {
+				c.decider.records.items[key] = &known{
+					source: "1", placed: on("us-1"), status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{{Name: "us-1"}}},
+				}
+			}
+			if _, err := c.decider.decideOne(t.Context(), key, priorityResync); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.state.desired(key) != nil; got != tc.want {
+				t.Errorf("want the object decided: %t, got %t", tc.want, got)
+			}
+		})
+	}
+}
