@@ -227,11 +227,11 @@ func summary(d *decide.Desired) string {
 		}
 		parts = append(parts, "Placed on "+strings.Join(names, " "))
 	case decide.Blocked:
-		text := "Blocked:"
+		names := make([]string, len(d.Problems))
 		for i := range d.Problems {
-			text += " " + string(d.Problems[i].Reason)
+			names[i] = string(d.Problems[i].Reason)
 		}
-		return text
+		return "Blocked: " + strings.Join(names, " ")
 	case decide.Stays:
 		parts = append(parts, "Stays")
 	case decide.Gone:
@@ -250,11 +250,11 @@ func summary(d *decide.Desired) string {
 		parts = append(parts, "without "+ref.Name)
 	}
 	if d.Leads {
-		text := "leads"
+		names := []string{"leads"}
 		for _, c := range d.Companions {
-			text += " " + c.Resource.String() + "/" + c.Name
+			names = append(names, c.Resource.String()+"/"+c.Name)
 		}
-		parts = append(parts, text)
+		parts = append(parts, strings.Join(names, " "))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -189,7 +189,7 @@ func BenchmarkWatch(b *testing.B) {
 		b.Helper()
 		ended := make(chan struct{})
 		get := func(query string) io.ReadCloser {
-			r, err := http.Get(cfg.Host + "/" + gvr.Resource + query) //nolint:noctx // The server ends it.
+			r, err := http.Get(cfg.Host + "/" + gvr.Resource + query)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -241,7 +241,7 @@ func BenchmarkWatch(b *testing.B) {
 				used = processor()
 				close(c.begin)
 				for !changed() {
-					time.Sleep(time.Millisecond)
+					<-time.After(time.Millisecond)
 				}
 				b.ReportMetric(float64(processor()-used)/float64(rounds*b.N)/1000, "watch-µs/event")
 				b.ReportMetric(0, "ns/op")

@@ -104,7 +104,9 @@ type validator struct {
 func newValidator(o Options) *validator {
 	turns := bounded.Turns()
 	turns.Apart = turns.Places - 1
-	v := &validator{Options: o, known: newKnown(), reading: bounded.NewReader(bounded.MaxValues), places: fair.New(turns), advice: fair.Charges{Most: mostAdvice}}
+	v := &validator{
+		Options: o, known: newKnown(), reading: bounded.NewReader(bounded.MaxValues), places: fair.New(turns), advice: fair.Charges{Most: mostAdvice},
+	}
 	if o.Client != nil {
 		v.marker = newMarker(&o)
 	}

@@ -45,7 +45,6 @@ const (
 )
 
 // Leadership is whether this replica leads, so that it may write. All methods are safe for concurrent use.
-// use.
 type Leadership interface {
 	// Leads reports whether this replica leads: it decides, and it writes to the hub and to the members.
 	Leads() bool
@@ -236,16 +235,6 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		proven: (&proof{sources: sources, policies: policies, members: members, state: state, live: hub.live, now: time.Now}).holds,
 	}).make
 
-	members.Served = sources.served
-	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed
-	members.OnReadiness = func(m *member.Member, key Key) {
-		dispatcher.defined(m, key)
-		reporter.readinessChanged(m, key)
-	}
-	members.Health = state.health
-	members.OnChange, members.Emptied = dispatcher.clusterChanged, dispatcher.emptied
-	members.OnRename, members.Moved = dispatcher.renamed, records.moved
-	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
 	clusters := &member.Reconciler{
 		Client: hub.client, Secrets: hub.secrets, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 		Leads:   leading.Leads,
@@ -266,7 +255,23 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		return nil, err
 	}
 	c.listen(sources, records, policies)
+	c.serve(hub.uid, sources, records)
 	return c, nil
+}
+
+// serve directs the questions and events of the members to the stations.
+func (c *Controller) serve(hub string, sources *sources, records *records) {
+	members, dispatcher := c.members, c.dispatcher
+	members.Served = sources.served
+	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed
+	members.OnReadiness = func(m *member.Member, key Key) {
+		dispatcher.defined(m, key)
+		c.reporter.readinessChanged(m, key)
+	}
+	members.Health = c.state.health
+	members.OnChange, members.Emptied = dispatcher.clusterChanged, dispatcher.emptied
+	members.OnRename, members.Moved = dispatcher.renamed, records.moved
+	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub, key, copied) }
 }
 
 // applierFactory creates the appliers of members. Its fields are shared by all appliers.

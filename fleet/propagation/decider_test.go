@@ -78,13 +78,6 @@ func sourceObject(apiVersion, kind, name, policy string) *unstructured.Unstructu
 	return u
 }
 
-// deleting returns the object in deletion, with a finalizer that keeps it on the hub.
-func deleting(obj *unstructured.Unstructured) *unstructured.Unstructured {
-	obj.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
-	obj.SetFinalizers([]string{"kubernetes.io/pvc-protection"})
-	return obj
-}
-
 // mounting returns a Deployment whose pods use the Secret db.
 func mounting() *unstructured.Unstructured {
 	u := sourceObject("apps/v1", "Deployment", "web", "pp")

@@ -142,9 +142,20 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		now.reports[key] = l
 		all = append(all, l.report)
 	}
-	// The objects that are not decided, as on a replica that stands by.
+	reports, err := v.undecided(ctx, kept, had, now)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(all, reports, v.sources.objects()), nil
+}
+
+// undecided returns the reports on objects that are not decided, as on a replica that stands by.
+func (v *inventory) undecided(ctx context.Context, kept map[Key]*known, had, now *contents) (all []*unstructured.Unstructured, err error) {
 	for key, k := range kept {
-		if _, decided := now.reports[key]; decided || ctx.Err() != nil || causeIn(k.conditions) != "" {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if _, decided := now.reports[key]; decided || causeIn(k.conditions) != "" {
 			continue
 		}
 		l, was := had.reports[key], v.remembered(key, k)
@@ -158,10 +169,7 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		now.reports[key] = l
 		all = append(all, l.report)
 	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return append(all, v.sources.objects()...), nil
+	return all, nil
 }
 
 // place returns the desired state and the memory of a key.

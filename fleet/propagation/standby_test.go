@@ -51,7 +51,7 @@ func TestStandby(t *testing.T) {
 			rows, _, _ := unstructured.NestedSlice(o.Object, "status", "clusters")
 			for _, row := range rows {
 				row, _ := row.(map[string]any)
-				got[o.GetName()] = append(got[o.GetName()], row["name"].(string)) //nolint:forcetypeassert // A panic fails the test.
+				got[o.GetName()] = append(got[o.GetName()], row["name"].(string))
 			}
 		}
 		return got

@@ -90,7 +90,8 @@ func (d *decider) decideWithFloor(ctx context.Context, key Key, src source, was 
 func (d *decider) mayChange(ctx context.Context, key Key, p *desiredState, placed bool) (bool, error) {
 	before := d.state.desired(key)
 	// After a start, the content of existing copies is not known.
-	if p.gone || p.governed != nil || key.Namespace == "" || !(before == nil && placed || p.changes(before)) {
+	changes := before == nil && placed || p.changes(before)
+	if p.gone || p.governed != nil || key.Namespace == "" || !changes {
 		return true, nil
 	}
 	return d.unfloored.holds(ctx, key.Namespace)

@@ -218,7 +218,7 @@ func (s *scene) watched() {
 	}
 }
 
-// lists lists all widgets in all versions: from etcd, in pages, and from the watch cache. Each object in a list must be
+// lists reads lists of all widgets in all versions: from etcd, in pages, and from the watch cache. Each object in a list must be
 // equal to a single read.
 func (s *scene) lists(reason string) {
 	s.Helper()

@@ -139,7 +139,7 @@ func TestInterrupted(t *testing.T) {
 			if _, err := os.Stat("begun"); err == nil {
 				cancel()
 			}
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond)
 		}
 	}()
 	if err := test(ctx, []string{"-count=1"}, []string{"./..."}, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {

@@ -163,7 +163,7 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 		}
 	}
 	if d.Keeping.DisableFollowing || d.Verdict == decide.Gone {
-		o.Follows, taken = nil, nil
+		o.Follows = nil
 	}
 	o.Leaders = e.followers.of(o.ID.Namespace, o.Follows)
 	switch d.Verdict {

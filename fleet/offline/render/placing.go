@@ -2,7 +2,6 @@ package render
 
 import (
 	"slices"
-	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,7 +55,10 @@ type placed struct {
 func (e *evaluator) place(policy *placement.Policy, r *placement.Request) (placement.Decision, error) {
 	ref := policy.Ref
 	ref.Generation = 0
-	question := placing{policy: ref, from: unsafe.SliceData(r.Previous), replicas: -1, hash: r.Hash, frozen: r.Frozen, narrowed: r.Narrowed, approved: r.Approved}
+	question := placing{policy: ref, replicas: -1, hash: r.Hash, frozen: r.Frozen, narrowed: r.Narrowed, approved: r.Approved}
+	if len(r.Previous) > 0 {
+		question.from = &r.Previous[0]
+	}
 	if policy.Divides && r.Replicas != nil {
 		question.replicas = *r.Replicas
 	}

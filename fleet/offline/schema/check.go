@@ -167,7 +167,10 @@ func (c *checker) key(i int, value any, s *shape) string {
 
 // identity returns a text that is equal for equal values only; empty for a value that has no JSON.
 func identity(value any) string {
-	text, _ := json.Marshal(value)
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
 	return string(text)
 }
 
