@@ -202,13 +202,6 @@ var faults = []Fault{
 		}},
 	},
 	{
-		"a replica that does not lead decides by its caches that an object obeys no rollout policy", "fails-closed 13", "unreleased-content",
-		[]Edit{
-			{"fleet/propagation/governance.go", "recorded := !d.lead.Leads() && k.rollout != nil\n", "recorded := false\n"},
-			{"fleet/propagation/unfloored.go", `p.governed != nil || key.Namespace == ""`, `p.governed != nil || key.Namespace != "*"`},
-		},
-	},
-	{
 		"a cluster that was away when a rollout halted gets the change when it is back", "rollouts", "halted-or-reverted",
 		[]Edit{{
 			"fleet/policy/rollout/stop.go",
@@ -343,17 +336,17 @@ var faults = []Fault{
 	{
 		"an object that loses its label by mistake is removed from all clusters", "real-clusters 5", "deletion-without-cause",
 		[]Edit{{
-			"fleet/propagation/approval.go",
-			"if hold == nil || hold.Number == was.asked.Approved(s.approved) {",
-			"if hold == nil || hold.Number != was.asked.Approved(s.approved) {",
+			"fleet/decide/decide.go",
+			"if hold == nil || hold.Number == was.Asked.Approved(w.Approved) {",
+			"if hold == nil || hold.Number != was.Asked.Approved(w.Approved) {",
 		}},
 	},
 	{
 		"the deletion of a PropagationPolicy takes its objects from all clusters", "placement", "deletion-without-cause",
 		[]Edit{{
-			"fleet/propagation/desired.go",
-			"p.placed, p.hash, p.chosenBy = present(was.placed, s.clusters), was.hash, was.chosenBy\n",
-			"p.placed, p.hash, p.chosenBy = present(nil, s.clusters), was.hash, was.chosenBy\n",
+			"fleet/decide/decide.go",
+			"d.Own, d.Hash, d.ChosenBy = present(was.Placed, w.Clusters), was.Hash, was.ChosenBy\n",
+			"d.Own, d.Hash, d.ChosenBy = present(nil, w.Clusters), was.Hash, was.ChosenBy\n",
 		}},
 	},
 	{
@@ -609,8 +602,8 @@ var faults = []Fault{
 		"a claim that its user has deleted waits for an approval after a restart", "deletions", "stuck",
 		[]Edit{{
 			"fleet/propagation/decider.go",
-			"warned: k.status.Warnings, cause: causeIn(k.conditions)}",
-			"warned: k.status.Warnings}",
+			"warned: k.status.Warnings, cause: causeIn(k.conditions),\n",
+			"warned: k.status.Warnings,\n",
 		}},
 	},
 	{
