@@ -16,7 +16,8 @@ type roles struct {
 	// serving is the policy whose status.served is in use: chosen, or an earlier policy until chosen has a served spec.
 	// Nil if no policy has status.served.
 	serving *refractv1alpha1.ConversionPolicy
-	// late has the younger policies whose mode is not Shadow. comparisons has the shadows, without serving.
+	// late are the other policies whose mode is not Shadow; they are younger than chosen. comparisons are the policies
+	// whose mode is Shadow, except serving.
 	late, comparisons []*refractv1alpha1.ConversionPolicy
 }
 

@@ -20,7 +20,8 @@ type checker struct {
 	problems []Problem
 }
 
-// check returns the parts of the result that cannot fit the schema, in the order of the text.
+// check returns the parts of the result that cannot fit the schema, in the order in which they appear in the
+// expression.
 func check(a *ast.AST, out *schema.Structural, one bool) []Problem {
 	c := &checker{ast: a, one: one}
 	c.whole(a.Expr(), out)
@@ -28,7 +29,7 @@ func check(a *ast.AST, out *schema.Structural, one bool) []Problem {
 	return sorted(c.problems)
 }
 
-// sorted returns the problems in the order of the text, without duplicates.
+// sorted returns the problems in the order of their places in the expression, without duplicates.
 func sorted(problems []Problem) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))

@@ -109,10 +109,11 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 }
 
 // settled reports whether the last pass proves that no object is stored in another version. The pass must have visited
-// all objects (after is empty) and rewritten none. A pass with deleted objects is not enough, because an object that
-// was reported as deleted may be in the next list. Where deletions never stop, the second of two such passes is enough,
-// if it found no object deleted that an earlier pass had found deleted. calm is whether the pass visited all objects
-// and rewrote none; before is calm of the previous pass.
+// all objects (after is empty) and rewritten none. If it found deleted objects, it is not enough alone, because an
+// object that was reported as deleted may be in the next list. As deletions may never stop, two consecutive passes that
+// visited all objects and rewrote none are enough, if the second one found no object deleted that an earlier pass had
+// found deleted. calm is whether this pass visited all objects and rewrote none; before is the value of calm for the
+// previous pass.
 func (r *rewriting) settled(after string, before bool) (settled, calm bool) {
 	calm = after == "" && r.writes == 0
 	return calm && (r.missed == 0 || before && !r.goneTwice), calm

@@ -190,9 +190,10 @@ func (p *Policy) RuleAt(version, other, path string) string {
 	return around
 }
 
-// Normalize returns obj, an object of version, with the normal form of each value that has an equivalence for the
-// conversion to other. The result is only for comparisons and usually invalid. A value whose expression fails stays.
-// The result may share parts with obj, which is not modified.
+// Normalize returns obj, an object of version, with values in their normal form, so that equivalent values are equal.
+// It uses the equivalences for the conversion from version to other. If the expression of an equivalence fails, the
+// value stays unchanged. The result is only for comparisons and usually invalid. It may share parts with obj, which is
+// not modified.
 //
 // The error is about a value of obj that cannot be encoded as JSON.
 func (p *Policy) Normalize(version, other string, obj map[string]any) (map[string]any, error) {

@@ -224,7 +224,7 @@ func (p place) members() []place {
 	return all
 }
 
-// scopes returns the number of [*].
+// scopes returns how often [*] occurs in the place.
 func (p place) scopes() int {
 	n := 0
 	for _, s := range p.steps {

@@ -197,7 +197,7 @@ func intOrString(_, _ *schema.Structural, at, from kind) (entry, bool) {
 	return e, true
 }
 
-// keyed handles lists of objects that are tables in the other version.
+// keyed handles lists of objects in one version that are tables (objects with arbitrary keys) in the other version.
 func keyed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	list, values := hub, spoke
 	if at == table {

@@ -313,8 +313,9 @@ func (r *runner) check(l *law, result *LawResult, t *trial, of, i uint64) {
 	}
 }
 
-// record shrinks a violation and adds it, unless it is known or there are enough violations. A recorded object is
-// always added to its violation.
+// record shrinks a new violation and adds it to the result; if the result has enough violations, it discards the new
+// one. If the object is one of the recorded objects of the options, its index is added to the violation, whether the
+// violation is new or known.
 func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Edit, v *Violation) {
 	first := violationKey(l, t, v)
 	at, known := r.seen[first]

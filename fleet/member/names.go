@@ -211,7 +211,7 @@ func unasked(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedClu
 }
 
 // contested returns another name of the cluster that does not leave, or a name that may later prove to be one. As long
-// as it exists, no copies are deleted because own leaves.
+// as it exists, the removal of own deletes no copies.
 func contested(own *corev1alpha1.FederatedCluster, all []corev1alpha1.FederatedCluster) (other string) {
 	for i := range all {
 		if placement.Contests(&all[i], own) {

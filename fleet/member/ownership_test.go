@@ -222,7 +222,8 @@ func TestKnownSetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSetsAreCounted: a set counts for the member that had it first, as long as any copy uses it.
+// TestSetsAreCounted: the memory of a set of fields is charged to the member that had the set first, until no copy uses
+// the set.
 func TestSetsAreCounted(t *testing.T) {
 	f, by, other := newFieldSets(), newAccount(), newAccount()
 	raw := []byte(setOf("counted", 100))

@@ -221,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.report(ctx, before, fc, h, next)
 }
 
-// noteOwed writes the pending deletions that no other object records into the status of a cluster.
+// noteOwed writes into the status of a cluster those pending deletions that are recorded in no other object.
 func (r *Reconciler) noteOwed(fc *corev1alpha1.FederatedCluster) {
 	if r.Owed != nil && r.leads() {
 		fc.Status.PendingDeletions = r.Owed(fc.Name)

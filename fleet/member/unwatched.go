@@ -27,7 +27,8 @@ type unwatched struct {
 	// refused are types that may not be listed. They may have copies. Since the refusal, no copy of such a type was
 	// needed or missing.
 	refused map[schema.GroupResource]refusal
-	// without are types without copies. If a copy appears, this process has written it, and watches its type.
+	// without are the types for which the last search found no copies. Later, only this process can create a copy of
+	// such a type, and it watches the type then.
 	without map[schema.GroupResource]bool
 	// strays is the number of watched types that the hub does not have.
 	strays int

@@ -51,7 +51,7 @@ func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Control
 	return c
 }
 
-// replica is a leadership that tests set.
+// replica is a fake leadership: a test decides whether it leads.
 type replica struct{ leads bool }
 
 func (r *replica) Leads() bool { return r.leads }
@@ -59,8 +59,9 @@ func (r *replica) Begin(ctx context.Context) (context.Context, func(), bool) {
 	return ctx, func() {}, r.leads
 }
 
-// station returns a controller that leads, or has led, has decided all objects, and whose stations do not run, for a hub with the ready clusters eu-1 and us-1 and these
-// objects. The queues are empty. Each of the clusters has an applier, which knows of no copies.
+// station returns a controller for a hub with the ready clusters eu-1 and us-1 and these objects. It leads; if leading
+// does not lead, it has led before. It has decided all objects, and its queues are empty. Its stations do not run. Each
+// of the clusters has an applier, which knows of no copies.
 func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, objects ...client.Object) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()

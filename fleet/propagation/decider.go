@@ -170,9 +170,9 @@ func (d *decider) prepare(key Key, leaders *followed) {
 	d.decideAgain(leaders.unknown)
 }
 
-// hear includes the annotations of undecided leaders, as after a restart. known is false while the type of a leader is
-// being listed: the leader may have a rollout policy, and its annotations determine which copies stay. A type that may
-// not be listed is skipped.
+// hear adds to leaders what the annotations of undecided leaders say, for example after a restart. known is false while
+// the type of such a leader is still being listed, because the leader may have a rollout policy, and its annotations
+// determine which copies stay. A type that Refract may not list is skipped.
 func (d *decider) hear(leaders *followed) (known bool) {
 	for _, leader := range leaders.unknown {
 		src, known := d.sources.get(leader)

@@ -255,7 +255,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	return p
 }
 
-// decided returns the memory in the form of a decision.
+// decided converts the remembered state to the type that decisions take.
 func (was *previous) decided() *decision.Previous {
 	is := &decision.Previous{
 		UID: was.uid, Placed: was.placed, Hash: was.hash, Rendered: was.rendered, Asked: was.asked, Follows: len(was.follows) > 0, Gone: was.cause != "",
@@ -266,7 +266,7 @@ func (was *previous) decided() *decision.Previous {
 	return is
 }
 
-// world returns the inputs in the form of a decision.
+// world converts the inputs to the type that decisions take.
 func (s *inputs) world(was *previous) *decision.World {
 	leaders := &s.followed
 	return &decision.World{

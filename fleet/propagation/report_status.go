@@ -81,7 +81,7 @@ func (rep *reporter) assemble(
 	return s
 }
 
-// stays are the reasons why a copy that is to go stays and a user must know about it.
+// stays are the reasons for keeping a copy that should be deleted, if a user must know about it.
 var stays = []string{reasonAwaitingApproval, reasonUnreadable, reasonClusterNotReady, reasonInternalError}
 
 // verdict returns the condition Synced.

@@ -301,5 +301,5 @@ func (w *workQueue[K]) wanted() int {
 	return w.queue.wanted
 }
 
-// now returns the time of the queue, since it was made.
+// now returns the time that has passed since the queue was made.
 func (w *workQueue[K]) now() time.Duration { return time.Since(w.made) }

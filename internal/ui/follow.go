@@ -15,8 +15,9 @@ import (
 	"refract.dev/fleet/status"
 )
 
-// The delay between an event of the hub and the page, which also bounds the rate of updates, and the intervals for
-// reading policies and objects again: the shortest after a change, and the longest without one.
+// Times of updates. settles is the delay between an event of the hub and the update of the page, so it also bounds the
+// rate of updates. readAgain is the shortest interval between two reads of policies and objects, after a change;
+// readLate is the longest one, without a change.
 const (
 	settles   = 100 * time.Millisecond
 	readAgain = 3 * time.Second

@@ -52,7 +52,8 @@ type rules struct {
 	validateStatus func(o map[string]any) field.ErrorList
 	// admitUpdate may reject an update after the validation.
 	admitUpdate func(s *Server, u, live *unstructured.Unstructured) error
-	// reread changes an object like reading it from etcd, and reports whether it did.
+	// reread changes an object as an API server does when it reads the object from etcd, and reports whether the object
+	// has changed.
 	reread func(o map[string]any) bool
 	// unsettled is whether a new object is read in another form than it was stored in.
 	unsettled bool

@@ -28,7 +28,8 @@ type good struct {
 // edit changes an object. It returns false if this is impossible.
 type edit func(w *World, o *unstructured.Unstructured) bool
 
-// goods are all such objects. There are few names, so that users, policies and clusters use the same objects.
+// goods are all objects that users may have in a namespace. There are few names, so that users, policies and clusters
+// use the same objects.
 //
 //nolint:gochecknoglobals // It is a constant.
 var goods = append([]good{

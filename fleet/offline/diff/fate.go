@@ -9,8 +9,8 @@ import (
 	"refract.dev/tree"
 )
 
-// copies are copies of one object on clusters that have the same variant before and after the change. They have the
-// same fate.
+// copies are the copies of one object on a group of clusters. All clusters of the group have one variant before the
+// change, and all have one, perhaps another, after it. So the copies have the same fate.
 type copies struct {
 	was, is  int // Indexes of variants, or nothing, or unknown.
 	joined   bool

@@ -148,7 +148,7 @@ func (d *wrongKey) fact() string {
 	}
 }
 
-// written is the notation of a key and its line.
+// written is a key as it is spelled in the file, with its line.
 type written struct {
 	line     int
 	spelling string

@@ -38,8 +38,8 @@ type Outcome struct {
 	// Native is the reason why the object is one that each cluster creates for itself, so that it is not propagated;
 	// empty for other objects.
 	Native string
-	// Gone is the reason why the object does not ask for propagation, so that its copies are deleted unless they are
-	// native; empty if it asks.
+	// Gone is the reason why the object does not ask for propagation, so that its copies are deleted, except objects
+	// that each cluster creates for itself (see Native); empty if it asks.
 	Gone string
 	// Waits is the change of the placement that awaits approval, and Approval the argument of refract approve; nil and
 	// empty without one. Clusters already includes the change if the options approve it.

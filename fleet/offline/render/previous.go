@@ -26,7 +26,7 @@ type previous struct {
 	following []refractv1alpha1.FollowedObject // The leaders of the object: the objects that it travelled with.
 }
 
-// decided returns the earlier state in the form of a decision. live is whether it is from a hub.
+// decided converts the earlier state to the type that decisions take. live is whether the state is from a hub.
 func (was *previous) decided(live bool) *decide.Previous {
 	return &decide.Previous{
 		UID: was.uid, Placed: was.placed.targets, Unknown: !was.known && !live, Hash: was.hash, ChosenBy: was.chosenBy, Rendered: was.rendered,
