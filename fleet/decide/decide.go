@@ -182,6 +182,14 @@ type Desired struct {
 	Companions []Companion
 }
 
+// ApproveArgument returns the argument of refract approve for a change of an object or of the objects of a policy.
+func ApproveArgument(kind, namespace, name string) string {
+	if namespace == "" {
+		return strings.ToLower(kind) + "/" + name
+	}
+	return strings.ToLower(kind) + "/" + namespace + "/" + name
+}
+
 // Author returns the author of the shares of replicas.
 func (d *Desired) Author() tree.Policy {
 	if d.Policy != nil {
@@ -390,7 +398,7 @@ func Ask(o *Object, was *Previous, w *World) (asked placement.Asked, ok bool) {
 func Joined(targets []placement.Target, clusters []string) []placement.Target {
 	joined := targets
 	for _, name := range clusters {
-		at, there := find(joined, name)
+		at, there := placement.Find(joined, name)
 		switch {
 		case there:
 			continue
@@ -400,10 +408,6 @@ func Joined(targets []placement.Target, clusters []string) []placement.Target {
 		joined = slices.Insert(joined, at, placement.Target{Cluster: name})
 	}
 	return joined
-}
-
-func find(targets []placement.Target, name string) (at int, there bool) {
-	return slices.BinarySearchFunc(targets, name, func(t placement.Target, name string) int { return strings.Compare(t.Cluster, name) })
 }
 
 // present returns the targets whose clusters exist.

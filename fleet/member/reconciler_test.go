@@ -284,12 +284,7 @@ func TestReplacedCluster(t *testing.T) {
 // TestClusterThatWatchesAreAheadOf: a cluster is restored to the state of its last identification. Only watches have
 // shown newer versions.
 func TestClusterThatWatchesAreAheadOf(t *testing.T) {
-	s := newStub(t)
-	f := newFleet(t, s.URL)
-	f.look()
-	m := f.Set.Get("m")
-	s.set(func() { s.revision = 60 })
-	<-m.Copies.Watch(configMaps)
+	s, f, _ := watchedAhead(t)
 	s.set(func() { s.down = true })
 	f.look()
 	s.set(func() { s.down, s.revision = false, 50 })
@@ -298,15 +293,22 @@ func TestClusterThatWatchesAreAheadOf(t *testing.T) {
 	}
 }
 
-// TestRestoredBetweenChecks: a cluster is restored from a backup while no check is due. Its watches break, and continue
-// from versions that the cluster has not reached.
-func TestRestoredBetweenChecks(t *testing.T) {
+// watchedAhead returns a member that was identified at revision 40, and whose watches have shown revision 60.
+func watchedAhead(t *testing.T) (*stub, *fleet, *Member) {
+	t.Helper()
 	s := newStub(t)
 	f := newFleet(t, s.URL)
 	f.look()
 	m := f.Set.Get("m")
 	s.set(func() { s.revision = 60 })
 	<-m.Copies.Watch(configMaps)
+	return s, f, m
+}
+
+// TestRestoredBetweenChecks: a cluster is restored from a backup while no check is due. Its watches break, and continue
+// from versions that the cluster has not reached.
+func TestRestoredBetweenChecks(t *testing.T) {
+	s, f, m := watchedAhead(t)
 	f.look()
 	s.set(func() {
 		s.revision, s.refuse["GET namespaces"] = 50, apierrors.NewInternalError(errors.New("starting"))

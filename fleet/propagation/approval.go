@@ -2,7 +2,6 @@ package propagation
 
 import (
 	"fmt"
-	"strings"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/policy/placement"
@@ -46,12 +45,4 @@ func (h *heldPlacement) status() *refractv1alpha1.HeldPlacement {
 	return &refractv1alpha1.HeldPlacement{
 		Number: h.Number, Token: h.asked.Token, PolicyToken: h.asked.Shared, Leaves: h.Leaves, Joins: h.Joins,
 	}
-}
-
-// approvalOf returns the argument of refract approve for an object or a policy.
-func approvalOf(kind, namespace, name string) string {
-	if namespace == "" {
-		return strings.ToLower(kind) + "/" + name
-	}
-	return strings.ToLower(kind) + "/" + namespace + "/" + name
 }

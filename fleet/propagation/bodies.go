@@ -203,7 +203,7 @@ func (r *renderer) encodeKept(key Key, p *desiredState, from *material, cluster 
 
 // encodeFor renders and encodes the object of the desired state for one of its clusters; nil if that fails.
 func (p *desiredState) encodeFor(obj *unstructured.Unstructured, cluster *match.Cluster, policies []*override.Policy, source string) *content {
-	at, placed := find(p.placed, cluster.Name)
+	at, placed := placement.Find(p.placed, cluster.Name)
 	if !placed {
 		return nil
 	}

@@ -254,13 +254,13 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	if c.standby.queue, err = newWorkQueue("standby", 1, log, c.standby.read); err != nil {
 		return nil, err
 	}
-	c.listen(sources, records, policies)
-	c.serve(hub.uid, sources, records)
+	c.listenToHub(sources, records, policies)
+	c.listenToMembers(hub.uid, sources, records)
 	return c, nil
 }
 
-// serve directs the questions and events of the members to the stations.
-func (c *Controller) serve(hub string, sources *sources, records *records) {
+// listenToMembers directs the questions and events of the members to the stations.
+func (c *Controller) listenToMembers(hub string, sources *sources, records *records) {
 	members, dispatcher := c.members, c.dispatcher
 	members.Served = sources.served
 	members.OnCopy, members.OnListed = dispatcher.copyChanged, dispatcher.listed

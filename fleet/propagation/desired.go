@@ -240,7 +240,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 		p.chosenBy = policyReference(d.ChosenBy)
 	}
 	if d.Held != nil && !s.unguarded {
-		p.held = heldFor(d.Held, approvalOf(d.Ref.Kind, d.Ref.Namespace, d.Ref.Name), d.Asked)
+		p.held = heldFor(d.Held, decision.ApproveArgument(d.Ref.Kind, d.Ref.Namespace, d.Ref.Name), d.Asked)
 	}
 	p.scales = scaledKey(obj, s)
 	now := &material{object: obj, policies: d.Overrides, generation: p.generation}
@@ -294,7 +294,7 @@ func (p *desiredState) stays(d *decision.Desired, obj *unstructured.Unstructured
 	if d.Held == nil {
 		return p.block(reasonDryRun, "annotation "+corev1alpha1.DryRunAnnotation+": the copies stay, though the object no longer requests propagation")
 	}
-	p.held = heldFor(d.Held, approvalOf(p.kind, obj.GetNamespace(), obj.GetName()), d.Asked)
+	p.held = heldFor(d.Held, decision.ApproveArgument(p.kind, obj.GetNamespace(), obj.GetName()), d.Asked)
 	return p.block(reasonAwaitingApproval, p.held.message())
 }
 

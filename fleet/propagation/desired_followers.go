@@ -37,7 +37,7 @@ func (p *desiredState) findFollowers(obj *unstructured.Unstructured, d *decision
 	var parties [][]string // The clusters of each arrival, and then all clusters.
 	for _, a := range rendered {
 		clusters := slices.DeleteFunc(slices.Clone(a.clusters), func(cluster string) bool {
-			_, its := find(d.Own, cluster)
+			_, its := placement.Find(d.Own, cluster)
 			return !its
 		})
 		parties = append(parties, clusters)

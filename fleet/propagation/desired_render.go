@@ -25,7 +25,7 @@ func (p *desiredState) render(now *material, by tree.Policy, s *inputs) (rendere
 	var all []*material
 	parties := map[*material]*party{}
 	for i := range s.clusters {
-		at, found := find(p.placed, s.clusters[i].Name)
+		at, found := placement.Find(p.placed, s.clusters[i].Name)
 		if !found {
 			continue
 		}

@@ -178,7 +178,7 @@ func (g *governance) enters(cluster string) bool {
 	if g == nil || g.recorded == nil || g.keeps(cluster) {
 		return false
 	}
-	_, placed := find(g.placed, cluster)
+	_, placed := placement.Find(g.placed, cluster)
 	_, unseen := slices.BinarySearch(g.foreign.unseen, cluster)
 	_, keeping := slices.BinarySearch(g.foreign.keeping, cluster)
 	return !placed || unseen || keeping && !rollout.Awaited(g.recorded, cluster)
@@ -305,7 +305,7 @@ func (p *desiredState) hashes(m *material, names []string, source string, s *inp
 	slices.Sort(names)
 	for i := range s.clusters {
 		if _, asked := slices.BinarySearch(names, s.clusters[i].Name); asked {
-			if at, placed := find(p.placed, s.clusters[i].Name); placed {
+			if at, placed := placement.Find(p.placed, s.clusters[i].Name); placed {
 				on.clusters = append(on.clusters, s.clusters[i].Cluster)
 				on.targets = append(on.targets, p.placed[at])
 			}

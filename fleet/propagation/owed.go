@@ -7,6 +7,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/member"
+	"refract.dev/fleet/policy/placement"
 )
 
 // The Propagations of the objects in a namespace are deleted with the namespace. The status of each FederatedCluster
@@ -61,7 +62,7 @@ func (s *state) owed(cluster string) (list []corev1alpha1.PendingDeletion) {
 			continue
 		}
 		_, reported := e.statuses[cluster]
-		_, placed := find(e.previous.placed, cluster)
+		_, placed := placement.Find(e.previous.placed, cluster)
 		switch {
 		case !reported && !placed:
 		case e.desired.cause.asked():

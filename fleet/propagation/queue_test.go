@@ -454,11 +454,12 @@ func TestQueueMemory(t *testing.T) {
 			keys[i] = nthKey(i)
 		}
 		q := &queue[Key]{}
-		got := heapOf(func() {
+		heap, _ := growth(func() {
 			for i := range keys {
 				q.add(keys[i], priorityResync, 0, 0)
 			}
-		}) / float64(n)
+		})
+		got := heap / float64(n)
 		if got > most {
 			t.Errorf("with %d keys: %.0f bytes for each, want at most %d", n, got, most)
 		}
@@ -466,15 +467,16 @@ func TestQueueMemory(t *testing.T) {
 	}
 }
 
-// heapOf returns the growth of the heap in bytes.
-func heapOf(do func()) float64 {
+// growth returns the growth of the heap, and of heap and stacks together, in bytes.
+func growth(do func()) (heap, all float64) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	do()
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	return float64(after.HeapAlloc) - float64(before.HeapAlloc)
+	heap = float64(after.HeapAlloc) - float64(before.HeapAlloc)
+	return heap, heap + float64(after.StackInuse) - float64(before.StackInuse)
 }
 
 func nthKey(i int) Key {
@@ -552,7 +554,8 @@ func BenchmarkQueue(b *testing.B) {
 			var bytes float64
 			for range b.N {
 				add, _ := prepare(b)
-				bytes += heapOf(add) / n
+				heap, _ := growth(add)
+				bytes += heap / n
 				runtime.KeepAlive(add)
 			}
 			b.ReportMetric(bytes/float64(b.N), "B/waiting-key")
@@ -602,7 +605,7 @@ func BenchmarkIdleQueues(b *testing.B) {
 				ctx, stop := context.WithCancel(b.Context())
 				all := make([]any, n)
 				before := runtime.NumGoroutine()
-				bytes := memoryOf(func() {
+				_, bytes := growth(func() {
 					for i := range all {
 						all[i] = by.begin(b, ctx)
 					}
@@ -616,17 +619,6 @@ func BenchmarkIdleQueues(b *testing.B) {
 			}
 		})
 	}
-}
-
-// memoryOf returns the growth of heap and stacks in bytes.
-func memoryOf(do func()) float64 {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	do()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	return float64(after.HeapAlloc+after.StackInuse) - float64(before.HeapAlloc+before.StackInuse)
 }
 
 // TestQueueArranged: keys with the same time come in the given order, others in the order of their arrival.

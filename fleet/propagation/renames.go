@@ -53,14 +53,14 @@ func (n *renaming) names(all []string) []string {
 
 // targets renames in sorted targets; it returns the same slice if they do not have the name.
 func (n *renaming) targets(all []placement.Target) []placement.Target {
-	at, found := find(all, n.from)
+	at, found := placement.Find(all, n.from)
 	if !found {
 		return all
 	}
 	moved := all[at]
 	moved.Cluster = n.to
 	rest := without(all, n.from)
-	if at, found = find(rest, n.to); found {
+	if at, found = placement.Find(rest, n.to); found {
 		return rest
 	}
 	return slices.Insert(slices.Clone(rest), at, moved)
@@ -193,7 +193,7 @@ func (s *state) rename(n *renaming) (keys []Key) {
 	for key, e := range s.objects {
 		if _, reported := e.statuses[n.from]; reported || e.desired.targets[n.from] != nil {
 			keys = append(keys, key)
-		} else if _, placed := find(e.previous.placed, n.from); placed {
+		} else if _, placed := placement.Find(e.previous.placed, n.from); placed {
 			keys = append(keys, key)
 		}
 		s.recount(key.Namespace, e, n, -1)
@@ -239,7 +239,7 @@ func (r *records) rename(n *renaming) {
 			status.Clusters, status.Rollout = n.rows(k.status.Clusters), now.rollout
 			now.status = &status
 		}
-		if _, placed := find(k.placed, n.from); placed || now.rollout != k.rollout {
+		if _, placed := placement.Find(k.placed, n.from); placed || now.rollout != k.rollout {
 			now.stale = append(slices.Clone(k.stale), n.from)
 		}
 		r.items[key] = &now

@@ -14,6 +14,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/policy/placement"
 	"refract.dev/fleet/policy/rollout"
 	"refract.dev/internal/output"
 	"refract.dev/tree"
@@ -51,7 +52,7 @@ func (rep *reporter) assemble(
 	holders := map[string]int32{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		status := rep.clusterStatusOf(key, p, name, statuses)
-		if at, ok := find(was.placed, name); ok && p.blocked != "" {
+		if at, ok := placement.Find(was.placed, name); ok && p.blocked != "" {
 			status.Replicas = was.placed[at].Replicas // The recorded value stays until the object can be decided.
 		}
 		if t := p.targets[name]; t != nil && t.variant != nil {

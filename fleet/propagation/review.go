@@ -42,6 +42,7 @@ type reviewer struct {
 	state    *state
 	records  *records
 	answers  map[tree.Policy]answered // Approved questions that later ones wait for.
+	until    time.Time                // When statuses are written though not all objects are decided; set by the first call.
 	queue    *workQueue[tree.Policy]
 }
 
@@ -68,7 +69,7 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 	switch {
 	case !v.lead.Leads(): // The Lease was not renewed in time.
 		return reconcile.Result{RequeueAfter: leadsAgain}, nil
-	case !v.state.complete.Load(): // After a start, the use of the policy is not known yet.
+	case !v.state.complete.Load() && v.awaits(time.Now()):
 		return reconcile.Result{RequeueAfter: reviewDelay}, nil
 	}
 	known := v.policies.object(ref)
@@ -128,6 +129,15 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 		v.policies.wrote(obj)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// awaits reports whether the statuses wait for the first decisions, which tell the use of each policy. An object that
+// can never be decided does not delay the statuses of other tenants' policies for longer than primingPatience.
+func (v *reviewer) awaits(now time.Time) bool {
+	if v.until.IsZero() {
+		v.until = now.Add(primingPatience)
+	}
+	return now.Before(v.until)
 }
 
 // matched returns the number of clusters that match a rule of the policy, and the rules that match no cluster.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -290,5 +291,9 @@ func TestReviewAfterTheStart(t *testing.T) {
 	result, err := c.reviewer.reviewOne(t.Context(), tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: "op"})
 	if err != nil || d.wrote != nil || result.RequeueAfter != reviewDelay {
 		t.Errorf("reviewOne(): want nothing written, and another attempt after %s, got %v, %v, %+v", reviewDelay, d.wrote, err, result)
+	}
+	c.reviewer.until = time.Now() // An object cannot be decided.
+	if _, err := c.reviewer.reviewOne(t.Context(), tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: "op"}); err != nil || len(d.wrote) == 0 {
+		t.Errorf("reviewOne(): want the status written after a while, got %v, %v", d.wrote, err)
 	}
 }

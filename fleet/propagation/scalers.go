@@ -89,7 +89,7 @@ func (s *state) scaler(key Key, cluster string) (name string) {
 		if e == nil || e.desired.dryRun {
 			continue
 		}
-		if _, placed := find(e.previous.placed, cluster); !placed {
+		if _, placed := placement.Find(e.previous.placed, cluster); !placed {
 			continue
 		}
 		if is := e.desired.kind + " " + by.Name; name == "" || is < name {

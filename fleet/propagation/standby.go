@@ -39,10 +39,10 @@ func (b *standby) over() bool {
 	}
 }
 
-// takes reports whether this replica has not led yet. Then it notes a change of an object or its record: it watches
-// objects without a label that travel with others, according to their records, and keeps the deletion of an object
-// while its record exists.
-func (b *standby) takes(key Key) bool {
+// handles handles a change of an object or its Propagation if this replica has not led yet, and reports whether it did.
+// It watches objects without a label that travel with others, as their Propagations say, and keeps the observed deletion
+// of an object while its Propagation exists.
+func (b *standby) handles(key Key) bool {
 	if b.over() {
 		return false
 	}
@@ -65,9 +65,9 @@ func (b *standby) takes(key Key) bool {
 	return true
 }
 
-// read reads an object. It fetches one without a label that the watch has shown before it was wanted. And it drops a
-// deletion that was only the removal of a label: a watch by label reports both in the same way, and a removed label is
-// no proof for a later loss of the object.
+// read reads an object from the hub, for two reasons. The watch of objects without a label does not repeat an object that
+// it showed before the object was wanted. And a watch by label reports a removed label like a deletion, but a removed
+// label is no proof of intent for a later loss of the object.
 func (b *standby) read(ctx context.Context, key Key) (reconcile.Result, error) {
 	told := b.sources.deletion(key)
 	src, known := b.sources.get(key)
@@ -81,28 +81,28 @@ func (b *standby) read(ctx context.Context, key Key) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// listen directs the events of the hub to the stations, or to the standby until this replica leads. Keys that change
+// listenToHub directs the events of the hub to the stations, or to the standby until this replica leads. Keys that change
 // before are enqueued by work.
-func (c *Controller) listen(sources *sources, records *records, policies *policies) {
+func (c *Controller) listenToHub(sources *sources, records *records, policies *policies) {
 	b := c.standby
 	records.standsBy = func() bool { return !b.over() }
 	sources.notify = func(key Key, initial bool) {
-		if !b.takes(key) {
+		if !b.handles(key) {
 			c.decider.sourceChanged(key, initial)
 		}
 	}
 	records.found = func(key Key) {
-		if !b.takes(key) {
+		if !b.handles(key) {
 			c.decider.add(key, priorityResync)
 		}
 	}
 	records.changed = func(key Key, steers bool) {
-		if !b.takes(key) {
+		if !b.handles(key) {
 			c.reporter.recordChanged(key, steers)
 		}
 	}
 	records.deleted = func(key Key) {
-		if !b.takes(key) {
+		if !b.handles(key) {
 			c.reporter.queue.add(key, priorityResync) // It is written again if the object still exists.
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/member"
+	"refract.dev/fleet/policy/placement"
 	"refract.dev/fleet/revision"
 	"refract.dev/tree"
 )
@@ -275,7 +276,7 @@ func (e *objectState) forgetRefusals() {
 // comes forgets the former content of a cluster that is new in the placement of a governed object: a copy that still
 // exists there may have any content.
 func (e *objectState) comes(name string, p *desiredState) {
-	_, placed := find(e.previous.placed, name)
+	_, placed := placement.Find(e.previous.placed, name)
 	r, reported := e.statuses[name]
 	if placed || !reported || p.governed == nil {
 		return

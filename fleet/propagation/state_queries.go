@@ -85,18 +85,13 @@ func (s *state) concerns(key Key, cluster string) bool {
 // concerns reports whether the cluster has, or may have, a copy.
 func (e *objectState) concerns(cluster string) bool {
 	_, has := e.statuses[cluster]
-	_, placed := find(e.previous.placed, cluster)
+	_, placed := placement.Find(e.previous.placed, cluster)
 	return has || placed
-}
-
-// find returns the index of the cluster in sorted targets.
-func find(targets []placement.Target, cluster string) (int, bool) {
-	return slices.BinarySearchFunc(targets, cluster, func(t placement.Target, name string) int { return strings.Compare(t.Cluster, name) })
 }
 
 // without returns the targets without the cluster. It does not modify its argument.
 func without(targets []placement.Target, cluster string) []placement.Target {
-	at, ok := find(targets, cluster)
+	at, ok := placement.Find(targets, cluster)
 	if !ok {
 		return targets
 	}
@@ -110,7 +105,7 @@ func (s *state) leave(cluster string) []Key {
 	var keys []Key
 	for key, e := range s.objects {
 		_, reported := e.statuses[cluster]
-		_, placed := find(e.previous.placed, cluster)
+		_, placed := placement.Find(e.previous.placed, cluster)
 		if !reported && !placed {
 			continue
 		}

@@ -22,7 +22,7 @@ func (p *desiredState) leaves(was previous, s *inputs) bool {
 		return false
 	}
 	return slices.ContainsFunc(was.placed, func(t placement.Target) bool {
-		_, stays := find(p.placed, t.Cluster)
+		_, stays := placement.Find(p.placed, t.Cluster)
 		return !stays && slices.ContainsFunc(s.clusters, func(c placement.Cluster) bool { return c.Name == t.Cluster })
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // TestShow: the output of a real go test run of several packages is shown correctly.
@@ -135,12 +136,11 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		for ctx.Err() == nil {
-			if _, err := os.Stat("begun"); err == nil {
-				cancel()
-			}
-			<-time.After(10 * time.Millisecond)
-		}
+		defer cancel()
+		_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) { // It ends with the test.
+			_, err := os.Stat("begun")
+			return err == nil, nil
+		})
 	}()
 	if err := test(ctx, []string{"-count=1"}, []string{"./..."}, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("test(), interrupted: got %v", err)

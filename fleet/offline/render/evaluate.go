@@ -157,9 +157,9 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 	d := decide.Decide(&object, was.decided(e.live), e.world(was, len(o.Follows) > 0, taken))
 	o.Native, o.Waits = d.Native, d.Held
 	if o.Waits != nil {
-		o.Approval = approvalOf(o.ID.Kind, o.ID.Namespace, o.ID.Name)
+		o.Approval = decide.ApproveArgument(o.ID.Kind, o.ID.Namespace, o.ID.Name)
 		if d.Asks {
-			o.Approval = approvalOf(d.Ref.Kind, d.Ref.Namespace, d.Ref.Name)
+			o.Approval = decide.ApproveArgument(d.Ref.Kind, d.Ref.Namespace, d.Ref.Name)
 		}
 	}
 	if d.Keeping.DisableFollowing || d.Verdict == decide.Gone {
@@ -289,14 +289,6 @@ func (e *evaluator) leaves(o *Outcome, d *decide.Desired, was previous) string {
 func (o *Outcome) leave(why string) {
 	o.Gone, o.after = why, previous{placed: nowhere}
 	o.warn(nil, why)
-}
-
-// approvalOf returns the argument of refract approve for an object or policy.
-func approvalOf(kind, namespace, name string) string {
-	if namespace == "" {
-		return strings.ToLower(kind) + "/" + name
-	}
-	return strings.ToLower(kind) + "/" + namespace + "/" + name
 }
 
 // missing is the error of a policy that does not exist. Offline, it cannot appear later.

@@ -1,6 +1,9 @@
 package render
 
-import "refract.dev/fleet/policy/placement"
+import (
+	"refract.dev/fleet/decide"
+	"refract.dev/fleet/policy/placement"
+)
 
 // together records the changes that await approval because the objects of a namespace would leave clusters together.
 func (e *Evaluation) together() {
@@ -22,7 +25,7 @@ func (e *Evaluation) together() {
 		request := *o.request
 		request.Together = losses[o.ID.Namespace]
 		if d, err := o.policy.Place(&request); err == nil && d.Held != nil {
-			o.Waits, o.Approval = d.Held, approvalOf(o.policy.Ref.Kind, o.policy.Ref.Namespace, o.policy.Ref.Name)
+			o.Waits, o.Approval = d.Held, decide.ApproveArgument(o.policy.Ref.Kind, o.policy.Ref.Namespace, o.policy.Ref.Name)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func (p *Policy) choose(fitting, previous []Target) []Target {
 	}
 	placed := 0
 	for i := range fitting {
-		if _, is := find(previous, fitting[i].Cluster); is {
+		if _, is := Find(previous, fitting[i].Cluster); is {
 			placed++
 		}
 	}
@@ -21,7 +21,7 @@ func (p *Policy) choose(fitting, previous []Target) []Target {
 	others := p.max - placed
 	return slices.DeleteFunc(fitting, func(t Target) bool {
 		left := &others
-		if _, is := find(previous, t.Cluster); is {
+		if _, is := Find(previous, t.Cluster); is {
 			left = &placed
 		}
 		*left--

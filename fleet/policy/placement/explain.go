@@ -13,7 +13,7 @@ func (p *Policy) Why(c *Cluster, r *Request, d *Decision) string {
 	if p.err != nil {
 		return p.err.Error()
 	}
-	if _, found := find(d.Targets, c.Name); found {
+	if _, found := Find(d.Targets, c.Name); found {
 		return ""
 	}
 	if d.Held != nil && slices.Contains(d.Held.Joins, c.Name) {
@@ -22,7 +22,7 @@ func (p *Policy) Why(c *Cluster, r *Request, d *Decision) string {
 	if slices.Contains(d.Waiting, c.Name) {
 		return fmt.Sprintf("a new decision would choose it, but %s keeps the object where it is", d.Kept)
 	}
-	_, placed := find(r.Previous, c.Name)
+	_, placed := Find(r.Previous, c.Name)
 	own, listed := p.listed[c.Name]
 	if p.listed != nil && !listed {
 		return "the policy's placement does not list it"

@@ -5,6 +5,7 @@ package placement
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -51,6 +52,11 @@ type Target struct {
 	Cluster string
 	// Replicas is the cluster's share; nil if the object is not divided.
 	Replicas *int64
+}
+
+// Find returns the index of a cluster in targets that are sorted by cluster; there is false if they do not have it.
+func Find(targets []Target, cluster string) (at int, there bool) {
+	return slices.BinarySearchFunc(targets, cluster, func(t Target, name string) int { return strings.Compare(t.Cluster, name) })
 }
 
 // Request is the input of a placement, besides the policy. Place neither modifies nor keeps parts of it.

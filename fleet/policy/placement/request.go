@@ -53,17 +53,11 @@ func (r *Request) there() []Target {
 	return targets
 }
 
-// find returns the index of a cluster in sorted targets.
-func find(targets []Target, cluster string) (int, bool) {
-	compare := func(t Target, name string) int { return strings.Compare(t.Cluster, name) }
-	return slices.BinarySearchFunc(targets, cluster, compare)
-}
-
 // missing returns the clusters of a that are not in b.
 func missing(a, b []Target) []string {
 	var names []string
 	for i := range a {
-		if _, found := find(b, a[i].Cluster); !found {
+		if _, found := Find(b, a[i].Cluster); !found {
 			names = append(names, a[i].Cluster)
 		}
 	}
