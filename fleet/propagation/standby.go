@@ -39,7 +39,7 @@ func (b *standby) over() bool {
 	}
 }
 
-// handles handles a change of an object or its Propagation if this replica has not led yet, and reports whether it did.
+// handles processes a change of an object or its Propagation if this replica has not led yet, and reports whether it did.
 // It watches objects without a label that travel with others, as their Propagations say, and keeps the observed deletion
 // of an object while its Propagation exists.
 func (b *standby) handles(key Key) bool {
