@@ -103,6 +103,8 @@ func (a *applier) isRunBefore(key Key, p *desiredState, have member.Copy) bool {
 // wrong if
 //   - a user of the cluster had changed the annotation that names the source: this harms that cluster alone;
 //   - the earlier Job had the annotation orphan, or was adopted: then the copy stays;
+//   - the copy holds data, and the earlier Job was deleted with its namespace or by a restore of the hub: Refract no
+//     longer knows why it was deleted, so such a copy always waits for an approval;
 //   - every deletion needs an approval: then the guard decides, as for the earlier Job;
 //   - another object had replaced the copy: the UID is a precondition.
 func (a *applier) rerun(ctx context.Context, key Key, p *desiredState, have member.Copy) (reconcile.Result, error) {
@@ -115,14 +117,21 @@ func (a *applier) rerun(ctx context.Context, key Key, p *desiredState, have memb
 			"the new Job runs when it is deleted on the cluster"
 		return a.done(key, r, lastRetry)
 	}
-	if a.guard.all {
-		holds := func() map[string]int { return a.state.holds(a.member.Name) }
-		going := removal{Key: key, uid: have.UID, cause: causeDeleted}
-		switch answer, left := a.guard.ask(going, holds, a.cluster.Approved(a.member.Name)); answer {
+	going := removal{Key: key, uid: have.UID, cause: causeDeleted}
+	holds := holdingOf(key.GroupResource, have.Keep || p.keeping.Keep, a.keptKinds)
+	if holds != holdsNothing {
+		going.cause, going.needsApproval = causeMissing, true
+	}
+	if a.guard.all || going.needsApproval {
+		copies := func() map[string]int { return a.state.holds(a.member.Name) }
+		switch answer, left := a.guard.ask(going, copies, a.cluster.Approved(a.member.Name)); answer {
 		case notYet:
 			return a.done(key, r, left)
 		case deny:
 			r.reason, r.message = reasonAwaitingApproval, a.guard.says(going, a.member.Name)
+			if going.needsApproval {
+				r.message = holds.saysOfRun(a.member.Name)
+			}
 			return a.done(key, r, lastRetry)
 		case allow:
 		}

@@ -54,6 +54,12 @@ func (h holding) says(c cause, cluster string) string {
 	return fmt.Sprintf("%s; %s. The copy stays until `refract approve %s --delete-volumes`, or until the object is placed here again", c.of(), h, cluster)
 }
 
+// saysOfRun tells why the copy of an earlier Job waits, and what to do.
+func (h holding) saysOfRun(cluster string) string {
+	return fmt.Sprintf("the cluster still has the Job of this name that was deleted on the hub; %s. It stays, and the new Job does not run there, "+
+		"until `refract approve %s --delete-volumes`, or until it is deleted on the cluster", h, cluster)
+}
+
 // KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
 type KeptKinds []keptKind
 

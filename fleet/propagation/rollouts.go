@@ -81,7 +81,7 @@ func (rep *reporter) advance(
 			return k.rollout, time.Time{}, err
 		}
 		if err != nil {
-			is, until = rollout.Hold(was, is.Target, output.Cut("the revision cannot be stored: "+err.Error(), maxMessage)), time.Time{}
+			is, until = rollout.Hold(was, is.Target, in.Clusters, output.Cut("the revision cannot be stored: "+err.Error(), maxMessage)), time.Time{}
 			is.UID = p.uid
 		}
 	}

@@ -67,13 +67,28 @@ func (o *oracle) asked(name string, data bool) map[types.UID]bool {
 				if !isCopy(object) && o.copies[object.GetUID()] == nil || !data && o.holdsData(key, object) {
 					continue
 				}
-				if fc.DeletionTimestamp != nil || o.gone(key, object) || o.unwanted(key, names) {
+				if fc.DeletionTimestamp != nil || o.gone(key, object) || o.unwanted(key, names) || o.unused(c, key) {
 					all[object.GetUID()] = true
 				}
 			}
 		}
 	}
 	return all
+}
+
+// unused reports whether an object only travels with leaders that wait and have no copy on the cluster, for example
+// because their RolloutPolicy was never valid. refract render shows where such leaders will be.
+func (o *oracle) unused(c *Cluster, key copyKey) bool {
+	out, on := o.now().outcomes[key], o.onHubNow(key)
+	if out == nil || on == nil || asksForPlace(on) || !o.waitsForLeader(out) {
+		return false
+	}
+	return !slices.ContainsFunc(out.Leaders, func(leader *render.Outcome) bool {
+		r := resourceOf[leader.ID.GroupKind]
+		return slices.ContainsFunc(ofHub, func(k kind) bool {
+			return k.GroupVersionResource.GroupResource() == r && c.Server.Peek(k.GroupVersionResource, leader.ID.Namespace, leader.ID.Name) != nil
+		})
+	})
 }
 
 // gone reports whether the object of a copy no longer exists on the hub.

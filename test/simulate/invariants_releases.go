@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/fleet/member"
 	"refract.dev/fleet/policy/override"
 	"refract.dev/fleet/revision"
 	"refract.dev/test/apiserver"
@@ -418,6 +420,44 @@ func (r *releases) governs(o *oracle, key copyKey, on *unstructured.Unstructured
 	return name != "" && server.Peek(kindRollout.GroupVersionResource, key.namespace, name) != nil
 }
 
+// sentBeside reports whether Refract sent a field that the wanted object does not have: the last good content often has
+// all fields of the newest one, and those that it removes. Elements of lists and annotations are not compared.
+func sentBeside(want, copied *unstructured.Unstructured) bool {
+	for _, entry := range copied.GetManagedFields() {
+		if entry.Manager != member.FieldManager || entry.Subresource != "" || entry.FieldsV1 == nil {
+			continue
+		}
+		var sent map[string]any
+		if err := json.Unmarshal(entry.FieldsV1.Raw, &sent); err != nil {
+			continue // The API server of the simulation writes valid fields.
+		}
+		if beside(sent, want.Object, "") {
+			return true
+		}
+	}
+	return false
+}
+
+// beside reports whether any of the fields, in the form of managedFields, is missing from a wanted value.
+func beside(sent map[string]any, want any, path string) bool {
+	has, isMap := want.(map[string]any)
+	if !isMap {
+		return false
+	}
+	for name, below := range sent {
+		field, isField := strings.CutPrefix(name, "f:")
+		at := path + "/" + field
+		if !isField || at == "/metadata/annotations" || at == "/metadata/labels/"+corev1alpha1.ManagedLabel || at == "/spec/replicas" {
+			continue
+		}
+		value, found := has[field]
+		if fields, _ := below.(map[string]any); !found && len(fields) == 0 || beside(fields, value, at) {
+			return true
+		}
+	}
+	return false
+}
+
 // judge checks a write of content: a cluster gets changed content only after its wave has begun
 // (docs/design/rollouts.md), and the content on the clusters is the last good content
 // (docs/design/rollouts.md#content-found-on-clusters). The first copy on a cluster may be written at any time.
@@ -446,7 +486,7 @@ func (r *releases) judge(o *oracle, p *Process, c *Cluster, key copyKey, w apise
 		return
 	}
 	want := variantFor(out, at)
-	if want == nil || differs(want, w.After, on) != "" || differs(want, w.Before, on) == "" {
+	if want == nil || differs(want, w.After, on) != "" || differs(want, w.Before, on) == "" || sentBeside(want, w.After) {
 		return // The content is not the newest one, or existed before.
 	}
 	edited := o.lastEdit(key, on)

@@ -121,19 +121,12 @@ func (r *rollout) start() {
 
 // prune removes clusters that must no longer have a copy, and restarts the times of offline clusters.
 func (r *rollout) prune() {
-	gone := func(name string) bool { return r.clusters[name] == nil }
-	r.Done = slices.DeleteFunc(r.Done, gone)
 	unseen := r.unseen()
 	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(name string) bool {
 		c := r.clusters[name]
-		return c == nil || unseen && !c.Offline && !c.Unseen && !c.Keeps // The cluster had no other content, so it gets the content of the others.
+		return c != nil && unseen && !c.Offline && !c.Unseen && !c.Keeps // The cluster had no other content, so it gets the content of the others.
 	})
-	r.Reverting = slices.DeleteFunc(r.Reverting, gone)
-	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return gone(c.Name) })
-	r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })
-	if len(r.OnSuperseded) == 0 {
-		r.OnSuperseded, r.Superseded = nil, nil
-	}
+	leave(r.RolloutStatus, func(name string) bool { return r.clusters[name] == nil })
 	r.Offline = nil
 	for i := range r.in.Clusters {
 		if r.in.Clusters[i].Offline && r.Phase != refractv1alpha1.RolloutComplete {
@@ -144,5 +137,15 @@ func (r *rollout) prune() {
 		if entry := &r.Current[i]; r.clusters[entry.Name].Offline {
 			entry.Since, entry.Ready = nil, nil // When the cluster is back, its time begins again.
 		}
+	}
+}
+
+// leave removes the clusters that have left the object.
+func leave(s *refractv1alpha1.RolloutStatus, gone func(name string) bool) {
+	s.Done, s.OnSuperseded, s.Reverting = slices.DeleteFunc(s.Done, gone), slices.DeleteFunc(s.OnSuperseded, gone), slices.DeleteFunc(s.Reverting, gone)
+	s.Current = slices.DeleteFunc(s.Current, func(c refractv1alpha1.ReleasedCluster) bool { return gone(c.Name) })
+	s.Failed = slices.DeleteFunc(s.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })
+	if len(s.OnSuperseded) == 0 {
+		s.OnSuperseded, s.Superseded = nil, nil
 	}
 }

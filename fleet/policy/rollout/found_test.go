@@ -159,13 +159,13 @@ func TestFound(t *testing.T) {
 	})
 	t.Run("held", func(t *testing.T) {
 		f := newFoundFleet(t, "")
-		f.status = Hold(nil, f.in.Target, "no room")
+		f.status = Hold(nil, f.in.Target, f.in.Clusters, "no room")
 		if !Unbegun(f.status) || f.status.Message != "no room" || f.status.Phase != waiting {
 			t.Errorf("want the rollout to wait, got %+v", f.status)
 		}
 		f.want(complete, "ttt")
 		f.in.Target = revision(2)
-		f.status = Hold(f.status, f.in.Target, "no room")
+		f.status = Hold(f.status, f.in.Target, f.in.Clusters, "no room")
 		if f.status.Phase != waiting || Assigned(f.status, "a").Name != revision(1).Name {
 			t.Errorf("want no change on the clusters, got %+v", f.status)
 		}

@@ -164,7 +164,7 @@ const noRoom = "no room"
 func (w *world) next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
 	is, until = Next(was, in)
 	if w.full && (was == nil || Unbegun(was) || is.Target.Name != was.Target.Name) {
-		return Hold(was, is.Target, noRoom), time.Time{}
+		return Hold(was, is.Target, in.Clusters, noRoom), time.Time{}
 	}
 	return is, until
 }
@@ -357,7 +357,9 @@ func (l *laws) stalls() error {
 		if m.offline || m.content == "" || m.content != m.tried || m.content == m.good {
 			continue
 		}
-		if l.is.Phase == refractv1alpha1.RolloutReverted && l.was.Phase != refractv1alpha1.RolloutComplete {
+		// A held RolloutStatus keeps its phase. It still assigns the former content, and names the cluster in Reverting.
+		held := l.is.Message == noRoom && slices.Contains(l.is.Reverting, m.Name)
+		if l.is.Phase == refractv1alpha1.RolloutReverted && l.was.Phase != refractv1alpha1.RolloutComplete && !held {
 			return fmt.Errorf("the rollout is reverted, but %s holds %s, not %s", m.Name, m.content, m.good)
 		}
 	}

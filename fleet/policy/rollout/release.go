@@ -111,12 +111,16 @@ func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
 }
 
 // Hold returns the RolloutStatus of an object whose newest revision may not be released. Was is the previous
-// RolloutStatus, nil if there is none.
-func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, why string) *refractv1alpha1.RolloutStatus {
+// RolloutStatus, nil if there is none. A cluster that is not in clusters has left the object: if it returns, its former
+// place in the rollout no longer counts.
+func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, clusters []Cluster, why string) *refractv1alpha1.RolloutStatus {
 	s := First(target)
 	if was != nil {
 		s = was.DeepCopy()
 	}
+	leave(s, func(name string) bool {
+		return !slices.ContainsFunc(clusters, func(c Cluster) bool { return c.Name == name })
+	})
 	if s.Phase == refractv1alpha1.RolloutComplete {
 		s.Failed = nil // The failures of a completed rollout no longer stop it.
 	}
