@@ -184,7 +184,7 @@ func TestFollowersAreDeletedWithTheirLeaders(t *testing.T) {
 
 // TestCausesAreRemembered: a cause outlasts decisions and restarts, until the object exists again.
 func TestCausesAreRemembered(t *testing.T) {
-	gone := &desiredState{gone: true, cause: causeDeleted}
+	gone := &desiredState{gone: true, cause: causeDeleted, of: "u-1"}
 	was := gone.remember(previous{uid: "u-1"})
 	if was.cause != causeDeleted || was.uid != "u-1" {
 		t.Errorf("remember() of an object that is gone: want its cause and UID, got %+v", was)

@@ -207,7 +207,14 @@ func (d *decider) goes(
 		}
 		return nil
 	}
-	p.of, p.recalled = was.uid, was.recalled && told == nil
+	switch {
+	case told != nil:
+		p.of = told.uid
+	case obj != nil:
+		p.of = obj.GetUID()
+	default:
+		p.of = was.uid
+	}
 	if p.cause, err = d.whyGone(ctx, key, obj, why, told, was, seen); err == nil {
 		d.watchKept(key, obj, p)
 	}
@@ -289,7 +296,6 @@ func (d *decider) remembered(key Key, k *known) previous {
 	was := previous{
 		uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, asked: k.asked, warned: k.status.Warnings, cause: causeIn(k.conditions),
 	}
-	was.recalled = was.cause != ""
 	for i := range k.status.Clusters {
 		// A cluster that left while no replica watched is skipped.
 		if s := &k.status.Clusters[i]; d.members.Known(s.Name) {

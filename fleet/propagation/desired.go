@@ -71,9 +71,8 @@ type desiredState struct {
 	// cause.
 	gone  bool
 	cause cause
-	// of is the UID of the object that is gone; empty if unknown. recalled is whether the cause is from before a restart.
-	of       types.UID
-	recalled bool
+	// of is the UID of the object that is gone; empty if unknown.
+	of types.UID
 	// among are the clusters that the decision considered, by name; nil for all. The placement removes no copy from a
 	// cluster that is not among them, or that was not ready at the decision.
 	among []placement.Cluster
@@ -321,7 +320,7 @@ func copyName(resource schema.GroupResource, namespace, name string) string {
 // remember returns the memory after this desired state.
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {
-		was.cause, was.recalled, was.follows = p.cause, p.recalled, nil
+		was.uid, was.cause, was.follows = p.of, p.cause, nil
 		was.asked = placement.Question{}
 		return was
 	}

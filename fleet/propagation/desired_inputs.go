@@ -34,8 +34,6 @@ type previous struct {
 	// rollout is the last recorded rollout of the object; nil if there was none. Another object of the same name
 	// continues it, because it describes the content of the clusters.
 	rollout *refractv1alpha1.RolloutStatus
-	// recalled is whether the cause is from before a restart.
-	recalled bool
 	// statuses and warned are the reported statuses and warnings from before a restart.
 	statuses []refractv1alpha1.ClusterStatus
 	warned   []string

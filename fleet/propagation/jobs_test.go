@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/member"
+	"refract.dev/fleet/policy/placement"
 )
 
 func TestLastRun(t *testing.T) {
@@ -55,6 +57,54 @@ func TestLastRun(t *testing.T) {
 			got := lastRun(tc.before, now, last, tc.last != nil, tc.expires)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nlastRun(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestRerun: the copy of an earlier Job is deleted so that the new Job of its name runs, unless the deletion would lose
+// data: the earlier Job may have gone with its namespace, which no longer shows.
+func TestRerun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		copy     member.Copy
+		p        desiredState
+		kinds    []string
+		all      bool
+		approved bool
+		want     string
+		sent     bool
+	}{
+		"Plain":    {reason: "A user deleted the Job on the hub and created it again.", want: "Pending BeingDeleted", sent: true},
+		"Marked":   {reason: "The earlier Job had the annotation keep.", copy: member.Copy{Keep: true}, want: "Pending AwaitingApproval"},
+		"ByObject": {reason: "The copy does not show the annotation yet.", p: desiredState{keeping: placement.Keeping{Keep: true}}, want: "Pending AwaitingApproval"},
+		"ByKind":   {reason: "--keep-kinds protects the kind.", kinds: []string{"ConfigMap"}, want: "Pending AwaitingApproval"},
+		"Approved": {reason: "A user has approved the deletion.", copy: member.Copy{Keep: true}, approved: true, want: "Pending BeingDeleted", sent: true},
+		"All":      {reason: "The guard judges all deletions. It waits for others first.", all: true, want: "Pending BeingDeleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			d.put(d.copyOf("load", "h"))
+			a, _ := applierOf(t, d, 0)
+			var err error
+			if a.keptKinds, err = ParseKeptKinds(tc.kinds); err != nil {
+				t.Fatal(err)
+			}
+			key := keyOf("configmaps", "load") // The member of this test serves no Jobs.
+			a.state.setDesired(key, &tc.p, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: a.member.Name, State: refractv1alpha1.StateSynced}}}, nil)
+			a.guard.all = tc.all
+			if tc.approved {
+				a.guard.approved[key] = "u-load"
+			}
+			tc.copy.UID = "u-load"
+			if _, err := a.rerun(t.Context(), key, &tc.p, tc.copy); err != nil {
+				t.Fatal(err)
+			}
+			if got := statusOf(a.state, key); got != tc.want {
+				t.Errorf("%s\nrerun(): want %q, got %q", tc.reason, tc.want, got)
+			}
+			if got := d.sent(); slices.Contains(got, "DELETE load") != tc.sent {
+				t.Errorf("%s\nrerun(): want the copy deleted: %t, got requests %v", tc.reason, tc.sent, got)
 			}
 		})
 	}

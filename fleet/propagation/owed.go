@@ -137,7 +137,7 @@ func recall(was previous, owed map[string]corev1alpha1.PendingDeletion) previous
 	for _, name := range slices.Sorted(maps.Keys(owed)) {
 		d := owed[name]
 		if said := causeOf(d.Cause); was.uid == "" && said != "" {
-			was.uid, was.cause, was.recalled = d.UID, said, true
+			was.uid, was.cause = d.UID, said
 		}
 		if slices.ContainsFunc(was.statuses, func(s refractv1alpha1.ClusterStatus) bool { return s.Name == name }) {
 			continue

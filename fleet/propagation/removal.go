@@ -28,8 +28,8 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 	}
 	var why cause
 	why, r.reason = p.removalCause(leaving)
-	if p.recalled && why.asked() && have.Source != sourceOf(a.hub, p.of, key.GroupResource, key.Namespace, key.Name) {
-		why = causeMissing // The request from before the restart was for another object of this name.
+	if why.asked() && have.Source != sourceOf(a.hub, p.of, key.GroupResource, key.Namespace, key.Name) {
+		why = causeMissing // The request was for another object of this name.
 	}
 	r.state, r.message = refractv1alpha1.StateDeleting, why.of()
 	if have.Deleting {

@@ -53,7 +53,7 @@ func TestMissingAtTheStart(t *testing.T) {
 // the copy into a plain object.
 func TestRemove(t *testing.T) {
 	key := keyOf("configmaps", "web")
-	gone := func(c cause) *desiredState { return &desiredState{gone: true, cause: c} }
+	gone := func(c cause) *desiredState { return &desiredState{gone: true, cause: c, of: "1"} }
 	many := func(a *applier) { // Half of the copies were due for deletion earlier.
 		for i := range 40 {
 			held := keyOf("configmaps", strconv.Itoa(i))
@@ -226,12 +226,12 @@ func TestRemove(t *testing.T) {
 			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"DeletedBeforeRestart": {
-			reason: "A user deleted the object by a call, before a restart.", p: &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "1"},
+			reason: "A user deleted the object by a call, before a restart.", p: &desiredState{gone: true, cause: causeDeleted, of: "1"},
 			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
 		},
-		"AnotherDeletedBeforeRestart": {
+		"AnotherDeleted": {
 			reason: "The copy belongs to another object of the name, as after a restore: its deletion was not requested.",
-			p:      &desiredState{gone: true, cause: causeDeleted, recalled: true, of: "0"},
+			p:      &desiredState{gone: true, cause: causeDeleted, of: "0"},
 			want:   want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
 		},
 		"AnotherHubs": {

@@ -69,6 +69,7 @@ type sources struct {
 
 // deletion is a deletion that a watch reported: a call deleted the object, or its label was removed.
 type deletion struct {
+	uid     types.UID
 	created metav1.Time // The creation time of the object.
 	owned   bool        // Whether it had an owner.
 }
@@ -189,7 +190,7 @@ func (s *sources) viewOf(resource schema.GroupResource) *view {
 		changed: func(name types.NamespacedName, initial bool) { s.notify(keyed(name), initial) },
 		deleted: func(name types.NamespacedName, last *unstructured.Unstructured) {
 			s.mu.Lock()
-			s.deletions[keyed(name)] = &deletion{created: last.GetCreationTimestamp(), owned: len(last.GetOwnerReferences()) > 0}
+			s.deletions[keyed(name)] = &deletion{uid: last.GetUID(), created: last.GetCreationTimestamp(), owned: len(last.GetOwnerReferences()) > 0}
 			s.mu.Unlock()
 		},
 	}

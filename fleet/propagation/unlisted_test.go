@@ -128,7 +128,7 @@ func TestWaitsForTheRight(t *testing.T) {
 	c.dispatcher.appliers[m.Name] = runningApplier{applier: a}
 	c.dispatcher.mu.Unlock()
 	was := previous{uid: "1", statuses: []refractv1alpha1.ClusterStatus{{Name: "m", State: refractv1alpha1.StateSynced}}}
-	c.state.setDesired(key, &desiredState{gone: true, cause: causeDeleted}, was, nil)
+	c.state.setDesired(key, &desiredState{gone: true, cause: causeDeleted, of: "1"}, was, nil)
 	apply := func() {
 		t.Helper()
 		if _, err := a.applyOne(t.Context(), key); err != nil {
