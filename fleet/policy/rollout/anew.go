@@ -87,8 +87,12 @@ func (r *rollout) begin() {
 	default:
 		// Clusters with the previous target keep it until their wave. Clusters with an even older target return to the
 		// last good revision, because at most three revisions are kept. If other clusters are at Found, clusters with
-		// the previous target return as well: the only entry for a third revision is then needed for Found.
+		// the previous target return as well: the only entry for a third revision is then needed for Found. A later
+		// revert has to name the clusters that have not returned by then.
 		if had := slices.DeleteFunc(r.holders(), r.holdsNot); len(had) > 0 && !r.unseen() {
+			r.Reverting = append(r.Reverting, r.OnSuperseded...)
+			slices.Sort(r.Reverting)
+			r.Reverting = slices.Compact(r.Reverting)
 			r.Superseded, r.OnSuperseded = &before, had
 		}
 	}

@@ -55,7 +55,7 @@ var faults = []struct {
 	{"a missing policy does not hold the rollout", "release.go", "if r.in.Policy == nil {\n\t\tr.wait(r.in.Hold)\n\t\treturn\n\t}\n", "if r.in.Policy == nil {\n\t\tr.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target\n\t\treturn\n\t}\n"},
 	{"a change is complete although no cluster has the object", "release.go", "if len(r.in.Clusters) == 0 {\n\t\tr.wait(placedNowhere)\n\t\treturn\n\t}\n", ""},
 	{"the rollout is complete when the last wave is over", "waves.go", "!c.Offline && !r.settled(c) {\n\t\t\treturn false\n\t\t}\n\t}\n\tr.Phase", "c == nil {\n\t\t\treturn false\n\t\t}\n\t}\n\tr.Phase"},
-	{"a cluster that has left is still counted", "anew.go", "r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })\n", ""},
+	{"a cluster that has left is still counted", "anew.go", "s.Failed = slices.DeleteFunc(s.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })\n", ""},
 	{"the arguments are modified", "release.go", "s := was.DeepCopy()", "s := was"},
 	{"the waves of a floor are lost in the combination", "policy.go", "levels:      slices.Concat(floor.levels, p.levels)", "levels:      p.levels"},
 	{"the contents without a RolloutStatus are not examined", "release.go", "case Unbegun(s):\n\t\tr.found()\n\t\treturn s, time.Time{}\n", ""},
