@@ -36,7 +36,7 @@ const (
 type registry struct {
 	log      logr.Logger
 	comparer *comparer
-	keeper   *keeper
+	reporter   *reporter
 	patience time.Duration
 
 	writing sync.Mutex // Held while an entry is built, so that readers, who need only mu, do not wait for a compilation.
@@ -68,7 +68,7 @@ type identity struct {
 
 func newRegistry(log logr.Logger) *registry {
 	return &registry{
-		log: log, comparer: newComparer(log), keeper: newKeeper(log), patience: patience,
+		log: log, comparer: newComparer(log), reporter: newReporter(log), patience: patience,
 		entries: map[string]*entry{}, alone: map[string]identity{}, changed: make(chan struct{}),
 	}
 }
@@ -89,7 +89,7 @@ func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolic
 		}
 		return nil
 	}
-	t.keeper.know(r.serving)
+	t.reporter.know(r.serving)
 	now := t.compile(r.serving, before)
 	if now.program != nil {
 		now.comparisons = t.comparisonsOf(r.comparisons, now, before)
@@ -144,7 +144,7 @@ func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *
 		return e
 	}
 	e.handler = conversion.Handler(e.program.engine, conversion.Options{
-		Metrics: metrics.Registry, Log: t.log, Answered: t.keeper.of(p),
+		Metrics: metrics.Registry, Log: t.log, Answered: t.reporter.of(p),
 	})
 	t.log.Info("Objects of a definition are converted by a policy now", "crd", p.Spec.CRD, "policy", p.Name, "generation", key.generation)
 	return e

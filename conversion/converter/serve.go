@@ -64,14 +64,14 @@ const concurrent = verifying + 2
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	t := newRegistry(o.Log)
 	if o.Now != nil {
-		t.keeper.now = o.Now
+		t.reporter.now = o.Now
 	}
 	o.Server.Handle(Path, t)
 	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
 	if err := follow(ctx, mgr, t, o.Server); err != nil {
 		return nil, fmt.Errorf("watching conversion policies: %w", err)
 	}
-	for _, run := range []everywhere{t.comparer.runnable(o.Client), t.keeper.runnable(o.Client)} {
+	for _, run := range []everywhere{t.comparer.runnable(o.Client), t.reporter.runnable(o.Client)} {
 		if err := mgr.Add(run); err != nil {
 			return nil, err
 		}

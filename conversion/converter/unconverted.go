@@ -33,9 +33,9 @@ const (
 	mostLacking = 512
 )
 
-// keeper lists objects that do not convert completely, in the statuses of their policies. Every replica adds the
+// reporter lists objects that do not convert completely, in the statuses of their policies. Every replica adds the
 // objects that it has seen.
-type keeper struct {
+type reporter struct {
 	log  logr.Logger
 	logs flowcontrol.RateLimiter
 	now  func() time.Time
@@ -63,38 +63,38 @@ func keyOf(o *refractv1alpha1.UnconvertedObject) unconvertedKey {
 	return unconvertedKey{o.Namespace, o.Name, o.To}
 }
 
-func newKeeper(log logr.Logger) *keeper {
-	return &keeper{log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10), now: time.Now, policies: map[types.UID]*unconverted{}}
+func newReporter(log logr.Logger) *reporter {
+	return &reporter{log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10), now: time.Now, policies: map[types.UID]*unconverted{}}
 }
 
 // policy returns the objects of a policy. It creates an empty entry for a new policy.
-func (k *keeper) policy(p *refractv1alpha1.ConversionPolicy) *unconverted {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	u := k.policies[p.UID]
+func (r *reporter) policy(p *refractv1alpha1.ConversionPolicy) *unconverted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.policies[p.UID]
 	if u == nil {
 		u = &unconverted{name: p.Name, seen: map[unconvertedKey]*refractv1alpha1.UnconvertedObject{}}
-		k.policies[p.UID] = u
+		r.policies[p.UID] = u
 	}
 	return u
 }
 
 // know takes over the objects in the status of a policy.
-func (k *keeper) know(p *refractv1alpha1.ConversionPolicy) {
+func (r *reporter) know(p *refractv1alpha1.ConversionPolicy) {
 	named := make(map[unconvertedKey]metav1.Time, len(p.Status.Unconverted))
 	for i := range p.Status.Unconverted {
 		named[keyOf(&p.Status.Unconverted[i])] = p.Status.Unconverted[i].Read
 	}
-	u := k.policy(p)
+	u := r.policy(p)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.named = named
 }
 
 // of returns the function that receives each answer of the engine of a policy.
-func (k *keeper) of(p *refractv1alpha1.ConversionPolicy) func(*convert.Answer) {
-	u := k.policy(p)
-	return func(a *convert.Answer) { u.answered(a, k.now()) }
+func (r *reporter) of(p *refractv1alpha1.ConversionPolicy) func(*convert.Answer) {
+	u := r.policy(p)
+	return func(a *convert.Answer) { u.answered(a, r.now()) }
 }
 
 // answered records the objects in an answer that were not converted completely, and the known objects that were.
@@ -133,7 +133,7 @@ func (u *unconverted) answered(a *convert.Answer, now time.Time) {
 
 // runnable returns the function that writes the seen objects into the statuses of policies until ctx ends. Every
 // replica runs it.
-func (k *keeper) runnable(to client.Client) everywhere {
+func (r *reporter) runnable(to client.Client) everywhere {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(flushed)
 		defer tick.Stop()
@@ -142,30 +142,30 @@ func (k *keeper) runnable(to client.Client) everywhere {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
-				k.flush(ctx, to)
+				r.flush(ctx, to)
 			}
 		}
 	}
 }
 
 // flush writes the seen objects into the statuses. After an error it keeps them for the next attempt.
-func (k *keeper) flush(ctx context.Context, to client.Client) {
-	k.mu.Lock()
-	all := maps.Clone(k.policies)
-	k.mu.Unlock()
+func (r *reporter) flush(ctx context.Context, to client.Client) {
+	r.mu.Lock()
+	all := maps.Clone(r.policies)
+	r.mu.Unlock()
 	for uid, u := range all {
-		if !u.due(k.now()) {
+		if !u.due(r.now()) {
 			continue
 		}
-		gone, err := u.flush(ctx, to, uid, k.now())
+		gone, err := u.flush(ctx, to, uid, r.now())
 		if gone {
-			k.mu.Lock()
-			delete(k.policies, uid)
-			k.mu.Unlock()
+			r.mu.Lock()
+			delete(r.policies, uid)
+			r.mu.Unlock()
 			continue
 		}
-		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil && k.logs.TryAccept() {
-			k.log.Error(err, "Cannot report the objects that cannot be converted", "policy", u.name)
+		if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil && r.logs.TryAccept() {
+			r.log.Error(err, "Cannot report the objects that cannot be converted", "policy", u.name)
 		}
 	}
 }

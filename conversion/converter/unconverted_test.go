@@ -51,7 +51,7 @@ func TestKeeper(t *testing.T) {
 	}
 	p := &refractv1alpha1.ConversionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "things", UID: "1"}}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(p).WithObjects(p).Build()
-	k := newKeeper(logr.Discard())
+	k := newReporter(logr.Discard())
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	k.now = func() time.Time { return now }
 	answered, e := k.of(p), sizes(t)
@@ -98,7 +98,7 @@ func TestKeeper(t *testing.T) {
 	a = `ns/a v1 to v2 at 02:10: size: "enormous" is no size`
 	want("It lacks something else.", a)
 
-	restarted := newKeeper(logr.Discard())
+	restarted := newReporter(logr.Discard())
 	restarted.now, restarted.logs = k.now, k.logs
 	is := &refractv1alpha1.ConversionPolicy{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(p), is); err != nil {
