@@ -14,6 +14,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/leadership"
+	"refract.dev/fleet/member"
 )
 
 // culprit is the process that the writes of these tests come from.
@@ -108,7 +109,7 @@ func (b *bench) copied(k kind, from *unstructured.Unstructured, hash string) {
 	label(o, corev1alpha1.ManagedLabel, "true")
 	annotate(o, refractv1alpha1.SourceAnnotation, fmt.Sprintf("hub/%s/%s/%s/%s", from.GetUID(), k.GroupVersionResource.GroupResource(), from.GetNamespace(), from.GetName()))
 	annotate(o, refractv1alpha1.AppliedAnnotation, hash)
-	_, err := h.client.Apply(o, true)
+	_, err := h.client.By(member.FieldManager).Apply(o, true)
 	b.must(err)
 }
 
@@ -453,6 +454,11 @@ func TestInvariants(t *testing.T) {
 		}},
 		{"a copy gets new content before its rollout is recorded", unreleased, func(b *bench) {
 			b.copied(kindConfigMap, governed(b), "two")
+		}},
+		{"a copy gets older content that has all fields of the newest, and another", "", func(b *bench) {
+			older := governed(b)
+			b.must(unstructured.SetNestedField(older.Object, "5", "data", "mode"))
+			b.copied(kindConfigMap, older, "two")
 		}},
 		{"a copy gets new content that the record releases to others", unreleased, func(b *bench) {
 			of := governed(b)
