@@ -152,13 +152,33 @@ func (o *oracle) deletes(p *Process, c *Cluster, key copyKey, object *unstructur
 	if out := o.now().outcomes[key]; out != nil && o.waitsForLeader(out) {
 		return // The leader is not in its newest state: it has other content, or another placement.
 	}
-	if !askedFor && !o.gone(key, object) && !o.unwanted(key, names) {
+	if !askedFor && !o.gone(key, object) && !o.unwanted(key, names) && !o.leftBehind(c, key, known) {
 		o.w.Failf(withoutCause, "%s deletes %s, and there is no cause: the object is on the hub (%s), it was to be on this cluster in the last %s, and nobody approved its deletion",
 			p.Name, what, o.fate(key, object), outdated)
 		return
 	}
 	o.early(p, c, key, what)
 	o.unasked(p, placeKey{c, key})
+}
+
+// leftBehind reports whether a copy is from before its cluster joined under the present name (refract unjoin --force
+// leaves the copies), and its policy keeps objects on their present clusters. The Propagation may still name the cluster
+// then, so refract render shows the object there; the controllers know that it was no member meanwhile.
+func (o *oracle) leftBehind(c *Cluster, key copyKey, known *copyFacts) bool {
+	on := o.onHubNow(key)
+	if on == nil || known == nil {
+		return false
+	}
+	kind, namespace, name := kindPlacement, key.namespace, on.GetLabels()[corev1alpha1.PropagationPolicyLabel]
+	if name == "" {
+		kind, namespace, name = kindPlacements, "", on.GetLabels()[corev1alpha1.ClusterPropagationPolicyLabel]
+	}
+	policy := o.w.Hub.Server.Peek(kind.GroupVersionResource, namespace, name)
+	if policy == nil {
+		return false
+	}
+	keeps, _, _ := unstructured.NestedBool(policy.Object, "spec", "reschedulePolicy", "disableRescheduling") // Without the field it is false.
+	return keeps && !slices.ContainsFunc(o.w.namesOf(c), func(fc *corev1alpha1.FederatedCluster) bool { return !fc.CreationTimestamp.After(known.written) })
 }
 
 // fate describes what happened to the object of a copy.
