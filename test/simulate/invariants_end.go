@@ -491,11 +491,11 @@ func (o *oracle) changesWith(report *unstructured.Unstructured) bool {
 
 // staysWith reports whether the report of an object names a leader that stays on a cluster for a true reason in the
 // leader's own report. The promise is "Objects that travel with a waiting object stay with it" in
-// docs/guide/approve-deletions-and-moves.md. refract render may not show this leader, because it may no longer be
-// placed anywhere.
+// docs/guide/approve-deletions-and-moves.md. The clusters of a leader without rows are unknown while it waits. refract
+// render may not show this leader, because it may no longer be placed anywhere.
 func (o *oracle) staysWith(report *unstructured.Unstructured, name string) bool {
 	return o.follows(report, func(_ copyKey, leader, on *unstructured.Unstructured) bool {
-		return o.blocked(leader, on) && rowFor(leader, name) != nil
+		return o.blocked(leader, on) && (rowFor(leader, name) != nil || len(rowsOf(leader)) == 0)
 	})
 }
 

@@ -31,6 +31,7 @@ func (o *oracle) leftOver(w *World, c *Cluster) {
 			}
 			for _, name := range names {
 				row := rowFor(report, name)
+				told = told || heldOn(report, name)
 				told = told || row != nil && (row.State == refractv1alpha1.StateDeleting || o.goesWithOlder(c, key, name) || o.staysWith(report, name))
 			}
 			for _, fc := range w.namesOf(c) {
@@ -41,6 +42,16 @@ func (o *oracle) leftOver(w *World, c *Cluster) {
 			}
 		}
 	}
+}
+
+// heldOn reports whether the Propagation tells that an object would leave a cluster and waits for an approval. The
+// condition Synced may name another problem that comes first.
+func heldOn(report *unstructured.Unstructured, name string) bool {
+	if report == nil {
+		return false
+	}
+	leaves, _, _ := unstructured.NestedStringSlice(report.Object, "status", "held", "leaves") // Without a waiting change the list is empty.
+	return slices.Contains(leaves, name)
 }
 
 // goesWithOlder reports whether a copy stays on a cluster for another copy that refers to it and has older content,
