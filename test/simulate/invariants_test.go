@@ -129,6 +129,22 @@ func (b *bench) drop(k kind, name string) {
 	b.must(b.member(culprit).delete(k, "shop", name, metav1.DeleteOptions{}))
 }
 
+// trial runs the check at the end of a history. A ConfigMap and a Deployment have a correct copy on each cluster, and no
+// process writes the edits of the check. Value is the value of the annotation dry-run of the Deployment.
+func (b *bench) trial(value string) {
+	spec := map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}, "template": template("web", "web:1", nil)}
+	page, web := b.has(kindConfigMap, "page-1", level("1")), b.has(kindDeployment, "web", anything(map[string]any{"spec": spec}))
+	for _, b.c = range b.Clusters {
+		if b.member("admin").get(kindNamespace, "", "shop") == nil {
+			b.must(b.member("admin").create(object(kindNamespace, "", "shop", nil)))
+		}
+		b.copied(kindConfigMap, page, "one")
+		b.copied(kindDeployment, web, "one")
+	}
+	b.must(b.hub("alice").edit(kindDeployment, "shop", "web", func(o *unstructured.Unstructured) { annotate(o, corev1alpha1.DryRunAnnotation, value) }))
+	b.try()
+}
+
 func level(of string) map[string]any {
 	return map[string]any{"data": map[string]any{"level": of}}
 }
@@ -577,6 +593,9 @@ func TestInvariants(t *testing.T) {
 			b.copied(kindConfigMap, b.has(kindConfigMap, "page-2", level("1")), "one")
 			b.oracle.ends(b.World)
 		}},
+		{"a ConfigMap fails, and an edit of a Deployment does not reach the cluster", stuck, func(b *bench) { b.trial("") }},
+		{"a ConfigMap fails, and an edit of a Deployment that is only tried out does not reach the cluster", "", func(b *bench) { b.trial("true") }},
+		{"a ConfigMap fails, and an edit of a Deployment that is no longer tried out does not reach the cluster", stuck, func(b *bench) { b.trial("false") }},
 		{"the processes write all the time", tooManyRequests, func(b *bench) {
 			time.Sleep(time.Hour)
 			b.changed = b.Elapsed()

@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
 const (
@@ -40,7 +42,7 @@ var trials = []ailing{
 	}},
 }
 
-// copied is an object of the hub with a correct copy on a cluster, which obeys no rollout policy.
+// copied is an object of the hub with a correct copy on a cluster, which obeys no rollout policy and is in no dry run.
 type copied struct {
 	kind kind
 	key  copyKey
@@ -51,6 +53,11 @@ func (o *oracle) copiedTo(c *Cluster, kinds ...kind) (all []copied) {
 	names, _ := o.namesNow(c)
 	for _, k := range kinds {
 		for _, on := range o.w.Hub.Server.All(k.GroupVersionResource) {
+			if on.GetAnnotations()[corev1alpha1.DryRunAnnotation] == "true" {
+				// Its edits reach no cluster, even if no copy fails: "Refract decides and reports, but writes and deletes nothing",
+				// docs/guide/operate.md#annotations-on-objects. A write in spite of the annotation is found by releases.judge.
+				continue
+			}
 			at := copied{k, copyKey{k.GroupVersionResource.GroupResource(), on.GetNamespace(), on.GetName()}}
 			if on.GetDeletionTimestamp() == nil && !o.releases.obeys(o, at.key) && !o.releases.leads(at.key) && o.isCorrect(c, at.key, names) {
 				all = append(all, at)
