@@ -259,6 +259,7 @@ func (d *decider) outdated(at begun, first bool) bool {
 // and the policies that it names.
 func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
 	clusters, policies, followers := d.state.setDesired(key, p, was, names)
+	slices.SortFunc(followers, compareKeys) // The order of a map differs between runs, and the simulation repeats histories.
 	if d.state.desired(key) != p {
 		d.queue.add(key, priorityDependency)
 		return
