@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/internal/poll"
 )
 
 func serverError(code int, message string) error {
@@ -359,7 +361,7 @@ func TestTenantFailsEverywhere(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "the member is checked", func() bool { return s.count("POST namespaces") > 0 })
+	poll.Until(t, "the member is checked", func() bool { return s.count("POST namespaces") > 0 })
 	s.set(func() {
 		s.refuse["POST namespaces"] = statusError(http.StatusInternalServerError, "no")
 	})
@@ -370,7 +372,7 @@ func TestTenantFailsEverywhere(t *testing.T) {
 			t.Fatal("want a failure")
 		}
 	}
-	eventually(t, "all writes wait, because the member accepts none", func() bool { return m.Pause() > 0 })
+	poll.Until(t, "all writes wait, because the member accepts none", func() bool { return m.Pause() > 0 })
 }
 
 // TestSize: objects that cannot be stored are not sent.

@@ -23,6 +23,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/poll"
 )
 
 // other creates another name of the cluster m.
@@ -379,7 +380,7 @@ func TestSlowRenameHoldsUpNoOtherCluster(t *testing.T) {
 	f.other("new", map[string]string{refractv1alpha1.ReplacesAnnotation: "m"})
 	var looking sync.WaitGroup
 	looking.Go(func() { f.lookAt("new") })
-	eventually(t, "the rename has begun", func() bool { return f.Set.Successor("m") == "new" })
+	poll.Until(t, "the rename has begun", func() bool { return f.Set.Successor("m") == "new" })
 
 	looking.Go(func() { f.look() })
 	others := make(chan error, 1)

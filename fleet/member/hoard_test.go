@@ -21,6 +21,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/poll"
 )
 
 // hoarder is an API server with any number of objects.
@@ -161,7 +162,7 @@ func TestHoardIsBounded(t *testing.T) {
 	before := heap()
 	m.Copies.Watch(configMaps)
 	resource := configMaps.GroupResource()
-	eventually(t, "its copies exceed the bound", func() bool {
+	poll.Until(t, "its copies exceed the bound", func() bool {
 		return excessive(m.Copies.ListError(resource), "bytes of known copies") == nil
 	})
 	if _, found := m.Copies.Get(Key{resource, types.NamespacedName{Namespace: "d", Name: "copy-1"}}); found != Unlisted || m.Copies.Count() != 0 || m.Copies.complete() {

@@ -25,12 +25,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/poll"
 )
 
 // stub is an API server with the types ConfigMap, Secret, ServiceAccount, Event and Namespace.
@@ -201,14 +201,6 @@ func connect(t *testing.T, s *stub) *Member {
 	return m
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
 func TestApplyIsRemembered(t *testing.T) {
 	s := newStub(t)
 	m := connect(t, s)
@@ -305,14 +297,14 @@ func TestSweep(t *testing.T) {
 	if m.Copies.unwatched.err != nil {
 		t.Fatalf("sweep: want no error for a type that may not be listed, got %v", m.Copies.unwatched.err)
 	}
-	eventually(t, "the copy is found", func() bool {
+	poll.Until(t, "the copy is found", func() bool {
 		_, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
 		return found == Present && m.Copies.complete()
 	})
 	for of, want := range map[schema.GroupResource]bool{
 		configMaps.GroupResource(): true, secrets.GroupResource(): false, accounts.GroupResource(): true, AllTypes: true,
 	} {
-		eventually(t, "the result for each type and the end of the search are reported", func() bool {
+		poll.Until(t, "the result for each type and the end of the search are reported", func() bool {
 			got, told := listed.Load(of)
 			return told && got == want
 		})
@@ -327,10 +319,10 @@ func TestSweep(t *testing.T) {
 		t.Errorf("want no report and no second request for a type without a needed copy, got %q", got)
 	}
 	m.Copies.Watch(secrets)
-	eventually(t, "the missing right is reported", func() bool { return m.api.rights.describe() == "the credentials may not: list secrets" })
+	poll.Until(t, "the missing right is reported", func() bool { return m.api.rights.describe() == "the credentials may not: list secrets" })
 	s.set(func() { delete(s.refuse, "GET secrets") })
 	m.Copies.watches.again(m.Copies.watches.store(secrets.GroupResource()))
-	eventually(t, "the type is listed", func() bool {
+	poll.Until(t, "the type is listed", func() bool {
 		_, found := m.Copies.Get(Key{secrets.GroupResource(), webName})
 		return found == Absent && m.api.rights.describe() == ""
 	})
@@ -361,7 +353,7 @@ func TestSweepAfterRightIsGranted(t *testing.T) {
 		t.Errorf("want no missing right, and a requested search: got %q, %d", got, awaited)
 	}
 	lookThrough(m)
-	eventually(t, "the copy is found", func() bool {
+	poll.Until(t, "the copy is found", func() bool {
 		_, found := m.Copies.Get(Key{schema.GroupResource{Resource: "secrets"}, webName})
 		return found == Present
 	})
@@ -433,7 +425,7 @@ func TestTypeThatIsNotServed(t *testing.T) {
 		t.Helper()
 		s.set(func() { s.refuse["GET configmaps"] = serverError(http.StatusNotFound, "gone") })
 		m.Copies.watches.again(m.Copies.watches.store(configMaps.GroupResource()))
-		eventually(t, "the type is not requested any more", resting)
+		poll.Until(t, "the type is not requested any more", resting)
 	}
 	serves := func() { s.set(func() { delete(s.refuse, "GET configmaps") }) }
 	lines := func(want int) {
@@ -445,11 +437,11 @@ func TestTypeThatIsNotServed(t *testing.T) {
 		}
 	}
 	m.Copies.Watch(configMaps)
-	eventually(t, "the copy is known", func() bool { return sees("web", Present) })
+	poll.Until(t, "the copy is known", func() bool { return sees("web", Present) })
 
 	before := told.Load()
 	gone()
-	eventually(t, "the copy is reported", func() bool { return told.Load() > before })
+	poll.Until(t, "the copy is reported", func() bool { return told.Load() > before })
 	lines(1)
 	if !sees("web", Present) || !apierrors.IsNotFound(m.Copies.ListError(configMaps.GroupResource())) || !m.Copies.doubts() {
 		t.Error("want the copy kept, and another search")
@@ -459,7 +451,7 @@ func TestTypeThatIsNotServed(t *testing.T) {
 	}
 	asked := s.count("GET configmaps")
 	lookThrough(m) // The discovery still lists the type.
-	eventually(t, "the type is requested again when discovery lists it", func() bool { return s.count("GET configmaps") > asked && resting() })
+	poll.Until(t, "the type is requested again when discovery lists it", func() bool { return s.count("GET configmaps") > asked && resting() })
 	lines(1)
 	if m.Copies.doubts() {
 		t.Error("want no further searches")
@@ -468,8 +460,8 @@ func TestTypeThatIsNotServed(t *testing.T) {
 	serves()
 	s.set(func() { s.objects["configmaps"] = append(s.objects["configmaps"], object("more")) })
 	lookThrough(m)
-	eventually(t, "the copies are found again", func() bool { return sees("more", Present) && sees("web", Present) && !resting() })
-	eventually(t, "the list ends", func() bool { return !missed() }) // A list shows objects before it ends.
+	poll.Until(t, "the copies are found again", func() bool { return sees("more", Present) && sees("web", Present) && !resting() })
+	poll.Until(t, "the list ends", func() bool { return !missed() }) // A list shows objects before it ends.
 
 	gone()
 	lines(2)
@@ -537,7 +529,7 @@ func TestSweeper(t *testing.T) {
 	sweeps.mu.Unlock()
 	close(limit.pass)
 	for _, m := range members {
-		eventually(t, "all searches are complete", m.Copies.complete)
+		poll.Until(t, "all searches are complete", m.Copies.complete)
 	}
 	sweeps.close()
 	sweeps.add(last.sweep, true)

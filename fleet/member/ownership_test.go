@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"refract.dev/internal/poll"
 	"refract.dev/tree"
 )
 
@@ -237,7 +238,7 @@ func TestSetsAreCounted(t *testing.T) {
 	f.forget(by)
 	f.forget(other)
 	runtime.KeepAlive(a)
-	eventually(t, "the set is forgotten when no copy uses it", func() bool {
+	poll.Until(t, "the set is forgotten when no copy uses it", func() bool {
 		runtime.GC()
 		by.mu.Lock()
 		defer by.mu.Unlock()

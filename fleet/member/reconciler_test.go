@@ -25,6 +25,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/poll"
 )
 
 // fleet is a hub with one cluster, and its reconciler.
@@ -118,7 +119,7 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 		t.Fatalf("want a ready cluster with a finalizer: got %v, %+v", fc.Finalizers, fc.Status)
 	}
 	m := f.Set.Get("m")
-	eventually(t, "only the copy is found", func() bool { return m.Copies.Count() == 1 && m.Copies.complete() })
+	poll.Until(t, "only the copy is found", func() bool { return m.Copies.Count() == 1 && m.Copies.complete() })
 
 	f.delete()
 	f.look()
@@ -158,7 +159,7 @@ func TestClusterSaysWhichCopiesKeepIt(t *testing.T) {
 	f := newFleet(t, s.URL)
 	f.look()
 	m := f.Set.Get("m")
-	eventually(t, "the copies are found", func() bool { return m.Copies.Count() == 5 && m.Copies.complete() })
+	poll.Until(t, "the copies are found", func() bool { return m.Copies.Count() == 5 && m.Copies.complete() })
 	f.delete()
 	f.look()
 	for _, tc := range []struct{ gone, want string }{
@@ -181,7 +182,7 @@ func TestClusterLeavesWhenAllKnow(t *testing.T) {
 	f := newFleet(t, s.URL)
 	f.look()
 	m := f.Set.Get("m")
-	eventually(t, "the search finds no copies", m.Copies.complete)
+	poll.Until(t, "the search finds no copies", m.Copies.complete)
 	f.delete()
 	if fc := f.look(); fc == nil || !f.Set.Leaving("m") {
 		t.Error("first reconciliation: want the cluster still there, and known to leave")

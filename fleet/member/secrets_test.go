@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"refract.dev/internal/poll"
 )
 
 // secretServer is an API server with Secrets of the namespace sys, and an account that may read some of them. Like a
@@ -167,7 +169,7 @@ func TestSecretsAreReadByName(t *testing.T) {
 	want("c", "forbidden")
 	want("", "missing")
 
-	eventually(t, "both are watched", func() bool {
+	poll.Until(t, "both are watched", func() bool {
 		server.mu.Lock()
 		defer server.mu.Unlock()
 		return server.watches["a"] != nil && server.watches["b"] != nil

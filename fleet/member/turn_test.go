@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"refract.dev/internal/fair"
+	"refract.dev/internal/poll"
 )
 
 // only has a single place, so that one turn may be held at a time.
@@ -93,7 +94,7 @@ func TestListsTakeTurns(t *testing.T) {
 	listed := first.Copies.Watch(configMaps)
 	<-asked
 	next := second.Copies.Watch(configMaps)
-	eventually(t, "the second list waits for the first", func() bool {
+	poll.Until(t, "the second list waits for the first", func() bool {
 		ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
 		defer end()
 		_, err := turns.Take(ctx, "another", 2) // The waiting list takes the only place in the queue.

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"refract.dev/internal/poll"
 )
 
 // lossy is a stub that interrupts watches of ConfigMaps: the first one after an event, the second one before the
@@ -102,9 +104,9 @@ func TestWatchGoesOn(t *testing.T) {
 			return found == Present
 		}
 	}
-	eventually(t, "the first event", has("first"))
+	poll.Until(t, "the first event", has("first"))
 	close(l.cut)
-	eventually(t, "the event of the continued watch", has("second"))
+	poll.Until(t, "the event of the continued watch", has("second"))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lists != 1 {

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -27,6 +26,7 @@ import (
 	"refract.dev/fleet/policy/match"
 	"refract.dev/fleet/policy/placement"
 	"refract.dev/fleet/revision"
+	"refract.dev/internal/poll"
 )
 
 // depot is a shop that also has ConfigMaps, which can be applied, patched and deleted.
@@ -84,12 +84,10 @@ func (d *depot) tell(t *testing.T, m *member.Member, key Key) {
 	}
 	d.send(t, metav1.WatchEvent{Type: string(watch.Modified), Object: runtime.RawExtension{Raw: text}})
 	hash := d.configMaps[key.Name].Annotations[refractv1alpha1.AppliedAnnotation]
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	poll.Until(t, "the member has received the event", func() bool {
 		have, _ := m.Copies.Get(key)
-		return have.Hash == hash, nil
-	}); err != nil {
-		t.Fatalf("waiting for the event: %v", err)
-	}
+		return have.Hash == hash
+	})
 }
 
 // send returns when an open watch has taken the event.
@@ -714,7 +712,7 @@ func TestTypeIsServedNoMore(t *testing.T) {
 				d.send(t, metav1.WatchEvent{Type: string(watch.Error), Object: runtime.RawExtension{Object: &metav1.Status{
 					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
 				}}})
-				eventually(t, "the type is known to be unserved", func() bool { return a.member.Copies.Unserved(configMaps) })
+				poll.Until(t, "the type is known to be unserved", func() bool { return a.member.Copies.Unserved(configMaps) })
 			}
 			if _, err := a.applyOne(t.Context(), key); err != nil {
 				t.Fatal(err)

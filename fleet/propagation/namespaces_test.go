@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,6 +28,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/member"
+	"refract.dev/internal/poll"
 )
 
 const (
@@ -233,10 +233,7 @@ func joined(tb testing.TB, s http.Handler, emptyAfter time.Duration, objects ...
 	if m == nil || !m.Ready() {
 		tb.Fatal("want a member that is ready")
 	}
-	err := wait.PollUntilContextTimeout(tb.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return m.Copies.Swept(), nil })
-	if err != nil {
-		tb.Fatalf("looking for copies on the member: %v", err)
-	}
+	poll.Until(tb, "the member is searched for copies", m.Copies.Swept)
 	c.state.setComplete()
 	return c, m
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -18,12 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	clientrest "k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+
+	"refract.dev/internal/poll"
 )
 
 // TestLook proves whether an object is gone with the right to list only: a right to get all types would include
@@ -150,14 +150,6 @@ func TestLookKeeps(t *testing.T) {
 	}
 }
 
-// eventually waits until a condition is true.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return is(), nil }); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
 // TestTypeThatTheHubDoesNotServe: a type that the hub does not serve is logged once each time, and watched again only
 // when the hub lists it. Its known objects stay until discovery no longer lists the type.
 func TestTypeThatTheHubDoesNotServe(t *testing.T) {
@@ -205,14 +197,14 @@ func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 		}
 	}
 	discover()
-	eventually(t, "the object is known", func() bool { return has(web) })
+	poll.Until(t, "the object is known", func() bool { return has(web) })
 
 	hub.set(func() { hub.served = false })
-	eventually(t, "the type is not watched any more", resting)
+	poll.Until(t, "the type is not watched any more", resting)
 	for range 3 { // Discovery is outdated.
 		<-s.wake
 		discover()
-		eventually(t, "the type is not watched any more, although discovery lists it", resting)
+		poll.Until(t, "the type is not watched any more, although discovery lists it", resting)
 	}
 	if _, complete := s.all(); !has(web) || !complete {
 		t.Error("want the known objects kept")
@@ -220,17 +212,17 @@ func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 
 	hub.set(func() { hub.served, hub.items = true, []string{"web", "more"} })
 	discover()
-	eventually(t, "the returned type is watched", func() bool { return has(web) && has(more) && !resting() })
+	poll.Until(t, "the returned type is watched", func() bool { return has(web) && has(more) && !resting() })
 
 	hub.set(func() { hub.served, hub.listed = false, false })
-	eventually(t, "the type is not watched any more", resting)
+	poll.Until(t, "the type is not watched any more", resting)
 	discover()
 	if has(web) || s.kind(schema.GroupKind{Group: "example.com", Kind: "Widget"}) != nil {
 		t.Error("want the objects forgotten when discovery does not list the type")
 	}
 	hub.set(func() { hub.served, hub.listed = true, true })
 	discover()
-	eventually(t, "the type is found again", func() bool { return has(web) && has(more) })
+	poll.Until(t, "the type is found again", func() bool { return has(web) && has(more) })
 
 	mu.Lock()
 	defer mu.Unlock()

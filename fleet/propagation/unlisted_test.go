@@ -1,7 +1,6 @@
 package propagation
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"testing"
@@ -10,10 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/member"
+	"refract.dev/internal/poll"
 )
 
 // lockedDepot is a depot that, once shut, does not answer lists of ConfigMaps until it is opened or the client
@@ -68,14 +67,6 @@ func TestWaitsForItsList(t *testing.T) {
 			g.depot.change(func() { g.shut, g.refuse = true, tc.refuse })
 			key := keyOf("configmaps", "web")
 			c.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
-			until := func(what string, holds func() bool) {
-				t.Helper()
-				if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-					return holds(), nil
-				}); err != nil {
-					t.Fatalf("waiting until %s: %v", what, err)
-				}
-			}
 			apply := func() time.Duration {
 				result, err := a.applyOne(t.Context(), key)
 				if err != nil {
@@ -84,9 +75,9 @@ func TestWaitsForItsList(t *testing.T) {
 				return result.RequeueAfter
 			}
 			// The end of the sweep that [joined] has waited for may be reported only now, once.
-			until("the copy waits for the list", func() bool { return apply() == unlistedRetry })
+			poll.Until(t, "the copy waits for the list", func() bool { return apply() == unlistedRetry })
 			close(g.opened)
-			until("the copy is due, and done", func() bool {
+			poll.Until(t, "the copy is due, and done", func() bool {
 				if a.queue.depth() == 0 {
 					return false
 				}
@@ -101,12 +92,12 @@ func TestWaitsForItsList(t *testing.T) {
 				defer a.unlisted.mu.Unlock()
 				return len(a.unlisted.waiting) > 0
 			}
-			until("the copy waits for another list", func() bool {
+			poll.Until(t, "the copy waits for another list", func() bool {
 				apply()
 				return waits()
 			})
 			g.depot.change(func() { g.refuse = nil })
-			until("the copy does not wait any more, because that list has ended", func() bool { return !waits() })
+			poll.Until(t, "the copy does not wait any more, because that list has ended", func() bool { return !waits() })
 		})
 	}
 }
@@ -140,12 +131,10 @@ func TestWaitsForTheRight(t *testing.T) {
 		t.Errorf("want a status that the copy cannot be listed, got %q", got)
 	}
 	g.change(func() { delete(g.refuse, "LIST") })
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	poll.Until(t, "the copy is known", func() bool {
 		_, found := m.Copies.Get(key)
-		return found == member.Present, nil
-	}); err != nil {
-		t.Fatalf("waiting until the copy is known: %v", err)
-	}
+		return found == member.Present
+	})
 	apply()
 	if got := g.sent(); !slices.Contains(got, "DELETE web") {
 		t.Errorf("want the copy deleted, got %v", got)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/yaml"
 
+	"refract.dev/internal/poll"
 	"refract.dev/internal/webhook"
 )
 
@@ -67,25 +67,6 @@ func register(t *testing.T, c client.WithWatch, o Options, configurations ...web
 		cancel()
 		running.Wait()
 	})
-}
-
-// eventually waits until is returns no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	ticks := time.NewTicker(10 * time.Millisecond)
-	defer ticks.Stop()
-	deadline := time.After(time.Minute)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticks.C:
-		case <-deadline:
-			t.Fatalf("Waiting until %s: %v", what, err)
-		}
-	}
 }
 
 // golden compares a configuration with a file.
@@ -171,14 +152,14 @@ func TestRegistration(t *testing.T) {
 	)
 	asks := func(what, want string) {
 		t.Helper()
-		eventually(t, what, func() error {
+		poll.Eventually(t, what, func(context.Context) error {
 			if got := rules(t, c); got != want {
 				return errors.New("it asks about " + got)
 			}
 			return nil
 		})
 	}
-	eventually(t, "policies are checked", func() error {
+	poll.Eventually(t, "policies are checked", func(context.Context) error {
 		return c.Get(t.Context(), client.ObjectKey{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 	if got := rules(t, c); got != "" {
@@ -212,17 +193,17 @@ func TestRegistrationOfAHub(t *testing.T) {
 		}
 	}}
 	register(t, c, o, policyConfigurations()...)
-	there := func() error {
+	there := func(context.Context) error {
 		return errors.Join(
 			c.Get(t.Context(), client.ObjectKey{Name: PoliciesConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{}),
 			c.Get(t.Context(), client.ObjectKey{Name: PoliciesConfigurationName}, &admissionregistrationv1.MutatingWebhookConfiguration{}),
 		)
 	}
-	if there() == nil {
+	if there(t.Context()) == nil {
 		t.Error("It does not lead yet.")
 	}
 	close(leads)
-	eventually(t, "both are there", there)
+	poll.Eventually(t, "both are there", there)
 	mutatingGolden(t, c, "testdata/hub-mutating.yaml", PoliciesConfigurationName)
 	validatingGolden(t, c, "testdata/hub-validating.yaml", PoliciesConfigurationName)
 }

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/storage/names"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -37,6 +36,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/injection/inject"
+	"refract.dev/internal/poll"
 	"refract.dev/internal/rescue"
 )
 
@@ -1156,14 +1156,9 @@ func TestStart(t *testing.T) {
 			t.Errorf("Start: %v", err)
 		}
 	})
-	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		return c.templateHash() != "", nil
-	})
-	if err != nil {
-		t.Errorf("the Deployment was not annotated: %v", err)
-	}
-	cancel()
-	running.Wait()
+	defer running.Wait()
+	defer cancel()
+	poll.Until(t, "the Deployment is annotated", func() bool { return c.templateHash() != "" })
 }
 
 func TestLookedAtOncePerInterval(t *testing.T) {

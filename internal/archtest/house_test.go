@@ -61,7 +61,7 @@ var layers = []Layer{
 	},
 	{
 		Name:     "golden", // Only tests may import these.
-		Packages: []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed"},
+		Packages: []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed", "refract.dev/internal/poll"},
 	},
 	{
 		Name:     "kit", // Public, for other servers as well, and not pure.
@@ -189,6 +189,11 @@ var bans = []Ban{
 		Direct: true,
 		To:     []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed"},
 		Why:    "it is for tests",
+	},
+	{
+		From: []string{"refract.dev/cmd/...", "refract.dev/kit/...", "refract.dev/examples/..."},
+		To:   []string{"refract.dev/internal/poll"}, // test/harness imports it.
+		Why:  "it is for tests",
 	},
 }
 

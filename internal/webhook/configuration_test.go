@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"refract.dev/internal/poll"
 	"refract.dev/kit/webhook/pki"
 )
 
@@ -89,7 +90,7 @@ func webhooks(t *testing.T, c client.Client) []admissionregistrationv1.MutatingW
 
 func expect(t *testing.T, what string, c client.Client, want ...string) {
 	t.Helper()
-	eventually(t, what, func() error {
+	poll.Eventually(t, what, func(context.Context) error {
 		var got []string
 		for _, w := range webhooks(t, c) {
 			got = append(got, w.Name)
@@ -117,7 +118,7 @@ func TestWebhooksComeAndGo(t *testing.T) {
 	configuration, known := changing.configuration(), make(chan struct{})
 	configuration.Known = known
 	keeping(t, s.Keep(configuration), s.Registration())
-	eventually(t, "the hub's is there", func() error {
+	poll.Eventually(t, "the hub's is there", func(context.Context) error {
 		return c.Get(t.Context(), client.ObjectKey{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 	expect(t, "what an earlier program left is there until it is known what should be", c, "second.refract.dev")
@@ -138,7 +139,7 @@ func TestWebhooksComeAndGo(t *testing.T) {
 	if err := c.Update(t.Context(), is, client.FieldOwner("somebody")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the condition is gone", func() error {
+	poll.Eventually(t, "the condition is gone", func(context.Context) error {
 		if conditions := webhooks(t, c)[1].MatchConditions; len(conditions) > 0 {
 			return errors.New("it is there")
 		}
@@ -167,7 +168,7 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 	changing.set(true, false)
 	keeping(t, s.Keep(changing.configuration()), s.Registration())
 	expect(t, "it is there", c, "first.refract.dev")
-	eventually(t, "the hub's is there", func() error {
+	poll.Eventually(t, "the hub's is there", func(context.Context) error {
 		return c.Get(t.Context(), client.ObjectKey{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 
@@ -183,7 +184,7 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 	if err := c.Update(t.Context(), is); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both trust the new authority", func() error {
+	poll.Eventually(t, "both trust the new authority", func(context.Context) error {
 		one, other := webhooks(t, c)[0].ClientConfig.CABundle, registered(t, c).Webhooks[0].ClientConfig.CABundle
 		if !bytes.Equal(one, b.Trusted()) || !bytes.Equal(other, b.Trusted()) {
 			return errors.New("not both do")
@@ -216,7 +217,7 @@ func TestOnlyTheLeaderRegisters(t *testing.T) {
 		t.Errorf("Registered() before it leads: got %t, %v", there, err)
 	}
 	leads.Store(true)
-	eventually(t, "it is registered", func() error {
+	poll.Eventually(t, "it is registered", func(context.Context) error {
 		if there, err := Registered(t.Context(), c); !there {
 			return errors.Join(err, errors.New("it is not"))
 		}

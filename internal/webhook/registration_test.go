@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"refract.dev/internal/poll"
 )
 
 var update = flag.Bool("update", false, "rewrite the files in testdata")
@@ -88,7 +90,7 @@ func TestRegistrationIsRestored(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the configuration is there", func() error {
+	poll.Eventually(t, "the configuration is there", func(context.Context) error {
 		if there, err := Registered(t.Context(), c); !there {
 			return errors.Join(err, errors.New("it is not"))
 		}
@@ -114,7 +116,7 @@ func TestRegistrationIsRestored(t *testing.T) {
 			if err := c.Update(t.Context(), is); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the change is undone", func() error {
+			poll.Eventually(t, "the change is undone", func(context.Context) error {
 				if diff := cmp.Diff(want, registered(t, c).Webhooks); diff != "" {
 					return errors.New(diff)
 				}
@@ -126,7 +128,7 @@ func TestRegistrationIsRestored(t *testing.T) {
 		if err := c.Delete(t.Context(), registered(t, c)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it is back", func() error {
+		poll.Eventually(t, "it is back", func(context.Context) error {
 			return c.Get(t.Context(), client.ObjectKey{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 		})
 	})

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -16,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"refract.dev/internal/poll"
 )
 
 const system = "kube-admiral-system"
@@ -79,21 +80,7 @@ func start(t *testing.T, s *Server) {
 			t.Errorf("The server has ended: %v", err)
 		}
 	})
-	eventually(t, "the server is ready", func() error { return s.Ready() })
-}
-
-// eventually waits until is returns no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	err := errors.New("was never asked")
-	until(t.Context(), func() bool {
-		err = is()
-		return err == nil
-	})
-	if err == nil {
-		return
-	}
-	t.Fatalf("Waiting until %s: %v", what, err)
+	poll.Eventually(t, "the server is ready", func(context.Context) error { return s.Ready() })
 }
 
 func TestOptions(t *testing.T) {

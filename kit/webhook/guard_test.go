@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"refract.dev/internal/poll"
 )
 
 // keeping returns a client that keeps its connections, like an API server.
@@ -163,7 +165,7 @@ func TestBytesInFlight(t *testing.T) {
 		_, text, err := post(t.Context(), c, url+"/echo", strings.NewReader(large))
 		waited <- fmt.Sprint(text == large, err)
 	}()
-	eventually(t, "the second request waits", func() error {
+	poll.Eventually(t, "the second request waits", func(context.Context) error {
 		if got := value(s.metrics.inFlight.WithLabelValues("/echo")); got != 1 {
 			return fmt.Errorf("%v wait", got)
 		}
@@ -176,7 +178,7 @@ func TestBytesInFlight(t *testing.T) {
 	if got := <-waited; got != "true <nil>" {
 		t.Errorf("The request that waits must get the released room: got %s", got)
 	}
-	eventually(t, "all room is given back", func() error {
+	poll.Eventually(t, "all room is given back", func(context.Context) error {
 		if got := value(s.metrics.bytes); got != 0 {
 			return fmt.Errorf("%v bytes are taken", got)
 		}
@@ -270,7 +272,7 @@ func TestSilentClients(t *testing.T) {
 	for range 4 {
 		announce(t, s, "/large", 128<<20, 1)
 	}
-	eventually(t, "all are there", func() error {
+	poll.Eventually(t, "all are there", func(context.Context) error {
 		if got := value(s.metrics.inFlight.WithLabelValues("/echo")) + value(s.metrics.inFlight.WithLabelValues("/large")); got != 104 {
 			return fmt.Errorf("%v are", got)
 		}
@@ -299,7 +301,7 @@ func TestSlowClients(t *testing.T) {
 	for range 4 {
 		slow = append(slow, announce(t, s, "/echo", 2*firstPiece, firstPiece+1))
 	}
-	eventually(t, "they hold the room, or wait for it", func() error {
+	poll.Eventually(t, "they hold the room, or wait for it", func(context.Context) error {
 		if got, waiting := value(s.metrics.bytes), s.room.pools[1].waiting.Load(); got != 2*firstPiece || waiting == 0 {
 			return fmt.Errorf("%v bytes are taken, and %d wait", got, waiting)
 		}
@@ -319,7 +321,7 @@ func TestSlowClients(t *testing.T) {
 	if code, got := hears(t, slow[0]); code != http.StatusServiceUnavailable || !strings.Contains(got, "arrives too slowly") {
 		t.Errorf("A slow client that was cut off must get the reason: got %d, %q", code, got)
 	}
-	eventually(t, "all room is given back", func() error {
+	poll.Eventually(t, "all room is given back", func(context.Context) error {
 		if got := value(s.metrics.bytes); got != 0 {
 			return fmt.Errorf("%v bytes are taken", got)
 		}
@@ -400,7 +402,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{"200": 2, "413": 1}
-	eventually(t, "all requests are counted", func() error {
+	poll.Eventually(t, "all requests are counted", func(context.Context) error {
 		got := map[string]float64{}
 		for code := range want {
 			got[code] = value(s.metrics.requests.WithLabelValues("/echo", code))
@@ -506,7 +508,7 @@ func TestDrain(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	eventually(t, "the server stops", func() error {
+	poll.Eventually(t, "the server stops", func(context.Context) error {
 		if s.Ready() == nil {
 			return errors.New("it is still ready")
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"refract.dev/internal/poll"
 	"refract.dev/kit/webhook/pki"
 )
 
@@ -58,22 +59,8 @@ func start(t *testing.T, s *Server) (stop func() error) {
 		return <-ended
 	})
 	t.Cleanup(func() { stop() })
-	eventually(t, "the server is ready", func() error { return s.Ready() })
+	poll.Eventually(t, "the server is ready", func(context.Context) error { return s.Ready() })
 	return stop
-}
-
-// eventually waits until is returns no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	err := errors.New("was never asked")
-	ticks := time.NewTicker(10 * time.Millisecond)
-	defer ticks.Stop()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-ticks.C {
-		if err = is(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("Waiting until %s: %v", what, err)
 }
 
 // caller returns a client like an API server, with a new connection for each request.
@@ -204,7 +191,7 @@ func TestServerAnswersWhatItWasAskedBeforeItStops(t *testing.T) {
 	<-asked
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	eventually(t, "the server stops", func() error {
+	poll.Eventually(t, "the server stops", func(context.Context) error {
 		if s.Ready() == nil {
 			return errors.New("it is still ready")
 		}
@@ -255,7 +242,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Helper()
 		for i := range answers {
 			before := answers[i].Load()
-			eventually(t, "clients are served", func() error {
+			poll.Eventually(t, "clients are served", func(context.Context) error {
 				if answers[i].Load() < before+2 && !t.Failed() {
 					return errors.New("not yet")
 				}
@@ -333,7 +320,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := write(time.Now())
-	eventually(t, "the new certificate is served", func() error { return connects(second) })
+	poll.Eventually(t, "the new certificate is served", func(context.Context) error { return connects(second) })
 	if after, _, err := post(t.Context(), stays, url+"/echo", strings.NewReader("x")); err != nil || after != before {
 		t.Errorf("An open connection must outlive the renewal: got %v, %v", after, err)
 	}

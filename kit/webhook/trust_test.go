@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"refract.dev/internal/poll"
 )
 
 const pizzas = "pizzas.restaurant.example"
@@ -106,7 +108,7 @@ func TestTrust(t *testing.T) {
 	})
 	trusted := func(what string) {
 		t.Helper()
-		eventually(t, what, func() error {
+		poll.Eventually(t, what, func(context.Context) error {
 			ca := string(certificates.Trusted())
 			want := map[string]string{"crd": ca, "mutating/a.restaurant.example": ca, "validating/a.restaurant.example": ca, "validating/b.restaurant.example": ca}
 			if diff := cmp.Diff(want, bundles(t, c)); diff != "" {
@@ -135,7 +137,7 @@ func TestTrust(t *testing.T) {
 	}
 	trusted("the other writer's caBundle is replaced")
 
-	eventually(t, "each error is logged once", func() error {
+	poll.Eventually(t, "each error is logged once", func(context.Context) error {
 		for _, want := range []string{"unasked.restaurant.example: spec.conversion.webhook.clientConfig: missing", `missing.restaurant.example\" not found`} {
 			if strings.Count(log.String(), want) != 1 {
 				return errors.New(log.String())

@@ -2,6 +2,7 @@ package adversary
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -219,23 +220,13 @@ func TestEmptyNamespaces(t *testing.T) {
 	}
 	put(t, env, "member-1", used, "{apiVersion: v1, kind: Secret, metadata: {name: theirs, namespace: NS}}")
 
-	// The timeout is longer than any other delay.
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for gone := false; !gone; {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("want %s gone after two minutes", left)
-		case <-tick.C:
-		}
+	harness.Eventually(t, left+" is gone", func(ctx context.Context) error {
 		u, err := namespaceOf(ctx, env, "member-1", left)
-		if err != nil {
-			t.Fatal(err)
+		if u != nil {
+			return errors.New("it is there")
 		}
-		gone = u == nil
-	}
+		return err
+	})
 	if passed := time.Since(began); passed < 2*time.Minute {
 		t.Errorf("want the namespace to stay for two minutes, got %s", passed)
 	}

@@ -367,19 +367,14 @@ func (s *system) clean(b *testing.B, prefix string, n int, from []dynamic.Interf
 	}); err != nil {
 		b.Fatal(err)
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for _, m := range s.members {
-		for {
+		harness.Eventually(b, "the copies are gone", func(ctx context.Context) error {
 			list, err := m.Resource(deployments).Namespace("default").List(ctx, metav1.ListOptions{LabelSelector: "bench=" + prefix, Limit: 1})
-			if err != nil {
-				b.Fatal(err)
+			if err == nil && len(list.Items) > 0 {
+				return errors.New("not all are")
 			}
-			if len(list.Items) == 0 {
-				break
-			}
-			<-tick.C
-		}
+			return err
+		})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -198,13 +196,10 @@ func (l *listing) definition(path string) *apiextensionsv1.CustomResourceDefinit
 // create creates the pizzas.
 func (l *listing) create(b *testing.B) {
 	b.Helper()
-	err := wait.PollUntilContextTimeout(b.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	harness.Eventually(b, "pizzas are served", func(ctx context.Context) error {
 		_, err := l.get(ctx, "v1alpha1", "limit=1", io.Discard)
-		return err == nil, nil
+		return err
 	})
-	if err != nil {
-		b.Fatalf("pizzas are not served: %v", err)
-	}
 	group, ctx := errgroup.WithContext(b.Context())
 	for w := range creators {
 		group.Go(func() error {
@@ -259,15 +254,10 @@ func (l *listing) get(ctx context.Context, version, query string, into io.Writer
 	switch {
 	case err != nil || resp.StatusCode == http.StatusOK:
 		return n, err
-	case resp.StatusCode == http.StatusTooManyRequests:
-		return n, errBusy
 	default:
 		return n, fmt.Errorf("listing pizzas: %s", resp.Status)
 	}
 }
-
-// errBusy is the answer of an API server that is filling its cache.
-var errBusy = errors.New("listing pizzas: too many requests")
 
 // version returns the current resource version of the list.
 func (l *listing) version(b *testing.B) string {
@@ -302,28 +292,22 @@ func (l *listing) list(b *testing.B, path string) time.Duration {
 		b.Fatal(err)
 	}
 	begun := l.asked.Load()
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	harness.Eventually(b, "the API server has filled its cache with pizzas from "+path, func(ctx context.Context) error {
 		_, err := l.get(ctx, "v1beta1", "limit=1", io.Discard)
-		return err == nil && l.asked.Load()-begun >= listed, nil
+		if asked := l.asked.Load() - begun; err == nil && asked < listed {
+			return fmt.Errorf("it has asked for %d of %d", asked, listed)
+		}
+		return err
 	})
-	if err != nil {
-		b.Fatalf("the API server has not filled its cache with pizzas from %s: %v", path, err)
-	}
 	var n int64
 	var took time.Duration
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	harness.Eventually(b, "the pizzas are listed", func(ctx context.Context) (err error) { // The API server may be busy.
 		begun = l.asked.Load()
 		start := time.Now()
 		n, err = l.get(ctx, "v1beta1", "resourceVersionMatch=Exact&resourceVersion="+before, io.Discard)
 		took = time.Since(start)
-		if errors.Is(err, errBusy) {
-			return false, nil
-		}
-		return err == nil, err
+		return err
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
 	if asked := l.asked.Load() - begun; asked != listed || n < listed*listedSize {
 		b.Fatalf("the list of %d bytes took %d reviews, want one for each of %d pizzas: it came from the cache", n, asked, listed)
 	}

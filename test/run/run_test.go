@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/wait"
+
+	"refract.dev/internal/poll"
 )
 
 // TestShow: the output of a real go test run of several packages is shown correctly.
@@ -137,9 +138,9 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	go func() {
 		defer cancel()
-		_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) { // It ends with the test.
+		_ = poll.Await(ctx, func(context.Context) error { // It ends with the test.
 			_, err := os.Stat("begun")
-			return err == nil, nil
+			return err
 		})
 	}()
 	if err := test(ctx, []string{"-count=1"}, []string{"./..."}, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {

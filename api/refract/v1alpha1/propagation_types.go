@@ -331,8 +331,8 @@ type ClusterStatus struct {
 	// +optional
 	ReadinessMessage string `json:"readinessMessage,omitempty"`
 
-	// ReadySince is the time since which the copy has been ready, without interruption, with the present content of the
-	// cluster; set only while a rollout waits for it.
+	// ReadySince is the time when the copy became ready with its present content. The copy has been ready since then. The
+	// field is set only while a rollout waits for the copy.
 	// +optional
 	ReadySince *metav1.MicroTime `json:"readySince,omitempty"`
 

@@ -188,13 +188,14 @@ func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// beyond reports whether a JSON number may have been rounded to a whole number.
+// beyond reports whether a JSON number is outside of ±mostExact. Another program may have rounded such a number.
 func beyond(text string) bool {
 	f, err := strconv.ParseFloat(text, 64)
 	return err != nil || math.Abs(f) > mostExact
 }
 
-// ContainerScope selects containers of a pod by name and kind. In names * stands for any characters.
+// ContainerScope selects containers of a pod by their names and types. A name may contain the wildcard *, which matches
+// any number of characters.
 type ContainerScope struct {
 	// Include are the names of the selected containers; empty means all.
 	// +kubebuilder:validation:MaxItems=100
