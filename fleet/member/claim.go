@@ -200,6 +200,9 @@ func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluste
 		case is.standing == waiting && fc.Status.ClusterUID == uid:
 			return "", errUnsettled
 		case settled:
+			if is.standing == inService {
+				r.oust(uid, all)
+			}
 			return is.other, nil
 		case !written:
 			return "", errUnsettled
@@ -208,6 +211,17 @@ func (r *Reconciler) claim(ctx context.Context, fc *corev1alpha1.FederatedCluste
 			return "", err
 		}
 		next.DeepCopyInto(fc)
+	}
+}
+
+// oust ends the work under duplicates of the served name of a cluster. This process works under a duplicate only if the
+// hub was restored, and records another served name than before.
+func (r *Reconciler) oust(uid types.UID, all []corev1alpha1.FederatedCluster) {
+	for _, fc := range namesOf(uid, all) {
+		if m := r.Set.Get(fc.Name); m != nil && m.Ready() && stand(fc.Name, all).standing == duplicate {
+			r.Set.Disown(fc.Name)
+			r.Set.Recheck(fc.Name)
+		}
 	}
 }
 

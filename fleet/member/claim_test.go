@@ -300,6 +300,96 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 	}
 }
 
+// TestHubIsRestored: the hub is restored from a backup while a name is served. The restored status does not record the
+// cluster that the process works on, or records another served name. Later a second name joins.
+func TestHubIsRestored(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		restored func(current types.UID) (uid types.UID, rank int64)
+		served   bool // Whether the backup has the second name as the served one.
+		keeps    bool // Whether the process keeps its connection.
+		want     map[string]string
+	}{
+		"Rebuilt": {
+			reason:   "The backup is older than a rebuild of the cluster.",
+			restored: func(types.UID) (types.UID, int64) { return "before", 1 },
+			want:     map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
+		},
+		"NotClaimed": {
+			reason:   "The backup is older than the first contact, or a client has removed the status.",
+			restored: func(types.UID) (types.UID, int64) { return "", 0 },
+			want:     map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
+		},
+		"NoRank": {
+			reason:   "The backup is from the moment between the two writes of a claim.",
+			restored: func(current types.UID) (types.UID, int64) { return current, 0 },
+			want:     map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
+		},
+		"Unchanged": {
+			reason:   "The backup has the same record, so the copies need no new list.",
+			restored: func(current types.UID) (types.UID, int64) { return current, 1 },
+			keeps:    true,
+			want:     map[string]string{"m": "Ready", "twin": "DuplicateCluster"},
+		},
+		"WasDuplicate": {
+			reason:   "The backup is older than the removal of the other name, which was served.",
+			restored: func(current types.UID) (types.UID, int64) { return current, 2 },
+			served:   true, keeps: true,
+			want: map[string]string{"m": "DuplicateCluster", "twin": "Ready"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, newStub(t).URL)
+			fc := f.look()
+			m, current := f.Set.Get("m"), fc.Status.ClusterUID
+			f.record("m")(tc.restored(current))
+			if tc.served {
+				f.other("twin", nil)
+				f.record("twin")(current, 1)
+			}
+			fc = f.look()
+			if ready := isTrue(&fc.Status, corev1alpha1.ClusterReady); ready != tc.keeps || (f.Set.Get("m") == m && m.Ready()) != tc.keeps {
+				t.Errorf("%s\nwant writes before the next claim: %v, got %s", tc.reason, tc.keeps, messageOf(fc, corev1alpha1.ClusterReady))
+			}
+			if !tc.served {
+				f.look()
+				f.other("twin", nil)
+			}
+			fc = f.lookAt("twin")
+			if isTrue(&fc.Status, corev1alpha1.ClusterReady) && f.Set.Get("m") != nil {
+				t.Errorf("%s\nwant all work under the first name ended before the first write under the second one", tc.reason)
+			}
+			got := map[string]string{}
+			for _, name := range []string{"m", "twin"} {
+				for _, c := range f.lookAt(name).Status.Conditions {
+					if c.Type == corev1alpha1.ClusterReady {
+						got[name] = c.Reason
+					}
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nReady: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// record returns a function that writes the record of a name, like a restore of the hub.
+func (f *fleet) record(name string) func(uid types.UID, rank int64) {
+	return func(uid types.UID, rank int64) {
+		f.t.Helper()
+		fc := &corev1alpha1.FederatedCluster{}
+		if err := f.Client.Get(f.t.Context(), types.NamespacedName{Name: name}, fc); err != nil {
+			f.t.Fatal(err)
+		}
+		fc.Status.ClusterUID, fc.Status.ClusterClaim = uid, rank
+		if err := f.Client.Status().Update(f.t.Context(), fc); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
 func TestForget(t *testing.T) {
 	const uid = types.UID("7")
 	secret := func(change func(*corev1.Secret)) *corev1.Secret {

@@ -63,6 +63,11 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	if err != nil {
 		return health{reason: "InvalidCredentials", message: output.Cut(fmt.Sprintf("secret %s: %v", key, err), mostMessage)}, nil
 	}
+	if m.Ready() && !m.recorded(fc) {
+		r.Set.renew(m)
+		const message = "the hub does not record this cluster under this name, as after a restore of the hub; Refract reconnects"
+		return health{joined: true, reason: "Replaced", message: message}, nil
+	}
 	h := judge(m.api.probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
 		if misses := m.misses.Add(1); m.Ready() && misses < missesUntilLost {
@@ -102,6 +107,14 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	h.expiring = r.keepCredentials(ctx, m, cfg, secret)
 	h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 	return h, nil
+}
+
+// recorded reports whether a FederatedCluster records the cluster of a member, and a rank. [Reconciler.claim] records
+// both before the first write, but a restore of the hub returns the status to an earlier state. Another name could then
+// claim the cluster. It returns true if the cluster was not identified because the right is missing.
+func (m *Member) recorded(fc *corev1alpha1.FederatedCluster) bool {
+	uid := m.identity.uid()
+	return uid == "" || fc.Status.ClusterUID == uid && fc.Status.ClusterClaim > 0
 }
 
 // welcome identifies a member that became ready. It returns a health with a reason if the member is not accepted.

@@ -262,8 +262,8 @@ func (s *Set) rechecks() chan event.GenericEvent {
 }
 
 // Disown ends all work on a cluster, and returns when its last request has ended. The cluster stays known.
-// [Reconciler.Leads] must return false before the call; the member is not connected again until it returns true. The
-// caller must not hold a lock that OnCopy, OnListed or OnReadiness wait for.
+// Before the call, [Reconciler.Leads] must return false, or another name must be served; until this changes, no copies
+// are written under the name again. The caller must not hold a lock that OnCopy, OnListed or OnReadiness wait for.
 func (s *Set) Disown(name string) {
 	s.mu.Lock()
 	j := s.members[name]
