@@ -814,6 +814,86 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestDelayedEvictions: no pod of an incomplete workload is evicted during the pause after a refused or useless
+// eviction, and the next decision is due at the end of the pause.
+func TestDelayedEvictions(t *testing.T) {
+	replicaSet := func() *group { return owner("ReplicaSet/r", pods(3, "a Stale"), annotated, incomplete) }
+	cloneSet := func() *group {
+		return owner("CloneSet/c", pods(2, "a Stale"), func(g *group) { g.pods[1].ready = false })
+	}
+	second := noon.Add(time.Second)
+	cases := map[string]struct {
+		reason   string
+		group    *group
+		state    workloadState
+		touches  []string
+		policy   string
+		workload string
+		again    time.Duration
+	}{
+		"Refused": {
+			reason:   "The next eviction of the unready pod is probably refused, too.",
+			group:    replicaSet(),
+			state:    workloadState{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: second},
+			policy:   "Canary 0/1 [ReplicaSet/r], False Canary",
+			workload: "ReplicaSet/r 3 EvictionRefused", again: time.Second + time.Millisecond,
+		},
+		"RefusedAndDue": {
+			reason:   "The eviction is tried again after the pause. The status stays the same.",
+			group:    replicaSet(),
+			state:    workloadState{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon},
+			touches:  []string{"evict r-2 of ReplicaSet/r"},
+			policy:   "Canary 0/1 [ReplicaSet/r], False Canary",
+			workload: "ReplicaSet/r 3 EvictionRefused", again: DefaultPatience + time.Millisecond,
+		},
+		"RefusedForTheNewContent": {
+			reason: "The pods have the previous content, which breaks them. The new content was not tried yet, so it is not halted.",
+			group:  cloneSet(),
+			state: workloadState{
+				refused: 1, reason: "EvictionRefused", message: "budget", notBefore: second,
+				changed: noon.Add(-DefaultPatience), progress: "2 1 2", contents: map[string]string{"a": "hash-before"}, firstEviction: noon.Add(-time.Hour),
+			},
+			policy:   "Canary 0/1 [CloneSet/c], False Canary",
+			workload: "CloneSet/c 2 EvictionRefused", again: time.Second + time.Millisecond,
+		},
+		"RefusedWithoutProgress": {
+			reason: "A workload that makes no progress with the present content halts the rollout, whatever the reason.",
+			group:  cloneSet(),
+			state: workloadState{
+				refused: 1, reason: "EvictionRefused", message: "budget", notBefore: second,
+				changed: noon.Add(-DefaultPatience), progress: "2 1 2", contents: map[string]string{"a": "hash-a"}, firstEviction: noon.Add(-time.Hour),
+			},
+			policy:   "Halted 0/1 [CloneSet/c], False RolloutHalted",
+			workload: "CloneSet/c 2 RolloutHalted", again: time.Second + time.Millisecond,
+		},
+		"Useless": {
+			reason:   "The last replacement lacked the content. No event reports that the webhook answers again.",
+			group:    replicaSet(),
+			state:    workloadState{hash: "a", generation: 1, bounced: 1, reason: "NotInjected", message: "as it was", notBefore: second},
+			policy:   "Canary 0/1 [ReplicaSet/r], False Canary",
+			workload: "ReplicaSet/r 3 Rolling", again: time.Second + time.Millisecond,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, tc.group.ref.String()))}, tc.group)
+			s.previous[tc.group.ref.uid] = tc.state
+			p := decide(s)
+			got := outcomeOf(p)
+			got.Counts = nil
+			want := outcome{
+				Touches: tc.touches, Policies: map[string]string{"a": tc.policy}, Workloads: map[string][]string{"a": {tc.workload}},
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if p.again != tc.again {
+				t.Errorf("%s\nagain: want %s, got %s", tc.reason, tc.again, p.again)
+			}
+		})
+	}
+}
+
 // TestDecideAsks: a decision requests the necessary checks before it touches a workload.
 func TestDecideAsks(t *testing.T) {
 	s := scene([]*policy{somePolicy("a", needs("Secret", "db"))}, owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale")))

@@ -53,6 +53,7 @@ type cluster struct {
 	clock   time.Time
 	evicted []string
 	budget  error
+	refused int // The number of evictions that the budget refused.
 	probed  []*unstructured.Unstructured
 }
 
@@ -142,10 +143,12 @@ func (c *cluster) evict(_ context.Context, _ client.Client, sub string, obj, bod
 	if sub != "eviction" || !ok || eviction.DeleteOptions.Preconditions.UID == nil {
 		return fmt.Errorf("want an eviction of one certain pod, got %s %T", sub, body)
 	}
-	if c.budget == nil {
-		c.evicted = append(c.evicted, obj.GetName())
+	if c.budget != nil {
+		c.refused++
+		return c.budget
 	}
-	return c.budget
+	c.evicted = append(c.evicted, obj.GetName())
+	return nil
 }
 
 // look updates the controller's view to the present objects.
@@ -537,21 +540,42 @@ func TestReconcileEvicts(t *testing.T) {
 		`spec: {replicas: 1, template: {metadata: {labels: {role: web}}, spec: {containers: [{name: c}]}}}
 status: {observedGeneration: 1, replicas: 1, availableReplicas: 1}
 `
-	c := newCluster(t, policyText, bare, podText)
-	c.budget = apierrors.NewTooManyRequests("the budget allows none", 0)
-	c.reconcileAll(4)
-	if got := c.policy("db").Status.Workloads; len(got) != 1 || got[0].Reason != "EvictionRefused" {
-		t.Errorf("while the budget allows none: want EvictionRefused, got %v", got)
-	}
-	before := c.policy("db").ResourceVersion
-	c.reconcileAll(20)
-	if after := c.policy("db").ResourceVersion; after != before {
-		t.Errorf("each try has the status written: %s, then %s", before, after)
-	}
-	c.budget = nil
-	c.reconcileAll(60)
-	if !slices.Equal(c.evicted, []string{"web-1-a"}) {
-		t.Errorf("when it does: want the pod evicted once, got %v", c.evicted)
+	for name, tc := range map[string]struct {
+		reason          string
+		replicaSet, pod string
+	}{
+		"Ready": {
+			reason:     "The pauses between refused evictions double, from two seconds: the tries begin in seconds 1, 3, 7 and 15.",
+			replicaSet: bare, pod: podText,
+		},
+		"Crashes": {
+			reason:     "A budget may also refuse the eviction of a pod that is not ready. The pauses are the same.",
+			replicaSet: strings.Replace(bare, "availableReplicas: 1", "availableReplicas: 0", 1),
+			pod: strings.NewReplacer(`"True"`, `"False"`, "phase: Running", "phase: Running, containerStatuses: "+
+				"[{name: c, restartCount: 5, state: {waiting: {reason: CrashLoopBackOff}}}]").Replace(podText),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, policyText, tc.replicaSet, tc.pod)
+			c.budget = apierrors.NewTooManyRequests("the budget allows none", 0)
+			c.reconcileAll(4)
+			if got := c.policy("db").Status.Workloads; len(got) != 1 || got[0].Reason != "EvictionRefused" {
+				t.Errorf("while the budget allows none: want EvictionRefused, got %v", got)
+			}
+			before := c.policy("db").ResourceVersion
+			c.reconcileAll(20)
+			if after := c.policy("db").ResourceVersion; after != before {
+				t.Errorf("each try has the status written: %s, then %s", before, after)
+			}
+			if c.refused != 4 {
+				t.Errorf("%s\nin 24 seconds: want 4 evictions tried, got %d", tc.reason, c.refused)
+			}
+			c.budget = nil
+			c.reconcileAll(60)
+			if !slices.Equal(c.evicted, []string{"web-1-a"}) {
+				t.Errorf("when it does: want the pod evicted once, got %v", c.evicted)
+			}
+		})
 	}
 }
 

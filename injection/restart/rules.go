@@ -153,15 +153,26 @@ func (j *judge) underWay(a *assessment) bool {
 	case len(a.current) == 0:
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
 	}
-	if m.reason != reasonBounced || !j.now.Before(m.notBefore) {
-		a.victim, a.bounced = a.sickest()
+	victim, bounced := a.sickest() // The pause after a refused or useless eviction holds for it, too.
+	delayed := victim != nil && j.now.Before(m.notBefore)
+	refused := delayed && m.reason == reasonBudget
+	if delayed {
+		j.plan.due(j.now, m.notBefore)
+	} else {
+		a.victim, a.bounced = victim, bounced
 	}
 	if a.inherited && a.victim != nil {
 		return a.is(ready, "", "") // The content that its pods have breaks them, so the new content may be tried on the next pod.
 	}
+	if a.inherited && refused {
+		return a.is(waiting, m.reason, "%s", m.message) // The new content was not tried yet, so it is not halted.
+	}
 	stalled := j.progresses(a)
 	if why := cmp.Or(j.failure(a), stalled); why != "" && !j.now.Before(m.lenient) {
 		return a.is(failed, reasonHalted, "%s", why)
+	}
+	if refused {
+		return a.is(rolling, m.reason, "%s", m.message)
 	}
 	return a.is(rolling, reasonRolling, "%s", a.progress())
 }
