@@ -114,7 +114,7 @@ var faults = []Fault{
 		"a change goes out although its content could not be stored", "fails-closed 2", "unreleased-content",
 		[]Edit{{
 			"fleet/propagation/rollouts.go",
-			`is, until = rollout.Hold(was, is.Target, output.Cut("the revision cannot be stored: "+err.Error(), maxMessage)), time.Time{}`, "err = nil",
+			`is, until = rollout.Hold(was, is.Target, in.Clusters, output.Cut("the revision cannot be stored: "+err.Error(), maxMessage)), time.Time{}`, "err = nil",
 		}},
 	},
 	{
