@@ -25,12 +25,13 @@ const (
 	grace = 50 * time.Second
 )
 
-// onFederatedCluster records the approved deletions, and changes of the right to write.
+// onFederatedCluster records the approved deletions, changes of the right to write, and clusters that were not Ready.
 func (o *oracle) onFederatedCluster(p *Process, w apiserver.Write) {
 	if w.Before == nil || w.After == nil || conditionsOf(w.Before) != conditionsOf(w.After) || p == nil {
 		o.handovers++
 		o.conditions = time.Now()
 	}
+	o.noteAway(w)
 	if w.After == nil {
 		return
 	}
@@ -49,6 +50,28 @@ func (o *oracle) onFederatedCluster(p *Process, w apiserver.Write) {
 	for uid := range o.issued[value] {
 		o.approved[uid] = true
 	}
+}
+
+// noteAway records the time of a write before or after which no FederatedCluster of a cluster was Ready.
+func (o *oracle) noteAway(w apiserver.Write) {
+	served := func(object *unstructured.Unstructured) bool {
+		fc := &corev1alpha1.FederatedCluster{}
+		return object != nil && mustDecode(object.DeepCopy().Object, fc) == nil && isServed(fc)
+	}
+	if served(w.Before) && served(w.After) {
+		return
+	}
+	for _, c := range o.w.Clusters {
+		if !slices.ContainsFunc(o.w.namesOf(c), func(fc *corev1alpha1.FederatedCluster) bool { return fc.Name != w.Name && isServed(fc) }) {
+			o.away[c] = time.Now()
+		}
+	}
+}
+
+// wasAway reports whether a cluster had no Ready FederatedCluster at some moment that processes may act on.
+func (o *oracle) wasAway(c *Cluster) bool {
+	at, ever := o.away[c]
+	return !slices.ContainsFunc(o.w.namesOf(c), isServed) || ever && time.Since(at) <= outdated
 }
 
 // asked returns the copies on a cluster that a request for an approval may cover: those that are to be deleted. If data

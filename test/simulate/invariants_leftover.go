@@ -120,7 +120,8 @@ func (o *oracle) reports(w *World) {
 }
 
 // reverted checks that no cluster has reverted content: Revert restores the former content on all clusters
-// (docs/guide/release-safely.md).
+// (docs/guide/release-safely.md). At the end all clusters answer, so clusters that were unreachable have it, too. Such a
+// cluster waits while the object is blocked or tried out: Refract writes no copies of it then.
 func (o *oracle) reverted(w *World, key copyKey, report *unstructured.Unstructured) {
 	r := rolloutOf(report)
 	if r == nil || r.Phase != refractv1alpha1.RolloutReverted {
@@ -129,10 +130,12 @@ func (o *oracle) reverted(w *World, key copyKey, report *unstructured.Unstructur
 	for _, c := range w.Clusters {
 		got, there := o.releases.got[placeKey{c, key}], o.copyOf(c, key)
 		names, _ := o.namesNow(c)
-		if got.target != r.Target.Name || there == nil || !o.isPlaced(c, key) || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(r.Reverting, name) }) {
+		if got.target != r.Target.Name || there == nil || !o.isPlaced(c, key) || there.GetAnnotations()[refractv1alpha1.AppliedAnnotation] != got.hash {
 			continue
 		}
-		if there.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash {
+		on := o.onHubNow(key)
+		waits := o.blocked(report, on) || on.GetAnnotations()[corev1alpha1.DryRunAnnotation] == "true"
+		if !waits || !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(r.Reverting, name) }) {
 			w.Failf(haltedOrReverted, "the rollout of %s is Reverted, and cluster %s has the content still that was taken back", key, c.Name)
 		}
 	}

@@ -227,18 +227,31 @@ func (o *oracle) tooManyFailed(p *Process, key copyKey, was, is *refractv1alpha1
 	}
 }
 
-// endsReverted checks that no cluster has the new content any more when a rollout ends as Reverted.
+// endsReverted checks that no cluster has the new content any more when a rollout ends as Reverted, except for clusters
+// that go back on their return.
 func (o *oracle) endsReverted(p *Process, key copyKey, was, is *refractv1alpha1.RolloutStatus) {
 	if is.Phase != refractv1alpha1.RolloutReverted || was.Phase == refractv1alpha1.RolloutReverted {
 		return
 	}
 	for _, c := range o.w.Clusters {
 		have, got := o.copyOf(c, key), o.releases.got[placeKey{c, key}]
-		if have != nil && o.isPlaced(c, key) && got.target == is.Target.Name && have.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash && !o.wasReset(&c.Target) && !c.Down {
+		if have != nil && o.isPlaced(c, key) && got.target == is.Target.Name && have.GetAnnotations()[refractv1alpha1.AppliedAnnotation] == got.hash &&
+			!o.wasReset(&c.Target) && !o.goesBack(p, c, is) {
 			o.w.Failf(haltedOrReverted, "%s says that the rollout of %s is Reverted, and cluster %s has the new content", p.Name, key, c.Name)
 			return
 		}
 	}
+}
+
+// goesBack reports whether a process cannot reach a cluster, and the RolloutStatus says so. The promise is "an
+// unreachable cluster is named, and goes back on its return" (P9 in docs/reliability.md). The process may write this
+// RolloutStatus before it has stored that the FederatedCluster is not Ready, so its connection counts as well.
+func (o *oracle) goesBack(p *Process, c *Cluster, is *refractv1alpha1.RolloutStatus) bool {
+	names, _ := o.namesNow(c)
+	named := slices.ContainsFunc(names, func(name string) bool {
+		return slices.Contains(is.Reverting, name) && slices.Contains(is.Offline, name)
+	})
+	return named && (c.Down || p.cut[&c.Target] || o.wasAway(c))
 }
 
 // isPlaced reports whether an object is placed on a cluster. The promise is "A copy that waits for its deletion keeps

@@ -40,7 +40,7 @@ func onBench(t *testing.T, do func(b *bench)) *Broken {
 				b.must(b.member("admin").create(object(kindNamespace, "", name, nil)))
 			}
 		}
-		b.ready()
+		b.ready("True")
 		do(b)
 		found = w.failed
 		close(p.done)
@@ -49,13 +49,13 @@ func onBench(t *testing.T, do func(b *bench)) *Broken {
 	return found
 }
 
-// ready makes all clusters ready members.
-func (b *bench) ready() {
+// ready makes all clusters members, and sets the status of their condition Ready.
+func (b *bench) ready(status string) {
 	at := time.Now().UTC().Format(time.RFC3339)
 	for _, name := range clusterNames {
 		var all []any
-		for _, is := range []corev1alpha1.ClusterConditionType{corev1alpha1.ClusterJoined, corev1alpha1.ClusterReady} {
-			all = append(all, map[string]any{"type": string(is), "status": "True", "reason": "Yes", "message": "yes", "lastProbeTime": at, "lastTransitionTime": at})
+		for _, is := range []struct{ kind, status string }{{string(corev1alpha1.ClusterJoined), "True"}, {string(corev1alpha1.ClusterReady), status}} {
+			all = append(all, map[string]any{"type": is.kind, "status": is.status, "reason": "Yes", "message": "yes", "lastProbeTime": at, "lastTransitionTime": at})
 		}
 		b.must(b.hub(culprit).editStatus(kindCluster, "", name, func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"conditions": all} }))
 	}
@@ -305,24 +305,40 @@ func TestInvariants(t *testing.T) {
 		time.Sleep(110 * time.Second)
 		say(status("second", object, nonce, map[string]any{"current": nil, "done": []any{b.c.Name}}))
 	}
-	// reverts lets a cluster get new content, and ends the rollout as Reverted. If restored is set, the copy has its
-	// former content then.
-	reverts := func(b *bench, restored bool) {
+	// reverts lets a cluster get new content, and ends the rollout as Reverted after a further event. If named is set,
+	// the RolloutStatus says that the cluster cannot be reached.
+	reverts := func(b *bench, named bool, event func()) {
 		of := governed(b)
 		policy := b.hub("alice").get(kindRollout, "shop", "careful")
-		status := func(phase string) map[string]any {
+		status := func(phase string, more map[string]any) map[string]any {
 			all := rollout(phase, map[string]any{"name": b.c.Name})
-			all["rollout"].(map[string]any)["policies"] = []any{map[string]any{
+			is := all["rollout"].(map[string]any)
+			is["policies"] = []any{map[string]any{
 				"kind": kindRollout.name, "namespace": "shop", "name": "careful", "generation": policy.GetGeneration(),
 			}}
+			maps.Copy(is, more)
+			all["clusters"] = []any{map[string]any{"name": b.c.Name, "state": "Synced"}} // A cluster that is not Ready keeps its place.
 			return all
 		}
-		report(b, of, status("Progressing"))
+		report(b, of, status("Progressing", nil))
 		b.copied(kindConfigMap, of, "two")
-		if restored {
-			b.copied(kindConfigMap, object(kindConfigMap, "shop", "page-1", level("1")), "one")
+		event()
+		more := map[string]any{}
+		if named {
+			more["reverting"], more["offline"] = []any{b.c.Name}, []any{b.c.Name}
 		}
-		b.must(b.hub(culprit).editStatus(kindReport, "shop", of.GetName()+"-test", func(o *unstructured.Unstructured) { o.Object["status"] = status("Reverted") }))
+		last := status("Reverted", more)
+		b.must(b.hub(culprit).editStatus(kindReport, "shop", of.GetName()+"-test", func(o *unstructured.Unstructured) { o.Object["status"] = last }))
+	}
+	// cut lets the culprit lose its connection to the cluster.
+	cut := func(b *bench) func() { return func() { b.Processes[0].cut[&b.c.Target] = true } }
+	// returned ends a rollout as Reverted while the cluster is unreachable, performs a further event, and checks the end
+	// of the history. The copy has the new content still.
+	returned := func(b *bench, event func(h hand)) {
+		reverts(b, true, cut(b))
+		event(b.hub("alice"))
+		key := copyKey{kindConfigMap.GroupVersionResource.GroupResource(), "shop", "page-1"}
+		b.oracle.reverted(b.World, key, b.hub(culprit).get(kindReport, "shop", "page-1-test"))
 	}
 	// floored sets a floor on the namespace of an object, and edits the object, in this order or the other.
 	floored := func(b *bench, first, second func(b *bench)) {
@@ -501,7 +517,42 @@ func TestInvariants(t *testing.T) {
 			stored(b, map[string]any{"rollout": map[string]any{"target": map[string]any{"object": "three"}}})
 			b.must(b.hub(culprit).delete(kindRevision, "shop", "three", metav1.DeleteOptions{}))
 		}},
-		{"a rollout is Reverted, and a copy has the new content", haltedOrReverted, func(b *bench) { reverts(b, false) }},
+		{"a rollout is Reverted, and a copy has the new content", haltedOrReverted, func(b *bench) { reverts(b, false, func() {}) }},
+		{"a rollout is Reverted, and a copy has its former content", "", func(b *bench) {
+			reverts(b, false, func() { b.copied(kindConfigMap, object(kindConfigMap, "shop", "page-1", level("1")), "one") })
+		}},
+		{"a rollout is Reverted, and names an unreachable cluster that has the new content", "", func(b *bench) { reverts(b, true, cut(b)) }},
+		{"a rollout is Reverted, and does not name an unreachable cluster that has the new content", haltedOrReverted, func(b *bench) { reverts(b, false, cut(b)) }},
+		{"a rollout is Reverted, and does not name a stopped cluster that has the new content", haltedOrReverted, func(b *bench) {
+			reverts(b, false, func() { b.c.Down = true })
+		}},
+		{"a rollout is Reverted, and names a cluster as unreachable that answers and has the new content", haltedOrReverted, func(b *bench) {
+			reverts(b, true, func() {})
+		}},
+		{"a rollout is Reverted, and names a cluster that is not Ready and has the new content", "", func(b *bench) {
+			reverts(b, true, func() { b.ready("False") })
+		}},
+		{"a rollout is Reverted, and names a cluster that has been Ready again for a second and has the new content", "", func(b *bench) {
+			reverts(b, true, func() {
+				b.ready("False")
+				time.Sleep(time.Hour)
+				b.ready("True")
+				time.Sleep(time.Second)
+			})
+		}},
+		{"a rollout is Reverted, and names a cluster that has been Ready again for long and has the new content", haltedOrReverted, func(b *bench) {
+			reverts(b, true, func() {
+				b.ready("False")
+				b.ready("True")
+				time.Sleep(2 * outdated)
+			})
+		}},
+		{"a cluster is back after a revert, and has the new content still", haltedOrReverted, func(b *bench) { returned(b, func(hand) {}) }},
+		{"a cluster is back after a revert, and the object is only tried out", "", func(b *bench) {
+			returned(b, func(h hand) {
+				b.must(h.edit(kindConfigMap, "shop", "page-1", func(o *unstructured.Unstructured) { annotate(o, corev1alpha1.DryRunAnnotation, "true") }))
+			})
+		}},
 		{"a floor is set on a namespace, and a later edit reaches a cluster", unreleased, func(b *bench) { floored(b, floor, edit) }},
 		{"an edit reaches a cluster, and a floor was set on the namespace after it", "", func(b *bench) { floored(b, edit, floor) }},
 		{"a Propagation gets a finalizer", stuck, func(b *bench) {

@@ -65,6 +65,8 @@ type oracle struct {
 	// cluster's status.
 	handovers  int
 	conditions time.Time
+	// away has the last known time when no FederatedCluster of a cluster was Ready.
+	away map[*Cluster]time.Time
 
 	contents map[placeKey]*contentFacts
 	releases releases
@@ -144,7 +146,7 @@ func newOracle(w *World) *oracle {
 		w: w, versions: map[*Target]uint64{}, resets: map[*Target]time.Time{}, deletions: map[types.UID]deletion{},
 		issued: map[string]map[types.UID]bool{}, approved: map[types.UID]bool{}, copies: map[types.UID]*copyFacts{},
 		writers: map[*Cluster]*writer{}, contents: map[placeKey]*contentFacts{}, ended: map[*Process]bool{}, active: map[*Process]bool{}, minute: time.Now(),
-		releases: newReleases(), ready: map[placeKey]time.Time{},
+		releases: newReleases(), ready: map[placeKey]time.Time{}, away: map[*Cluster]time.Time{},
 	}
 	w.Hub.Server.OnWrite(func(write apiserver.Write) {
 		o.age(w.Hub)
