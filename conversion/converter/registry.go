@@ -36,7 +36,7 @@ const (
 type registry struct {
 	log      logr.Logger
 	comparer *comparer
-	reporter   *reporter
+	reporter *reporter
 	patience time.Duration
 
 	writing sync.Mutex // Held while an entry is built, so that readers, who need only mu, do not wait for a compilation.

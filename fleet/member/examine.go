@@ -76,22 +76,8 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil
 	}
-	// A member that was lost may come back as another cluster, also between two checks.
-	broke := m.api.broke.Swap(false)
-	if away := !m.Ready() || !m.Answers() || broke; away || m.probes%probesUntilAsked == 0 || m.identity.doubted() {
-		why, err := m.identity.replaced(ctx, away)
-		if err != nil && broke {
-			m.api.broke.Store(true) // The next check compares.
-		}
-		switch {
-		case why != "":
-			r.Set.renew(m)
-			return health{joined: true, reason: "Replaced", message: why}, nil
-		case errors.Is(err, errLeft):
-			return health{}, err
-		case err != nil && !m.Ready() && !apierrors.IsForbidden(err):
-			return health{joined: true, reason: "Unreadable", message: "identifying the cluster: " + plain(err)}, nil
-		}
+	if other, err := r.compare(ctx, m); err != nil || other.reason != "" {
+		return other, err
 	}
 	m.probes++
 	m.misses.Store(0)
@@ -107,6 +93,31 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	h.expiring = r.keepCredentials(ctx, m, cfg, secret)
 	h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 	return h, nil
+}
+
+// compare compares the cluster of a member with the known one, if it may be another. The result has a reason if the
+// member cannot be used.
+func (r *Reconciler) compare(ctx context.Context, m *Member) (health, error) {
+	// A member that was lost may come back as another cluster, also between two checks.
+	broke := m.api.broke.Swap(false)
+	away := !m.Ready() || !m.Answers() || broke
+	if !away && m.probes%probesUntilAsked != 0 && !m.identity.doubted() {
+		return health{}, nil
+	}
+	why, err := m.identity.replaced(ctx, away)
+	if err != nil && broke {
+		m.api.broke.Store(true) // The next check compares.
+	}
+	switch {
+	case why != "":
+		r.Set.renew(m)
+		return health{joined: true, reason: "Replaced", message: why}, nil
+	case errors.Is(err, errLeft):
+		return health{}, err
+	case err != nil && !m.Ready() && !apierrors.IsForbidden(err):
+		return health{joined: true, reason: "Unreadable", message: "identifying the cluster: " + plain(err)}, nil
+	}
+	return health{}, nil
 }
 
 // recorded reports whether a FederatedCluster records the cluster of a member, and a rank. [Reconciler.claim] records

@@ -441,7 +441,7 @@ func sentBeside(want, copied *unstructured.Unstructured) bool {
 			continue
 		}
 		var sent map[string]any
-		if err := json.Unmarshal(entry.FieldsV1.Raw, &sent); err != nil {
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &sent); err != nil {
 			continue // The API server of the simulation writes valid fields.
 		}
 		if beside(sent, want.Object, "") {
