@@ -92,7 +92,7 @@ func maskedStatus(of schema.GroupResource, sent []byte, said metav1.Status) meta
 	return s
 }
 
-// maskedMessage keeps only the parts of a message by which this package and the gates of copies distinguish errors.
+// maskedMessage keeps only the parts of a message that this package and the gates of copies need to distinguish errors.
 func maskedMessage(of schema.GroupResource, said *metav1.Status, code int32) string {
 	if verb := knownDenial(said.Message); verb != "" {
 		return fmt.Sprintf(`the request is forbidden: User %q cannot %s resource %q`, unnamedCause, verb, of.Resource)
@@ -128,8 +128,8 @@ const (
 	deniedByPolicy  = " denied request: "
 )
 
-// ofStorage returns the words of an error of etcd in the answer of an API server; "" if there are none. It looks only
-// at the beginning of the answer, because an answer that quotes an object begins with other words.
+// ofStorage returns the words of an error of etcd in the answer of an API server, or "". It looks only at the
+// beginning of the answer, because an answer that quotes an object begins with other words.
 func ofStorage(message string) string {
 	for _, before := range []string{"Internal error occurred: ", `an error on the server ("`} {
 		message = strings.TrimPrefix(message, before)
@@ -162,7 +162,7 @@ func knownDenial(message string) string {
 	return said[1]
 }
 
-// maskedDetails keeps only the details by which callers distinguish errors.
+// maskedDetails keeps only the details that callers need to distinguish errors.
 func maskedDetails(d *metav1.StatusDetails) *metav1.StatusDetails {
 	if d == nil {
 		return nil

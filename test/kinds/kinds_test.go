@@ -210,12 +210,12 @@ same clusters, and prints how they differ):
 - **create**: the object is created on the hub. Every member gets it, and it is Ready there. What a cluster assigns, as the address of a Service, is
   the member's own.
 - **change**: the user changes a field on the hub. Every member gets the new value.
-- **drift**: somebody changes a field on a member. Refract puts the hub's value back.
+- **drift**: a user changes a field on a member. Refract puts the hub's value back.
 - **re-create**: the object is deleted on the hub and created again at once. Every member has it, and it is Ready.
 - **delete**: the object is deleted on the hub. Every member loses it.
 - **adopt**: a member has the object before the hub does. The object on the hub asks for it to be adopted.
 
-A field that the hub does not set belongs to the member, and so does an element that somebody adds to a set: these are no drift.
+A field that the hub does not set belongs to the member, and so does an element that a user of the member adds to a set: these are no drift.
 
 ✔ stands for success on every cluster that has the object. Otherwise the cell has the reason, and the operations after it are tried on the other
 clusters, if there are any.

@@ -480,7 +480,7 @@ type WaveStatus struct {
 type ReleasedCluster struct {
 	// Name of the cluster.
 	Name string `json:"name"`
-	// Since is the time from which TimeoutSeconds of the policy counts; absent while the cluster cannot be reached.
+	// Since is the start of TimeoutSeconds of the policy; absent while the cluster cannot be reached.
 	// +optional
 	Since *metav1.MicroTime `json:"since,omitempty"`
 	// Ready is the time since which the copy has been ready with the content of the target.

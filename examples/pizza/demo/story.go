@@ -70,7 +70,7 @@ var story = []scene{
 		},
 	},
 	{
-		title: "Fields that nobody knows",
+		title: "Unknown fields",
 		text:  "This topping has a color, which no schema knows.",
 		acts: []act{
 			{types: "kubectl create -f objects/topping-salami-with-unknown-fields.yaml", wants: `unknown field "spec.color"`, fails: true},
@@ -117,7 +117,7 @@ var story = []scene{
 	},
 	{
 		title: "A webhook that is away",
-		text:  "The webhook is stopped. What is stored can still be read as it is stored.",
+		text:  "The webhook is stopped. Stored objects can still be read in their stored version.",
 		acts: []act{
 			{serves: true},
 			{types: "kubectl get " + v1beta1 + " margherita -o jsonpath='{.spec.toppings}{\"\\n\"}'", wants: "conversion webhook for", fails: true},
@@ -129,7 +129,7 @@ var story = []scene{
 	},
 	{
 		title: "The first version goes",
-		text:  "v1beta1 becomes the storage version. What was stored before has to be rewritten before v1alpha1 can go.",
+		text:  "v1beta1 becomes the storage version. Older objects must be rewritten before v1alpha1 can go.",
 		acts: []act{
 			{
 				types: `kubectl patch ` + crd + ` --type=json -p='[{"op":"replace","path":"/spec/versions/0/storage","value":false},` +
