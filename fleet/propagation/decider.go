@@ -155,9 +155,10 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	if err := d.goes(ctx, key, src.object, p, why, told, &was, seen); err != nil {
 		return reconcile.Result{}, err
 	}
-	d.sources.noted(key, told)
-	d.record(key, at, p, was, seen, names, u)
-	d.followOn(ctx, key, p)
+	if d.record(key, at, p, was, seen, names, u) {
+		d.sources.noted(key, told)
+		d.followOn(ctx, key, p)
+	}
 	return reconcile.Result{RequeueAfter: leaders.again(read != nil && read.failed)}, nil
 }
 
@@ -256,13 +257,13 @@ func (d *decider) outdated(at begun, first bool) bool {
 }
 
 // record records a desired state, and enqueues its dependents: the copies on the members, the followers of the object,
-// and the policies that it names.
-func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
+// and the policies that it names. It returns false if the decision is outdated and must be made again.
+func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) bool {
 	clusters, policies, followers := d.state.setDesired(key, p, was, names)
 	slices.SortFunc(followers, compareKeys) // The order of a map differs between runs, and the simulation repeats histories.
 	if d.state.desired(key) != p {
 		d.queue.add(key, priorityDependency)
-		return
+		return false
 	}
 	if !seen {
 		d.records.taken(key)
@@ -278,6 +279,7 @@ func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen 
 	for _, ref := range policies {
 		d.reviewer.later(ref)
 	}
+	return true
 }
 
 // reported returns the state of an object from its Propagation and the FederatedClusters, as of before a restart.

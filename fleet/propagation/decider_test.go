@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -331,6 +334,73 @@ func TestDeciderIsTold(t *testing.T) {
 				}
 				if got := c.state.epoch.Load() - before; got != tc.epochs {
 					t.Errorf("%s\nwant %d epochs more, got %d", tc.reason, tc.epochs, got)
+				}
+			})
+		})
+	}
+}
+
+// TestClusterLeavesMeanwhile: a cluster leaves while the first decision on an object after a restart is under way. The
+// decision is made again without the cluster. Nothing would remove the row of the cluster later.
+func TestClusterLeavesMeanwhile(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	rows := []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateSynced}, {Name: "us-1", State: refractv1alpha1.StateSynced}}
+	cases := map[string]struct {
+		reason string
+		object *unstructured.Unstructured // The object on the hub, which the watches have not reported yet.
+		told   *deletion
+		want   string
+	}{
+		"Placed":        {reason: "The policy places the object on the other cluster.", object: sourceObject("v1", "ConfigMap", "web", "pp"), want: "on us-1"},
+		"PolicyDeleted": {reason: "The object stays on the other cluster.", object: sourceObject("v1", "ConfigMap", "web", "missing"), want: "on us-1"},
+		"Missing":       {reason: "No watch has reported a deletion.", want: "gone: " + string(causeMissing)},
+		"Deleted":       {reason: "The reported deletion also counts for the repeated decision.", told: &deletion{}, want: "gone: " + string(causeDeleted)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, hub := hubOf(t)
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+				duplicated(c)
+				c.dispatcher.ctx = t.Context()
+				c.decider.records.items[key] = &known{source: "1", status: &refractv1alpha1.PropagationStatus{Clusters: rows}}
+				if tc.told != nil {
+					s.deletions[key] = tc.told
+				}
+				leave := sync.OnceValue(func() error {
+					fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "eu-1"}}
+					if err := c.reporter.client.Delete(t.Context(), fc); err != nil {
+						return err
+					}
+					_, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(fc)})
+					return err
+				})
+				hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+					err := leave()
+					return err != nil, nil, err
+				})
+				if tc.object != nil {
+					s.want(key)
+					if err := hub.Tracker().Create(configMaps, tc.object.DeepCopy(), "shop"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				decide := func() {
+					t.Helper()
+					if _, err := c.decider.decideOne(t.Context(), key, priorityDependency); err != nil {
+						t.Fatal(err)
+					}
+				}
+				decide()
+				if got := asked(c); !slices.Contains(got, "decide configmaps web: dependency") {
+					t.Errorf("%s\ndecideOne(): want another decision, asked %v", tc.reason, got)
+				}
+				decide()
+				if got := summary(c.state.desired(key)); got != tc.want {
+					t.Errorf("%s\ndecideOne(): want %q, got %q", tc.reason, tc.want, got)
+				}
+				if c.state.concerns(key, "eu-1") || !c.state.concerns(key, "us-1") {
+					t.Errorf("%s\ndecideOne(): want a row of us-1, and none of the cluster that has left", tc.reason)
 				}
 			})
 		})

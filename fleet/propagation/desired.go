@@ -76,7 +76,7 @@ type desiredState struct {
 	// among are the clusters that the decision considered, by name; nil for all. The placement removes no copy from a
 	// cluster that is not among them, or that was not ready at the decision.
 	among []placement.Cluster
-	// naming is the number of renames of clusters before the decision began.
+	// naming is how many times clusters were renamed or had left before the decision began.
 	naming int64
 	// blocked is the reason why nothing may be written or removed at present; empty if there is none.
 	blocked, blockedMessage string

@@ -220,7 +220,7 @@ func (s *state) recount(namespace string, e *objectState, n *renaming, times int
 	}
 }
 
-// names returns the number of renames so far.
+// names returns how many times clusters were renamed or have left so far.
 func (s *state) names() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,7 +38,7 @@ type state struct {
 	heard   map[owedCopy]bool            // The entries of FederatedClusters that are done.
 	copies  copyCounts
 	seq     int64
-	naming  int64 // The number of cluster renames.
+	naming  int64 // How many times clusters were renamed or have left.
 	bodies  int   // The bytes of the kept bodies.
 }
 
@@ -141,14 +141,14 @@ func (s *state) previous(key Key) (previous, bool) {
 	return e.previous, true
 }
 
-// setDesired records a desired state, unless a cluster was renamed since the decision began. It returns the clusters
-// for the dispatcher, which are to have a copy or may have one; the policies whose users have changed; and the
+// setDesired records a desired state, unless a cluster was renamed or has left since the decision began. It returns the
+// clusters for the dispatcher, which are to have a copy or may have one; the policies whose users have changed; and the
 // followers and scaled workloads that must be decided again because something has changed for them.
 func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.naming != s.naming {
-		return nil, nil, nil // The decision has the former names of clusters. The object will be decided again.
+		return nil, nil, nil // The decision has names that no clusters have any more. The object will be decided again.
 	}
 	e := s.objects[key]
 	if e == nil {

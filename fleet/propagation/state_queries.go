@@ -98,10 +98,12 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 	return slices.Delete(slices.Clone(targets), at, at+1)
 }
 
-// leave removes a cluster that is no member any more. It returns the keys with a copy there.
+// leave removes a cluster that is no member any more. It returns the keys with a copy there. The results of decisions
+// that began before are not recorded any more: they may place on the cluster, or have its row from before a restart.
 func (s *state) leave(cluster string) []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.naming++
 	var keys []Key
 	for key, e := range s.objects {
 		_, reported := e.statuses[cluster]

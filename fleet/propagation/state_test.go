@@ -133,6 +133,42 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// TestClusterHasLeft: the state has no facts of a cluster that has left, whatever decision comes next. Decisions that
+// began before the cluster left are not recorded.
+func TestClusterHasLeft(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	cases := map[string]struct {
+		reason string
+		first  bool // Whether the object has no decision before.
+		next   *desiredState
+	}{
+		"First":   {"The rows from before a restart have the cluster.", true, hashed("1", "h", "us-1")},
+		"Later":   {"The decision places on the cluster.", false, hashed("1", "h", "us-1")},
+		"Blocked": {"A blocked decision keeps the clusters of the decision before.", false, &desiredState{uid: "1", blocked: reasonPolicyNotFound}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newState()
+			if !tc.first {
+				s.setDesired(key, hashed("1", "h", "eu-1", "us-1"), previous{}, nil)
+			}
+			began := s.names()
+			s.leave("eu-1")
+			underWay := hashed("1", "h", "eu-1", "us-1")
+			underWay.naming = began
+			s.setDesired(key, underWay, previous{placed: on("eu-1", "us-1"), statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}, {Name: "us-1"}}}, nil)
+			if s.desired(key) == underWay {
+				t.Errorf("%s\nsetDesired(): want the decision refused", tc.reason)
+			}
+			tc.next.naming = s.names()
+			s.setDesired(key, tc.next, previous{placed: on("us-1")}, nil)
+			if s.concerns(key, "eu-1") || !s.concerns(key, "us-1") {
+				t.Errorf("%s\nsetDesired(): want facts of us-1 only", tc.reason)
+			}
+		})
+	}
+}
+
 // TestTravelsWhileContentFails: while a content cannot be rendered, its references are unknown.
 func TestTravelsWhileContentFails(t *testing.T) {
 	leader := keyOf("deployments", "web")
