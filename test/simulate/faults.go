@@ -114,7 +114,7 @@ var faults = []Fault{
 		"a change goes out although its content could not be stored", "fails-closed 2", "unreleased-content",
 		[]Edit{{
 			"fleet/propagation/rollouts.go",
-			`is, until = rollout.Hold(was, is.Target, output.Cut("the revision cannot be stored: "+err.Error(), maxMessage)), time.Time{}`, "err = nil",
+			`is, until = rollout.Hold(was, is.Target, in.Clusters, output.Cut("the revision cannot be stored: "+err.Error(), maxMessage)), time.Time{}`, "err = nil",
 		}},
 	},
 	{
@@ -192,6 +192,13 @@ var faults = []Fault{
 			"if entry.Ready == nil {\n\t\t\tentry.Ready = at(since)",
 			"if entry.Ready == nil {\n\t\t\tentry.Ready = entry.Since",
 		}},
+	},
+	{
+		"minReadySeconds continues for a copy that was lost with its cluster, and written again", "rollouts", "unreleased-content",
+		[]Edit{
+			{"fleet/policy/rollout/stop.go", "entry.Copy != c.Copy {", "false {"},
+			{"fleet/policy/rollout/stop.go", "if entry.Ready.Before(entry.Since) {", "if false {"},
+		},
 	},
 	{
 		"an edit right after a floor was set on the namespace goes out at once", "fails-closed 13", "unreleased-content",
