@@ -106,9 +106,11 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		if t == nil {
 			continue
 		}
+		written := rep.written(name, key) // Read before the readiness, which must not be from an earlier write.
 		row := rep.clusterStatusOf(key, p, name, statuses)
 		c := rollout.Cluster{
 			Cluster: match.Cluster{Name: name, Labels: all[i].Labels},
+			Copy:    written,
 			Offline: row.State == refractv1alpha1.StateOffline,
 			Unknown: row.State == refractv1alpha1.StateSynced && row.Readiness == "",
 			Joining: row.Hash == "" && row.Reason != reasonKeepsContent,
@@ -133,6 +135,19 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 	}
 	in.Now = rep.now() // Read last, so that no time in the statuses is later.
 	return in
+}
+
+// written identifies the last write of a copy; "" if there is no copy or if it is unknown.
+func (rep *reporter) written(cluster string, key Key) string {
+	m := rep.members.Get(cluster)
+	if m == nil {
+		return ""
+	}
+	have, found := m.Copies.Get(key)
+	if found != member.Present {
+		return ""
+	}
+	return have.Write()
 }
 
 // holds reports whether a cluster holds the content that it is to have. For an unreachable cluster, the last known

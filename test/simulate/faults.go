@@ -194,6 +194,13 @@ var faults = []Fault{
 		}},
 	},
 	{
+		"minReadySeconds continues for a copy that was lost with its cluster, and written again", "rollouts", "unreleased-content",
+		[]Edit{
+			{"fleet/policy/rollout/stop.go", "entry.Copy != c.Copy {", "false {"},
+			{"fleet/policy/rollout/stop.go", "if entry.Ready.Before(entry.Since) {", "if false {"},
+		},
+	},
+	{
 		"an edit right after a floor was set on the namespace goes out at once", "fails-closed 13", "unreleased-content",
 		[]Edit{{
 			"fleet/propagation/unfloored.go",

@@ -307,10 +307,18 @@ func (o *oracle) bakes(p *Process, key copyKey, was, is *refractv1alpha1.Rollout
 				break
 			}
 		}
-		if since := o.heldSince(key, c.Name); since.Before(first) {
-			first = since // The content of the copy is older than the present name of the target.
+		held := o.heldSince(key, c.Name)
+		if held.Before(first) {
+			first = held // The content of the copy is older than the present name of the target.
 		}
 		least := time.Duration(wave.MinReadySeconds) * time.Second
+		// A copy that was lost, deleted or changed is ready again only since it was written again. A write within skewed may
+		// be newer than the report.
+		if took := time.Since(held); took > skewed && took+skewed < least {
+			o.w.Failf(unreleased, "%s says that cluster %s is done with the new content of %s, which was written there %s ago, and its wave has minReadySeconds: %d",
+				p.Name, c.Name, key, took.Round(time.Second), wave.MinReadySeconds)
+			return
+		}
 		if took := time.Since(first); !first.IsZero() && first != o.releases.records[key][0].at && took+skewed < least {
 			o.w.Failf(unreleased, "%s says that cluster %s is done with the new content of %s %s after that was released to it, and its wave has minReadySeconds: %d",
 				p.Name, c.Name, key, took.Round(time.Second), wave.MinReadySeconds)

@@ -275,8 +275,8 @@ func TestInvariants(t *testing.T) {
 		}))
 	}
 	// bakes marks a cluster as done 310 seconds after it got content whose wave needs 300 seconds, and 110 seconds
-	// after the RolloutStatus has renamed the target. If anew is set, the copy is written at that time.
-	bakes := func(b *bench, object, nonce string, anew bool) {
+	// after the RolloutStatus has renamed the target. The copy is written again at a time before that; not if it is zero.
+	bakes := func(b *bench, object, nonce string, again time.Duration) {
 		of := governed(b)
 		policy := b.hub("alice").get(kindRollout, "shop", "careful")
 		b.must(b.hub("alice").edit(kindRollout, "shop", "careful", func(o *unstructured.Unstructured) {
@@ -299,10 +299,11 @@ func TestInvariants(t *testing.T) {
 		say(status("first", "refract-sealed-1-a", "n", current))
 		time.Sleep(200 * time.Second)
 		say(status("second", object, nonce, current))
-		if anew {
+		time.Sleep(110*time.Second - again)
+		if again > 0 {
 			b.copied(kindConfigMap, of, "two")
 		}
-		time.Sleep(110 * time.Second)
+		time.Sleep(again)
 		say(status("second", object, nonce, map[string]any{"current": nil, "done": []any{b.c.Name}}))
 	}
 	// reverts lets a cluster get new content, and ends the rollout as Reverted after a further event. If named is set,
@@ -567,10 +568,11 @@ func TestInvariants(t *testing.T) {
 		}},
 		{"a copy gets new content after its rollout, and a policy of its name in another namespace has changed since", "", func(b *bench) { overridden(b, "team") }},
 		{"a copy gets new content after its rollout, and its policy has changed since", unreleased, func(b *bench) { overridden(b, "shop") }},
-		{"a cluster is done long after its revision has got another name by another key", "", func(b *bench) { bakes(b, "refract-sealed-2-b", "n", true) }},
-		{"a cluster is done soon after another target with the content that it has", "", func(b *bench) { bakes(b, "refract-sealed-1-b", "n", false) }},
-		{"a cluster is done too soon after another content", unreleased, func(b *bench) { bakes(b, "refract-sealed-1-b", "n", true) }},
-		{"a cluster is done too soon after another content, named with another key", unreleased, func(b *bench) { bakes(b, "refract-sealed-2-b", "o", true) }},
+		{"a cluster is done long after its revision has got another name by another key", "", func(b *bench) { bakes(b, "refract-sealed-2-b", "n", time.Minute) }},
+		{"a cluster is done too soon after its copy was written again", unreleased, func(b *bench) { bakes(b, "refract-sealed-2-b", "n", 110*time.Second) }},
+		{"a cluster is done soon after another target with the content that it has", "", func(b *bench) { bakes(b, "refract-sealed-1-b", "n", 0) }},
+		{"a cluster is done too soon after another content", unreleased, func(b *bench) { bakes(b, "refract-sealed-1-b", "n", time.Minute) }},
+		{"a cluster is done too soon after another content, named with another key", unreleased, func(b *bench) { bakes(b, "refract-sealed-2-b", "o", time.Minute) }},
 		{"a process writes that was killed", twoWriters, func(b *bench) {
 			of := b.has(kindConfigMap, "page-1", level("1"))
 			b.Processes[0].killed = true

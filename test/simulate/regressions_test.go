@@ -18,6 +18,13 @@ var regressions = []struct {
 	{"a replica that does not lead deletes the copies of an object whose policy is missing and whose Propagation was deleted", 39, 50, nil},
 	{"the status of a policy that was edited while no replica led stays behind", 59, 50, nil},
 	{"a cluster that joins an empty wave of a Manual floor gets the change without an approval", 1592, 16, nil},
+	{"minReadySeconds does not begin again when a cluster is rebuilt and its copy written again", 340, 61, planOf(340, 61)},
+}
+
+// planOf returns the plan of a seed whose world has habits.
+func planOf(seed uint64, steps int) *Plan {
+	p := NewPlan(seed, steps)
+	return &p
 }
 
 // TestRegressions runs the histories that once found a fault.

@@ -486,6 +486,10 @@ type ReleasedCluster struct {
 	// Ready is the time since which the copy has been ready with the content of the target.
 	// +optional
 	Ready *metav1.MicroTime `json:"ready,omitempty"`
+	// Copy identifies the copy that has been ready since then, and its last write: UID@TIME. After another write the time
+	// begins again.
+	// +optional
+	Copy string `json:"copy,omitempty"`
 }
 
 // FailedCluster is a cluster that failed.

@@ -139,7 +139,7 @@ func (r *rollout) prune() {
 	}
 	for i := range r.Current {
 		if entry := &r.Current[i]; r.clusters[entry.Name].Offline {
-			entry.Since, entry.Ready = nil, nil // When the cluster is back, its time begins again.
+			restart(entry, nil) // When the cluster is back, its time begins again.
 		}
 	}
 }

@@ -79,6 +79,7 @@ type member struct {
 	there, offline, refuses bool
 	content                 string // The content of the copy.
 	wrote                   time.Time
+	writes                  int // Number of the writes of its copy.
 	ready                   bool
 	since                   time.Time // Start of the readiness with its content, as a replica remembers it.
 	really                  time.Time // The real start of the readiness.
@@ -239,7 +240,7 @@ func (w *world) step() error {
 		w.moves(m)
 	case 2, 14:
 		m.offline = !m.offline
-		m.since, m.reached = w.now, w.now // The state in between is unknown.
+		m.really, m.reached = w.now, w.now // The state in between is unknown.
 		w.notef("%s offline %t", m.Name, m.offline)
 	case 3: // A good content becomes bad, or a bad one becomes good.
 		key := m.Name + m.content
@@ -276,6 +277,12 @@ func (w *world) step() error {
 		if m.ready && !m.offline {
 			m.since, m.really = w.now, w.now
 			w.notef("%s was not ready for a moment", m.Name)
+		}
+	case 16: // A copy is deleted or changed, and corrected between two calls.
+		if m.ready && !m.offline {
+			m.really = w.now
+			m.writes++
+			w.notef("%s has its copy again", m.Name)
 		}
 	case 11:
 		if w.IntN(3) == 0 && m.content != "" && !m.offline { // Another writer changes the copy.
@@ -344,6 +351,7 @@ func (w *world) write(m *member) error {
 		return err
 	}
 	m.content, m.ready, m.wrote = want, false, w.now
+	m.writes++
 	m.unknown = false // A replica reads the copy before it writes.
 	return nil
 }
@@ -373,6 +381,8 @@ func (w *world) input() *Input {
 		c := Cluster{Cluster: m.Cluster, Offline: m.offline, Joining: m.content == "", Ready: m.ready, ReadySince: m.since}
 		if m.unknown && m.content != "" {
 			c.Unknown, c.Ready, c.ReadySince = true, false, time.Time{}
+		} else if m.content != "" {
+			c.Copy = fmt.Sprint(m.writes)
 		}
 		w.stand(&c, m, &target)
 		in.Clusters = append(in.Clusters, c)
@@ -411,7 +421,7 @@ func (w *world) check() error {
 			m.unknown = false // The replica has read the content by the next call. The recorded time stays until then.
 			continue
 		}
-		if m.recorded = m.since; !m.ready || m.offline {
+		if m.recorded = m.since; !m.ready {
 			m.recorded = time.Time{}
 		}
 	}
@@ -857,7 +867,7 @@ func (w *world) settle() error {
 	w.bad, w.paused, w.hold, w.full = map[string]bool{}, false, false, false
 	for _, m := range w.members {
 		if m.offline {
-			m.offline, m.since, m.reached = false, w.now, w.now
+			m.offline, m.really, m.reached = false, w.now, w.now
 		}
 		m.refuses = false
 	}

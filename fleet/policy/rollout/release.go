@@ -53,6 +53,8 @@ type Cluster struct {
 	// unknown.
 	Ready      bool
 	ReadySince time.Time
+	// Copy identifies the copy and its last write; empty if there is no copy, or if it is unknown.
+	Copy string
 	// Refused is the reason why the API server of the cluster rejects the content; empty if it accepts the content.
 	Refused string
 	// Why is the reason why the copy is not ready.
@@ -127,7 +129,7 @@ func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, c
 	if !Stopped(s) { // The phase of a stopped rollout determines the assigned revisions.
 		s.Phase = refractv1alpha1.RolloutWaiting
 		for i := range s.Current { // The clusters are not observed meanwhile, and may be offline, so their time begins again.
-			s.Current[i].Since, s.Current[i].Ready = nil, nil
+			restart(&s.Current[i], nil)
 		}
 	}
 	s.Message, s.Awaits = why, ""
@@ -179,7 +181,7 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		s.Target, s.Opened = in.Target, 0
 		r.again()
 		for i := range s.Current { // The conditions for readiness may have changed, too.
-			s.Current[i].Since, s.Current[i].Ready = at(in.Now), nil
+			restart(&s.Current[i], at(in.Now))
 		}
 		r.begun = true
 	default:
@@ -388,7 +390,7 @@ func (r *rollout) resume() {
 		r.release(again[i].Name)
 	}
 	for i := range r.Current {
-		r.Current[i].Since, r.Current[i].Ready = at(r.in.Now), nil
+		restart(&r.Current[i], at(r.in.Now))
 	}
 }
 

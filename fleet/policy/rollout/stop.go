@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
@@ -179,9 +181,16 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why 
 		if entry.Ready != nil && at(since).After(entry.Ready.Time) && !c.ReadySince.IsZero() {
 			return "it was ready, then unready for a while", false
 		}
+		if entry.Copy != "" && c.Copy != "" && entry.Copy != c.Copy {
+			restart(entry, at(now)) // The copy was lost, deleted or changed, and has been written again since the last call.
+		}
 		if entry.Ready == nil {
 			entry.Ready = at(since)
+			if entry.Ready.Before(entry.Since) {
+				entry.Ready = entry.Since // The readiness before a restart of the time does not count.
+			}
 		}
+		entry.Copy = cmp.Or(c.Copy, entry.Copy)
 		ready := entry.Ready.Add(p.minReady(r.waveOf(c)))
 		if !now.Before(ready) {
 			return "", true
@@ -192,7 +201,7 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why 
 		return because("it was ready, then unready", c.Why), false
 	case entry.Ready != nil:
 		// The copy was changed or deleted on the member, and is being corrected.
-		entry.Since, entry.Ready = at(now), nil
+		restart(entry, at(now))
 	}
 	late := entry.Since.Add(p.timeout)
 	if !now.Before(late) {
@@ -200,6 +209,11 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why 
 	}
 	r.at(late)
 	return "", false
+}
+
+// restart begins the time of a cluster with the target again, at since; nil if it begins with the next contact.
+func restart(entry *refractv1alpha1.ReleasedCluster, since *metav1.MicroTime) {
+	*entry = refractv1alpha1.ReleasedCluster{Name: entry.Name, Since: since}
 }
 
 func because(what, why string) string {
