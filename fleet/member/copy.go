@@ -56,9 +56,18 @@ type Copy struct {
 // ResourceVersion returns the last seen resourceVersion of the object.
 func (c *Copy) ResourceVersion() string { return strconv.FormatUint(c.version, 10) }
 
+// mostUID is the maximum length of a UID in [Copy.Write], in bytes. UIDs of Kubernetes have 36.
+const mostUID = 64
+
 // Write identifies the last write of Refract, by the UID of the object and the time of the write on the clock of the
-// member. A copy that was lost with its cluster, deleted or changed, and then corrected, has another one.
-func (c *Copy) Write() string { return string(c.UID) + "@" + strconv.FormatInt(c.Owned.at, 10) }
+// member. A copy that was lost with its cluster, deleted or changed, and then corrected, has another one. The result is
+// empty for a longer UID than any of Kubernetes: a false member must not enlarge the reports of objects.
+func (c *Copy) Write() string {
+	if len(c.UID) > mostUID {
+		return ""
+	}
+	return string(c.UID) + "@" + strconv.FormatInt(c.Owned.at, 10)
+}
 
 // Key identifies an object on a member, independent of the version of its type.
 type Key struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
@@ -70,6 +71,27 @@ func TestFitsEtcd(t *testing.T) {
 		p.follows = append(p.follows, keyOf("deployments", fmt.Sprintf("customer-tenant-workload-of-some-length-%05d", i)))
 	}
 	s.Follows = p.followed()
+	fit(s)
+	if text, err := json.Marshal(s); err != nil || len(text) > most {
+		t.Errorf("want at most %d bytes, got %d, %v", most, len(text), err)
+	}
+}
+
+// TestFitsEtcdAtOnce: the status can be stored while the largest fleet with long names changes at once.
+func TestFitsEtcdAtOnce(t *testing.T) {
+	const most = 1536 << 10 // The maximum size of a request to etcd.
+	now := microTime(time.Date(2026, 1, 1, 0, 0, 0, 123_456_000, time.UTC))
+	s := &refractv1alpha1.PropagationStatus{Rollout: &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutProgressing}}
+	for i := range 3000 {
+		name := fmt.Sprintf("prod-eu-central-1-customer-tenant-%05d.k8s.example.com", i)
+		s.Rollout.Current = append(s.Rollout.Current, refractv1alpha1.ReleasedCluster{
+			Name: name, Since: now, Ready: now, Copy: fmt.Sprintf("00000000-0000-4000-8000-%012d@1772600767", i),
+		})
+		s.Clusters = append(s.Clusters, refractv1alpha1.ClusterStatus{
+			Name: name, State: refractv1alpha1.StateSynced, Hash: fmt.Sprintf("%032x", i), Fields: fmt.Sprintf("%032x", i), Generation: int64(i),
+			Revision: "refract-" + strings.Repeat("a", 40), Readiness: refractv1alpha1.ReadinessReady, ReadySince: now,
+		})
+	}
 	fit(s)
 	if text, err := json.Marshal(s); err != nil || len(text) > most {
 		t.Errorf("want at most %d bytes, got %d, %v", most, len(text), err)

@@ -1,10 +1,12 @@
 package propagation
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/fleet/policy/rollout"
@@ -51,7 +53,9 @@ func TestRolloutKnowsTheCopy(t *testing.T) {
 		"Corrected": {"Refract has corrected the copy.", func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields[0].Time = &metav1.Time{Time: at.Add(time.Second)}
 		}, "another"},
-		"None": {"The cluster lost its copy.", nil, "none"},
+		"None":       {"The cluster lost its copy.", nil, "none"},
+		"LongUID":    {"A false member must not enlarge the report.", func(o *metav1.PartialObjectMetadata) { o.UID = types.UID(strings.Repeat("u", 65)) }, "none"},
+		"LongestUID": {"The bound itself is accepted.", func(o *metav1.PartialObjectMetadata) { o.UID = types.UID(strings.Repeat("u", 64)) }, "another"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := "another"

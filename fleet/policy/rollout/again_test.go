@@ -21,7 +21,7 @@ func TestTimeBeginsAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		first  string    // The copy that is ready at the beginning.
-		then   []Cluster // What is seen from 100 seconds on, ten seconds apart. The last one stays.
+		then   []Cluster // Observations from 100 seconds on, ten seconds apart. The last one stays.
 		done   time.Duration
 	}{
 		"Same":      {"The copy is the same.", "a@1", []Cluster{{Copy: "a@1"}}, 300 * time.Second},

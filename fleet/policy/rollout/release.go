@@ -113,8 +113,8 @@ func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
 }
 
 // Hold returns the RolloutStatus of an object whose newest revision may not be released. Was is the previous
-// RolloutStatus, nil if there is none. A cluster that is not in clusters has left the object: if it returns, its former
-// place in the rollout no longer counts.
+// RolloutStatus, nil if there is none. Clusters are the present clusters of the object. All other clusters leave the
+// rollout, so a cluster that returns does not get the change again without its turn.
 func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, clusters []Cluster, why string) *refractv1alpha1.RolloutStatus {
 	s := First(target)
 	if was != nil {
