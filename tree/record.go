@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// Record is the list of changes of one object, from the first on. Each change lists the earlier changes that it hides
-// ([Change.Shadows]), and at most one change lists it. So n changes take time and memory proportional to n, and not to
-// n². An insertion or removal of an element of an array also takes time for the changed elements behind it. The zero
-// value is empty. A Record is for one goroutine, and must not be copied after its first change.
+// Record is the list of all changes of one object, the first one first. Each change lists the earlier changes that it
+// hides ([Change.Shadows]). No change is in two of these lists, so n changes take time and memory proportional to n, and
+// not to n². The insertion or removal of an element of an array also takes time for each changed element behind it. The
+// zero value is empty. A Record is for one goroutine, and must not be copied after its first change.
 type Record struct {
 	changes []Change
-	hidden  uint64 // One bit for each of the first few changes: set if the change is hidden.
+	hidden  uint64 // One bit for each of the first changes, up to few: set if the change is hidden.
 	root    written
 	spare   []written // Unused nodes.
 }
 
-// For at most few changes, a search through the list is faster than a tree of their places. Most objects have no more
-// changes.
+// few is the number of changes up to which a search through the list is faster than a tree of the changed places. Most
+// objects do not have more changes.
 const few = 20
 
-// written is a changed place of the object, with the changes there that are still visible.
+// written is a node of the tree of changed places. It has the changes of its place that no later change hides.
 type written struct {
-	segment string // Escaped segment of the path; unused in an array, where index is set.
+	segment string // Last segment of the path, escaped; unused for an element of an array, which has an index.
 	index   int
-	// changes are the changes of the value itself and, in an array, the removals of elements.
+	// changes are the changes of the value itself. For an array they include the removals of elements.
 	changes []int
-	one     [1]int // Usual storage of changes.
-	inside  []*written
-	array   bool // If set, inside is sorted by index, otherwise by segment.
+	one     [1]int     // Storage of changes, which usually has one element.
+	inside  []*written // Changed places directly inside this one, sorted by index in an array, otherwise by segment.
+	array   bool       // Whether the value is known to be an array.
 }
 
 // Changes returns the added changes. The slice is shared and must not be modified.
@@ -60,10 +60,10 @@ func (r *Record) Add(c Change) {
 	r.changes = append(r.changes, c)
 }
 
-// look returns the changes that c hides, by a search through at most few changes.
+// look returns the changes that c hides. It searches the list of changes, which is short.
 func (r *Record) look(c *Change) []int {
 	if c.Element && c.Op == OpAdd {
-		return nil // The earlier element at this index has moved up.
+		return nil // The insertion hides nothing: the earlier element at this index now has the next index.
 	}
 	var hidden []int
 	for i, place := range touches(r.changes, c.Path) {
@@ -76,7 +76,7 @@ func (r *Record) look(c *Change) []int {
 	return hidden
 }
 
-// note enters the change with index n into the tree, and returns the changes that it hides.
+// note adds the change with index n to the tree, and returns the changes that it hides.
 func (r *Record) note(c *Change, n int) []int {
 	around, path := &r.root, strings.TrimPrefix(c.Path, "/")
 	for {
@@ -99,7 +99,7 @@ func (r *Record) note(c *Change, n int) []int {
 	around.becomeArray()
 	index := indexOf(path)
 	i, there := around.find("", index)
-	if c.Op == OpAdd { // The earlier element at this index has moved up.
+	if c.Op == OpAdd { // The insertion hides nothing: the earlier element at this index now has the next index.
 		around.move(i, 1)
 		at := r.node()
 		at.index = index
@@ -118,7 +118,7 @@ func (r *Record) note(c *Change, n int) []int {
 	return sorted(hidden)
 }
 
-// enter returns the place inside another one, and creates it if necessary.
+// enter returns the node of a place directly inside another one. It creates the node if necessary.
 func (r *Record) enter(around *written, segment string) *written {
 	index := 0
 	if around.array {
@@ -134,7 +134,7 @@ func (r *Record) enter(around *written, segment string) *written {
 	return at
 }
 
-// node returns a new node. One allocation serves several nodes, because most objects have few changes.
+// node returns a new node. It allocates several nodes at once, to save allocations.
 func (r *Record) node() *written {
 	if len(r.spare) == 0 {
 		r.spare = make([]written, 16)
@@ -144,13 +144,14 @@ func (r *Record) node() *written {
 	return at
 }
 
-// set makes one change the only visible one of the value.
+// set makes a change of the value the only visible one.
 func (w *written) set(change int) {
 	w.one[0] = change
 	w.changes = w.one[:]
 }
 
-// find returns the position of a place in inside. If the place is missing, it returns the position for an insertion.
+// find returns the position of a place in w.inside, and true. If w.inside does not contain the place, find returns the
+// position to insert it, and false.
 func (w *written) find(segment string, index int) (int, bool) {
 	return slices.BinarySearchFunc(w.inside, index, func(at *written, index int) int {
 		if w.array {
@@ -160,8 +161,8 @@ func (w *written) find(segment string, index int) (int, bool) {
 	})
 }
 
-// becomeArray sorts inside by index from now on. A path alone does not distinguish an array from an object whose keys
-// are numbers.
+// becomeArray records that the value is an array, and sorts w.inside by index. Only a change of an element reveals this:
+// a path alone does not show whether a number is an index or the key of an object.
 func (w *written) becomeArray() {
 	if w.array {
 		return
@@ -173,14 +174,14 @@ func (w *written) becomeArray() {
 	slices.SortFunc(w.inside, func(a, b *written) int { return cmp.Compare(a.index, b.index) })
 }
 
-// move shifts the indexes of the elements from inside[i] on.
+// move adds by to the indexes of w.inside[i] and all later elements.
 func (w *written) move(i, by int) {
 	for _, at := range w.inside[i:] {
 		at.index += by
 	}
 }
 
-// all appends the changes of the value and of all places inside it.
+// all appends the changes of the value, and of all places inside it at any depth.
 func (w *written) all(to []int) []int {
 	to = append(to, w.changes...)
 	for _, at := range w.inside {
@@ -203,8 +204,8 @@ func indexOf(segment string) int {
 	return i
 }
 
-// Hidden yields the indexes of all changes that changes[i] hides: its shadows, the shadows of these, and so on, each
-// once. All n changes together may hide n²/2.
+// Hidden yields the index of each change that changes[i] hides: its shadows, the shadows of its shadows, and so on. It
+// yields each index once. Calls for all n changes together may yield n²/2 indexes.
 func Hidden(changes []Change, i int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		next := slices.Clone(changes[i].Shadows)

@@ -65,10 +65,11 @@ type options struct {
 	spokeKeys, hubKeys []string
 }
 
-// Equivalent declares when two values mean the same, in the spoke and in the hub. A nil function means that values must
-// be equal as JSON. A value that comes back as an equivalent value needs no complement. S and H are the types of the
-// conversion: []byte for a [RawField], map[string]any for [Unstructured]. The functions must not modify their
-// arguments.
+// Equivalent sets the functions that report whether two values have the same meaning: spoke for values of the spoke, hub
+// for values of the hub. Without a function, two values have the same meaning if they are equal as JSON. If a value has
+// the same meaning after the conversion to the other version and back, the annotation need not keep it. S and H are the
+// types of the conversion: []byte for a [RawField], map[string]any for [Unstructured]. The functions must not modify
+// their arguments.
 func Equivalent[S, H any](spoke func(a, b S) bool, hub func(a, b H) bool) Option {
 	return func(o *options) {
 		if spoke != nil {

@@ -300,8 +300,9 @@ func TestClusterIsBuiltAnewUnderTwoNames(t *testing.T) {
 	}
 }
 
-// TestHubIsRestored: the hub is restored from a backup while a name is served. The restored status does not record the
-// cluster that the process works on, or records another served name. Later a second name joins.
+// TestHubIsRestored: the process serves a cluster under the name m while the hub is restored from a backup. The restored
+// status of m has an older record of the cluster, an incomplete one, none, or the same one; or the backup is from a time
+// when another name was served. Later a second name for the cluster joins.
 func TestHubIsRestored(t *testing.T) {
 	cases := map[string]struct {
 		reason   string

@@ -28,25 +28,25 @@ import (
 )
 
 const (
-	// storing is the longest time until the API server stores an admitted object: the longest timeout of another
-	// webhook, and a reserve.
+	// storing is the longest time from the admission of an object until the API server stores it: the longest timeout
+	// of another webhook, and a reserve.
 	storing = 35 * time.Second
-	// writing is the longest time from the storing of a policy until its mark is written.
+	// writing is the longest time from the first check that finds a policy stored until its mark is written.
 	writing = 20 * time.Second
-	// soonest and latest bound the interval between two checks whether a policy is stored.
+	// soonest and latest are the shortest and the longest interval between two checks of a claim.
 	soonest, latest = 10 * time.Millisecond, time.Second
-	// settling is the time for which the claimed references of one replica wait for removals by the other replicas.
-	// Each replica checks at least every second.
+	// settling is the time between the claim of references and the mark. The other replicas remove references in this
+	// time. Each replica checks at least every second.
 	settling = 3 * time.Second
-	// heeded is the longest time until an API server calls a newly registered webhook.
+	// heeded is the longest time from the registration of a webhook until every API server calls it.
 	heeded = 3 * time.Second
-	// mostPending and mostAwaited limit the claims of a namespace and of all namespaces. They count pieces: a claim is
-	// one piece, and one more for every fewReferences references. A claim takes little memory.
+	// Each claim takes memory, which its pieces measure: one for the claim, and one for every fewReferences references.
+	// The claims of one namespace may have mostPending pieces, those of all namespaces mostAwaited.
 	mostPending, mostAwaited = 60, 600
 	fewReferences            = 50
-	// recent is the time for which the claim of a change is not dropped.
+	// recent is the time after its last review for which the claim of a change is never dropped.
 	recent = 2 * time.Second
-	// mostSpent limits the writes that are remembered after their claims were dropped.
+	// mostSpent is the maximum length of marker.spent.
 	mostSpent = 20_000
 	// longestName is the longest name of an object. A longer name refers to no object.
 	longestName = 253
@@ -54,22 +54,22 @@ const (
 	longestApproval = 64
 )
 
-// marker writes the references that the author of a policy may use into the status of the policy, which the author
-// cannot write. This is the mark of the policy. A policy is not stored yet while it is admitted, so the mark is written
-// a moment later. If the process ends in between, the mark is not written. Then the references that the policy adds are
+// marker writes the mark of a policy: the references that the author of the policy may use. The mark is in the status,
+// because the author cannot write the status. During the review the policy is not stored yet, so the mark is written a
+// moment later. If the process ends before this, the policy has no mark. Then the references that the policy adds are
 // not propagated until a user approves them.
 //
 // Any client that reaches the webhook can send forged reviews. But the API server sends a review of every write before
 // it stores the policy, and until then no client knows the UID of a new policy. So marks follow these rules:
 //   - A review leads to a mark only if the write is not stored yet at the end of the review. A later review cannot come
 //     from the API server.
-//   - All reviews of the same write share one mark, with only those references that every review allows. So a forged
-//     review in advance, while other objects exist, adds nothing to the review of the API server.
-//   - A mark is final: a later mark for the same generation and approval only removes references.
+//   - All reviews of the same write share one mark. The mark has only the references that every review allows. So a
+//     forged review from an earlier time, when other objects existed, adds nothing to the review of the API server.
+//   - A mark only shrinks: a later mark for the same generation and approval may remove references, but not add any.
 //
-// Replicas do not know each other's reviews. So each replica first writes references as claimed, which has no effect
-// yet. It removes references that another replica has claimed and it has not. The remaining references become the mark
-// after a moment. See docs/design/overrides.md.
+// A replica does not know the reviews that the other replicas received. So for a change, each replica first writes its
+// references as claimed, which has no effect yet. A replica removes the claimed references of the others that it has
+// not claimed itself. The remaining references become the mark after a moment. See docs/design/overrides.md.
 type marker struct {
 	client     client.Client // Not a cache.
 	registered func(context.Context) (time.Time, error)
@@ -79,9 +79,9 @@ type marker struct {
 	claims  map[subject]*claim
 	pending map[string]int // By namespace, in pieces, like awaited.
 	awaited int
-	// spent has the writes of existing policies whose claims were dropped to make room, with the time until which the
-	// API server may store them. A later claim of such a write would lack the reviews of the dropped claim, so it is
-	// ignored.
+	// spent are writes to existing policies whose claims were dropped to make room. The value is the time until which
+	// the API server may store the write. Until then, another claim of the write is ignored, because it does not know
+	// the reviews of the dropped claim.
 	spent map[subject]time.Time
 }
 
@@ -95,12 +95,12 @@ type subject struct {
 	spec       [sha256.Size]byte
 }
 
-// claim is the data about a write until the policy is stored. The marker's lock guards the fields that change.
+// claim describes a reviewed write until its mark is written. The marker's lock guards the fields that change.
 type claim struct {
 	of       subject
 	isNew    bool
 	approves bool // The write sets a new approval.
-	// going is whether the stored policy is being deleted. A deletion increments the generation without a review.
+	// going is true if the stored policy is being deleted. A deletion increments the generation without a review.
 	going bool
 	stop  context.CancelFunc
 
@@ -108,8 +108,8 @@ type claim struct {
 	pieces int
 	last   time.Time // Time of the last review.
 	stored time.Time // Time when the policy was first found stored; zero before.
-	// settled is the time when the claim becomes the mark: until then, other replicas remove references from it. It is
-	// zero until this replica has written the claim. Only the goroutine of follow uses it.
+	// settled is the time when the claimed references become the mark. Before this time, other replicas remove
+	// references. It is zero until this replica has written the claimed references. Only the goroutine of follow uses it.
 	settled time.Time
 }
 
@@ -120,10 +120,10 @@ func newMarker(o *Options) *marker {
 	}
 }
 
-// mark records that the policy in w, which is about to be admitted, may refer to these objects. It does not wait until
-// the mark is written. If another write was stored in the meantime, mark does nothing, because that write has its own
-// review. After an error the policy must not be admitted, because a forged review of the same write could then be the
-// only claim.
+// mark records the objects to which the policy in w may refer. It is called before the policy is admitted, and does not
+// wait for the write of the mark. It does nothing if the API server can no longer store the write, because this write or
+// another one is stored already. If mark returns an error, the caller must not admit the policy, because a forged review
+// of the same write could then be the only claim.
 func (m *marker) mark(ctx context.Context, w *write, refs []referent) error {
 	c, err := claimOf(w, refs)
 	if err != nil {
@@ -160,8 +160,8 @@ func claimOf(w *write, refs []referent) (*claim, error) {
 	return c, err
 }
 
-// comesInTime reports whether the write may be the next stored one, and is not stored yet. The argument is the stored
-// policy of this name, or nil.
+// comesInTime reports whether the API server may still store this write: neither the write nor a later one is stored.
+// The argument is the stored policy of this name, or nil.
 func (c *claim) comesInTime(is *metav1.PartialObjectMetadata) bool {
 	switch {
 	case c.isNew:
@@ -175,7 +175,7 @@ func (c *claim) comesInTime(is *metav1.PartialObjectMetadata) bool {
 	}
 }
 
-// approvalOf returns the approval of a policy. A long one is replaced by its digest.
+// approvalOf returns the value of the annotation that approves references, or the digest of a long value.
 func approvalOf(o metav1.Object) string {
 	value := o.GetAnnotations()[refractv1alpha1.ApproveReferencesAnnotation]
 	if len(value) <= longestApproval {
@@ -194,8 +194,9 @@ func digest(u *unstructured.Unstructured) ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), nil
 }
 
-// take keeps a claim until its policy is stored. If there is no room, it drops old claims, first those whose policies
-// are not stored.
+// take starts the work on a claim. If there is a claim for the same write already, take removes the references that c
+// does not have from that one instead. If there is no room, take drops old claims, and prefers those whose policies are
+// not stored.
 func (m *marker) take(ctx context.Context, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -225,9 +226,9 @@ func (m *marker) take(ctx context.Context, c *claim) error {
 	return nil
 }
 
-// giveUp drops one claim to make room, in the namespace with the most claims. It prefers claims whose policy is not
-// stored, because it may never be, and among these the oldest. It never drops the recent claim of a change, because the
-// other replicas need it if the policy is stored at this moment.
+// giveUp drops one of the claims to make room: a claim of the namespace with the most pieces. There it prefers a claim
+// whose policy is not stored, because the API server may never store it, and then the oldest claim. It never drops a
+// recent claim of a change. The policy may be stored at this moment, and then the other replicas need the claim.
 func (m *marker) giveUp(among func(*claim) bool) error {
 	var oldest *claim
 	for _, c := range m.claims {
@@ -253,7 +254,7 @@ func (m *marker) giveUp(among func(*claim) bool) error {
 	return nil
 }
 
-// before reports whether a is dropped before b.
+// before reports whether giveUp drops a before b.
 func (m *marker) before(a, b *claim) bool {
 	return cmp.Or(
 		cmp.Compare(m.pending[b.of.name.Namespace], m.pending[a.of.name.Namespace]), a.stored.Compare(b.stored), a.last.Compare(b.last),
@@ -263,7 +264,7 @@ func (m *marker) before(a, b *claim) bool {
 // errManyClaims means that there is no room for another claim.
 var errManyClaims = errors.New("too many policies are being written")
 
-// forget ends a claim that has not ended.
+// forget ends a claim, if it has not ended.
 func (m *marker) forget(c *claim) {
 	c.stop()
 	if m.claims[c.of] != c {
@@ -313,7 +314,7 @@ func (m *marker) follow(ctx context.Context, c *claim) {
 	}
 }
 
-// times returns the time until the next check of a claim, and the end of the claim.
+// times returns the delay until the next check of a claim, and the time when the claim ends.
 func (m *marker) times(c *claim) (next time.Duration, ends time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -327,7 +328,8 @@ func (m *marker) times(c *claim) (next time.Duration, ends time.Time) {
 	return next, c.stored.Add(writing)
 }
 
-// try writes the mark if the stored policy is the admitted one. Done is true if the mark is written or never will be.
+// try writes the mark if the stored policy is the reviewed one. done is true if no further attempt is necessary: the
+// mark is written, or will never be written.
 func (m *marker) try(ctx context.Context, c *claim) (done bool, err error) {
 	defer rescue.To(&err, m.log, "recording the permitted references of a policy")
 	known := &metav1.PartialObjectMetadata{}
@@ -380,7 +382,8 @@ func (m *marker) found(c *claim) (items []corev1alpha1.CheckedReference, since t
 	return c.items, c.last
 }
 
-// asksSince reports whether the API server has sent reviews of all writes since a time.
+// asksSince reports whether the API server already sent a review of every write at that time. It did not if the webhook
+// was registered too late, or is not registered.
 func (m *marker) asksSince(ctx context.Context, since time.Time) (bool, error) {
 	if m.registered == nil {
 		return true, nil
@@ -392,8 +395,8 @@ func (m *marker) asksSince(ctx context.Context, since time.Time) (bool, error) {
 	return !from.IsZero() && !since.Before(from.Add(heeded)), nil
 }
 
-// write writes the mark into the status of a stored policy. For a change it first writes the references as claimed, and
-// the mark after a moment.
+// write writes the mark of a stored policy into its status. For a change, the first call writes the references as
+// claimed, and a call after settling writes the mark.
 func (m *marker) write(ctx context.Context, c *claim, is *unstructured.Unstructured, items []corev1alpha1.CheckedReference) (done bool, err error) {
 	had, err := markIn(is)
 	if err != nil {
@@ -415,7 +418,7 @@ func (m *marker) write(ctx context.Context, c *claim, is *unstructured.Unstructu
 	return false, nil
 }
 
-// mark returns the mark that replaces the present one of a policy; nil for no change.
+// mark returns the new mark of a policy; nil if the present mark stays.
 func (c *claim) mark(had *corev1alpha1.CheckedReferences, items []corev1alpha1.CheckedReference, settled bool) *corev1alpha1.CheckedReferences {
 	out := &corev1alpha1.CheckedReferences{ObservedGeneration: c.of.generation, Approval: c.of.approval}
 	switch same := had.ObservedGeneration == out.ObservedGeneration && had.Approval == out.Approval; {
@@ -449,7 +452,7 @@ func (m *marker) patch(ctx context.Context, is *unstructured.Unstructured, refer
 	if err := unstructured.SetNestedMap(is.Object, mark, "status", "references"); err != nil {
 		return false, fmt.Errorf("status: %w", err)
 	}
-	// The lock ensures that the policy is still the admitted one.
+	// The optimistic lock makes the patch fail if the policy is no longer the reviewed one.
 	err = m.client.Status().Patch(ctx, is, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
 		return false, nil
@@ -467,7 +470,7 @@ func markIn(is *unstructured.Unstructured) (*corev1alpha1.CheckedReferences, err
 	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(has, out)
 }
 
-// common returns the references that are in both, in the order of the first.
+// common returns the references that are in both a and b, in the order of a.
 func common(a, b []corev1alpha1.CheckedReference) []corev1alpha1.CheckedReference {
 	in := make(map[corev1alpha1.CheckedReference]bool, len(b))
 	for _, r := range b {

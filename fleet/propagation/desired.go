@@ -137,7 +137,7 @@ func (p *desiredState) considers(name string) bool {
 // target is what should be true on one cluster.
 type target struct {
 	variant *variant // Nil if err is set.
-	// err is why the object could not be rendered for the cluster, which keeps its copy.
+	// err is the reason for which the object could not be rendered for the cluster. The cluster keeps its copy.
 	err      error
 	replicas *int64 // The cluster's share, if the object is divided.
 	policies []refractv1alpha1.PolicyReference

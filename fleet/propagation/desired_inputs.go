@@ -14,55 +14,56 @@ import (
 	"refract.dev/tree"
 )
 
-// previous is the memory of earlier desired states.
+// previous has the results of earlier decisions that the next decision about an object needs.
 type previous struct {
-	// uid is that of the object. Another object of the name starts without this memory.
+	// uid is the UID of the object. Another object of the same name begins without these results.
 	uid types.UID
 	// placed are the clusters that have, or may have, a copy.
 	placed []placement.Target
-	hash   string // Of the inputs of that placement.
-	// chosenBy is the policy that chose the clusters by name or by label, without generation; nil if none did.
+	hash   string // The hash of the inputs of that placement.
+	// chosenBy is the policy that chose the clusters by name or by label, without its generation; nil if there is none.
 	chosenBy *refractv1alpha1.PolicyReference
-	// rendered are the override policies that copies were rendered with, without generation.
+	// rendered are the override policies of the rendered copies, without their generations.
 	rendered []tree.Policy
-	// follows are the objects that this object travelled with before (its former leaders).
+	// follows are the former leaders: the objects that this object followed before.
 	follows []Key
-	// cause is why the object is gone; empty while it is not.
+	// cause is the reason for which the object is gone; empty if it is not gone.
 	cause cause
-	// asked is the question that users were asked about a waiting change of the placement; zero if none waits.
+	// asked is the request for approval of a change of the placement that waits; zero if no change waits.
 	asked placement.Question
 	// rollout is the last recorded rollout of the object; nil if there was none. Another object of the same name
 	// continues it, because it describes the content of the clusters.
 	rollout *refractv1alpha1.RolloutStatus
-	// statuses and warned are the reported statuses and warnings from before a restart.
+	// statuses and warned are the statuses and warnings that were reported before a restart.
 	statuses []refractv1alpha1.ClusterStatus
 	warned   []string
 }
 
-// followed describes the leaders of an object: the objects that it travels with.
+// followed describes the leaders of an object: the objects that it follows, because they refer to it.
 type followed struct {
 	clusters []string // Sorted.
-	by       []Key
-	// failing are clusters that the object does not lose. Its leaders' references there are unknown
-	// ([objectState.unsaid]), for example because a leader cannot be rendered, or is not placed while the cluster is
-	// not ready; or the object is withheld from these clusters.
+	by       []Key    // The leaders.
+	// failing are clusters where the object stays for now, for one of two reasons. The references of its leaders there
+	// are unknown ([objectState.unsaid]), for example because a leader cannot be rendered, or is not placed while the
+	// cluster is not ready. Or the object is withheld from the cluster.
 	failing map[string]bool
-	// blocked is whether a leader has no known placement now; unknown are the leaders that have not been decided. While
-	// there is one of either kind, the object loses no cluster.
+	// The object stays on all its clusters while blocked is true, or unknown is not empty. blocked is true if a leader
+	// has no known placement now. unknown are the leaders without a decision yet.
 	blocked bool
 	unknown []Key
-	// until is how long a gone leader still counts as present; zero for no such leader. unsure is whether no known
-	// leader refers to the object, and one of the gone leaders was unknown to this process.
+	// until is the time for which a leader that is gone still counts as present; zero if there is no such leader.
+	// unsure is true if no known leader refers to the object, and this process never knew the state of one of the
+	// leaders that are gone.
 	until  time.Duration
 	unsure bool
-	// orphan is the strongest annotation orphan of the leaders themselves.
+	// orphan is the strongest value of the annotation orphan on the leaders themselves.
 	orphan orphaning
 }
 
-// orphaning is placement.Keeping.Orphan. A greater value keeps more copies.
+// orphaning is a value of placement.Keeping.Orphan. A greater value keeps more copies.
 type orphaning string
 
-// inputs are everything that a desired state depends on besides the object.
+// inputs are all facts besides the object that determine its desired state.
 type inputs struct {
 	hub         string // UID of the hub.
 	clusters    []placement.Cluster
@@ -71,21 +72,22 @@ type inputs struct {
 	followed    followed
 	// resource returns the resource of a kind that the hub serves.
 	resource func(schema.GroupKind) (schema.GroupResource, bool)
-	// unlisted reports whether Refract may not list the objects of a type on the hub; nil if it may list all types.
+	// unlisted reports whether Refract lacks the right to list the objects of a type on the hub; nil if it may list all
+	// types.
 	unlisted func(schema.GroupResource) bool
-	// may reports whether an override policy is authorized to add a reference to the objects of a namespace.
+	// may reports whether an override policy has the permission to add a reference to the objects of a namespace.
 	may func(policy tree.Policy, namespace string, ref reference.Reference) bool
 	// governed describes the rollout policy of the object; nil if it has none.
 	governed *governance
-	// approved is the token that approves a change of the placement of the object alone.
+	// approved is the token that approves a change of the placement for this object only.
 	approved string
-	// versions are the versions of the type that the hub serves, the preferred one first. older are the versions of
-	// clusters that do not serve the preferred one. convert returns the object in another version.
+	// versions are the versions of the type that the hub serves, the preferred version first. older are the served
+	// versions of each cluster that does not serve the preferred version. convert returns the object in another version.
 	versions []string
 	older    map[string][]string
 	convert  func(version string) (*unstructured.Unstructured, error)
-	// together is the sum of the clusters that the objects of the namespace would leave; nil if it needs no approval.
+	// together is the loss of all objects of the namespace together; nil if it needs no approval.
 	together *placement.Loss
-	// unguarded is whether no change of a placement waits for approval.
+	// unguarded is true if the flags say that no change of a placement waits for approval.
 	unguarded bool
 }

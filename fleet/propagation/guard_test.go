@@ -301,7 +301,8 @@ func TestGuardAsksForADefinition(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsGravesApart: when few pending deletions are left they are allowed, but not that of a definition.
+// TestGuardKeepsGravesApart: when only few deletions are still pending, the guard allows them without an approval. The
+// deletion of a CustomResourceDefinition with objects still needs one.
 func TestGuardKeepsGravesApart(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)

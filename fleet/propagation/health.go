@@ -13,10 +13,11 @@ import (
 	"refract.dev/fleet/policy/rollout"
 )
 
-// healthSeed differs in every process, so that a user cannot construct two expressions with the same version.
+// healthSeed is random in each process, so that no user can construct two expressions with the same hash, which is their
+// version.
 var healthSeed = maphash.MakeSeed()
 
-// healthOf returns the health check that a policy requires of copies; nil for none.
+// healthOf returns the health check of a rollout policy for copies; nil if the policy has none.
 func healthOf(p *rollout.Policy, resource schema.GroupResource) *member.Health {
 	if p == nil || p.Health() == "" {
 		return nil
@@ -31,11 +32,11 @@ func healthOf(p *rollout.Policy, resource schema.GroupResource) *member.Health {
 	return h
 }
 
-// noSuchKey matches the error of an expression about a field that the object does not have.
+// noSuchKey matches the error of an expression that reads a field that the object does not have.
 var noSuchKey = regexp.MustCompile(`^health\.cel: column [0-9]+: no such key: (\S+)$`)
 
-// withoutQuotes returns the error of an expression without text that it may quote from the copy, for readers without
-// the right to read the copy. Text of the expression itself is no quote.
+// withoutQuotes makes the error of an expression safe for users who may not read the copy. An error that may quote text
+// of the copy is replaced by a general one. An error that names only a field of the expression itself stays.
 func withoutQuotes(err error, text string) error {
 	if err == nil || errors.Is(err, rollout.ErrUnhealthy) {
 		return err
@@ -46,8 +47,8 @@ func withoutQuotes(err error, text string) error {
 	return errors.New("health.cel cannot be evaluated on the copy; the error is not shown, as it may contain confidential values")
 }
 
-// withoutValues returns a Secret without its values, and without annotations, which may contain them as well: the
-// author of a rollout policy could find them out by many expressions.
+// withoutValues returns a Secret without its values. It also removes the annotations, because they may contain the
+// values. Otherwise the author of a rollout policy could find out the values with many expressions.
 func withoutValues(secret map[string]any) map[string]any {
 	without := maps.Clone(secret)
 	delete(without, "data")
@@ -60,8 +61,8 @@ func withoutValues(secret map[string]any) map[string]any {
 	return without
 }
 
-// healthOn returns the health check for the copy on a cluster; nil for none. It applies only to clusters with the
-// newest revision during a rollout.
+// healthOn returns the health check for the copy on a cluster; nil for none. There is one only during a rollout, on the
+// clusters that get the newest revision.
 func (g *governance) healthOn(cluster string) *member.Health {
 	if g == nil || g.health == nil || g.recorded == nil || g.settled() || rollout.Assigned(g.recorded, cluster) != &g.recorded.Target {
 		return nil
@@ -80,11 +81,11 @@ func (s *state) health(m *member.Member, key Key) *member.Health {
 	return nil
 }
 
-// unjudged reports whether the readiness of an existing copy is unknown because the present health check has not been
-// made.
+// unjudged reports whether the readiness of an existing copy is unknown, because the required health check was not made
+// yet. h is that health check; nil if none is required any more.
 func unjudged(h *member.Health, have *member.Copy) bool {
 	if h == nil {
-		return have.Judged != 0 && !isReady(*have) // The copy may be unready only by a check that is not required any more.
+		return have.Judged != 0 && !isReady(*have) // Perhaps only the earlier health check makes the copy unready.
 	}
 	return have.Judged != h.Version && isReady(*have) || have.Judged != 0 && have.Judged != h.Version
 }

@@ -15,18 +15,19 @@ import (
 	"refract.dev/fleet/revision"
 )
 
-// sealingKey is the key that seals parts, and makes digests, of content that the role view does not read. The zero
-// value reads the key when it is needed.
+// sealingKey is the key for content of types that the ClusterRole view may not read. The key encrypts (seals) such
+// content in revisions, and replaces its hashes in reports by digests. It is in a Secret of the hub. The zero value is
+// ready for use, and reads the key when it is first needed.
 type sealingKey struct {
 	mu  sync.Mutex
-	key []byte
-	// last is the key of the last read.
+	key []byte // Nil if the next use must read the hub.
+	// last is the result of the last read.
 	last []byte
-	// begun counts the reads, and done is the number of the last read that counts: a late answer does not undo a
-	// later one.
+	// Reads are numbered in the order of their start. begun is the number of the last one that began. done is the
+	// number of the last one whose result was kept. A result of an earlier read that arrives later is dropped.
 	begun, done int
-	// another is whether any read since the last call of [sealingKey.replaced] returned a different key than the read
-	// before it.
+	// another is true if a read since the last call of [sealingKey.replaced] returned another key than the read before
+	// it.
 	another bool
 }
 
@@ -45,7 +46,8 @@ func (k *sealingKey) known() []byte {
 	return k.last
 }
 
-// digest returns the value that a report has in place of the hash of a content; empty before the key was read.
+// digest returns the value that a report contains instead of the hash of an object's content. If the ClusterRole view
+// may read the type, this is the hash itself. For other types it is empty before the first read of the key.
 func (k *sealingKey) digest(key Key, hash string) string {
 	if hash == "" || !isSealed(key) || revision.IsDigest(hash) {
 		return hash
@@ -57,7 +59,8 @@ func (k *sealingKey) digest(key Key, hash string) string {
 	return revision.Digest(last, hash)
 }
 
-// read returns the key. If known is true, the key in memory is sufficient. The error says if the hub has no key.
+// read returns the key. If known is true, the key in memory is sufficient. If the hub has no Secret with the key, the
+// error is NotFound.
 func (k *sealingKey) read(ctx context.Context, live client.Reader, system string, known bool) ([]byte, error) {
 	kept, number := k.begin(known)
 	if kept != nil {
@@ -71,8 +74,8 @@ func (k *sealingKey) read(ctx context.Context, live client.Reader, system string
 	return key, nil
 }
 
-// readAgain reads the key if it was read before. If the hub has lost the key, the known one stays: it still opens
-// parts, and the next leader that seals a part creates another key.
+// readAgain reads the key again; it does nothing before the first read. If the hub has lost the key, the known key stays
+// in use, because it still decrypts stored content. The next leader that encrypts content creates another key.
 func (k *sealingKey) readAgain(ctx context.Context, live client.Reader, system string) error {
 	number, known := k.beginAgain()
 	if !known {
@@ -98,7 +101,8 @@ func storedKey(ctx context.Context, live client.Reader, system string) ([]byte, 
 	return nil, fmt.Errorf("the Secret %s/%s, which seals revisions of Secrets, holds no key: delete it, and Refract creates one", system, revision.KeySecret)
 }
 
-// begin returns the key in memory if known is true and there is one, otherwise the number of a read that begins.
+// begin returns the key in memory, if known is true and there is one. Otherwise it begins a read, and returns its
+// number.
 func (k *sealingKey) begin(known bool) (kept []byte, number int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +114,7 @@ func (k *sealingKey) begin(known bool) (kept []byte, number int) {
 	return nil, k.begun
 }
 
-// beginAgain returns the number of a read that begins, unless the key was never read.
+// beginAgain begins a read, and returns its number. If the key was never read, known is false, and no read begins.
 func (k *sealingKey) beginAgain() (number int, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +125,7 @@ func (k *sealingKey) beginAgain() (number int, known bool) {
 	return k.begun, true
 }
 
-// keep records the result of a read, unless a later read ended first.
+// keep records the result of a read, unless the result of a later read is recorded already.
 func (k *sealingKey) keep(key []byte, number int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +135,8 @@ func (k *sealingKey) keep(key []byte, number int) {
 	}
 }
 
-// replaced reports whether any read since the last call of replaced returned a different key than the read before it.
+// replaced reports whether the key has changed since the last call of replaced: a read returned another key than the
+// read before it.
 func (k *sealingKey) replaced() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,7 +144,8 @@ func (k *sealingKey) replaced() bool {
 	return k.another
 }
 
-// forget makes the next use of the key read it from the hub. It ignores reads that are under way.
+// forget drops the key in memory, so that the next use reads the hub. The results of reads that are under way are
+// dropped, too.
 func (k *sealingKey) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,7 +154,7 @@ func (k *sealingKey) forget() {
 
 // make returns the key on the hub. It creates the key if the hub has none.
 func (k *sealingKey) make(ctx context.Context, live client.Reader, c client.Client, system string) ([]byte, error) {
-	key, err := k.read(ctx, live, system, false) // Without the key on the hub, sealed content is lost.
+	key, err := k.read(ctx, live, system, false) // Not from memory: nobody can decrypt content whose key the hub has lost.
 	if !apierrors.IsNotFound(err) {
 		return key, err
 	}

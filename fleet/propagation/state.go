@@ -20,20 +20,20 @@ import (
 // controllers, and is built again after a restart.
 type state struct {
 	epoch    atomic.Int64 // The number of changes of policies and clusters.
-	complete atomic.Bool  // Whether everything that existed at the start has been decided once.
-	asked    atomic.Bool  // Whether any rollout policy has had a health expression.
+	complete atomic.Bool  // True after one decision about each object that existed at the start.
+	asked    atomic.Bool  // True if any rollout policy has had a health expression since the start.
 
-	// digest returns the value that is reported in place of a hash: see [sealingKey].
+	// digest returns the value that reports contain instead of a hash: see [sealingKey].
 	digest func(key Key, hash string) string
 
 	mu      sync.Mutex
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
-	asking  map[tree.Policy]asking       // Questions that objects of a policy begin to wait for, until the status of the policy shows them.
+	asking  map[tree.Policy]asking       // Questions that the status of the policy does not show yet. More objects may join them.
 	leaders map[Key]map[Key]bool         // The leaders of each follower, which are the objects that it travels with.
 	gone    departures                   // Objects that are gone and may have had followers.
 	scalers map[Key]map[Key]bool         // The autoscalers of the hub that scale each object.
-	nothing map[Key]bool                 // Keys with nothing to decide; nil after the start.
+	nothing map[Key]bool                 // Keys that need no decision; nil as soon as complete is true.
 	bare    map[Key]bool                 // Objects that are gone together with their Propagations. Some may exist again.
 	heard   map[owedCopy]bool            // The entries of FederatedClusters that are done.
 	copies  copyCounts
@@ -49,23 +49,24 @@ type objectState struct {
 	names     []tree.Policy    // Policies that the object names.
 	followers map[Key][]string // The followers of the object, with their clusters.
 	scales    Key              // The workload that it scales; zero if none.
-	// withheld are the objects that would follow if their references were permitted.
+	// withheld are the objects that do not follow this one only because the references to them are not permitted.
 	withheld map[Key][]string
 	warned   []string // Warnings that were reported.
 	// corrected describes the corrections on clusters since the last announcement.
 	corrected []string
-	// behind is the number of clusters that are to have a copy and have not reported on the desired state. wrong is the
-	// number of clusters without a correct copy, including these.
+	// behind is the number of target clusters without a result for the present desired state. wrong is the number of
+	// target clusters without a correct copy, and includes behind.
 	behind, wrong int
 	bodies        int // The bytes of the kept bodies.
-	// emptied is when the last copy of a deleted object was gone, while its Propagation stays; the zero time otherwise.
+	// emptied is the time when a deleted object lost its last copy. It is zero before, and for objects that exist. The
+	// Propagation may still exist.
 	emptied time.Time
-	// due is whether a report is queued already.
+	// due is true while a report is queued.
 	due bool
 }
 
-// clusterStatus is the result of a desired state on one cluster. There are as many as copies, so it holds only facts
-// that no other place has.
+// clusterStatus is the result of a desired state on one cluster. Every copy has a clusterStatus in memory, so it has no
+// facts that are also stored elsewhere.
 type clusterStatus struct {
 	seq     int64 // The number of the desired state.
 	state   refractv1alpha1.ClusterState
@@ -74,27 +75,27 @@ type clusterStatus struct {
 	// generation and hash identify the content that the cluster holds.
 	generation int64
 	hash       string
-	// owned are the fields that Refract owned after the last write. fields is the hash of these from the Propagation
-	// after a restart, and empty when owned is known.
+	// owned are the fields that Refract owned after the last write. After a restart they are not known. Then fields is
+	// their hash, from the Propagation.
 	owned  member.Ownership
 	fields string
 	drift  *refractv1alpha1.DriftStatus
 	uid    types.UID // The UID of the last written copy; empty after a restart.
 	// run is the run of a Job; nil for other kinds. It is read-only.
 	run *refractv1alpha1.RunStatus
-	// adopted is whether the object existed before it became a copy.
+	// adopted is true if the object on the member is older than its propagation, and Refract took it over.
 	adopted bool
-	// absent is whether the cluster has no copy and is to have none.
+	// absent is true if the cluster has no copy and should have none.
 	absent bool
-	// readySince is the time since when the copy has been ready with this hash, while a rollout waits for that; the zero
-	// time if it is not ready.
+	// readySince is the time when the copy with this hash became ready. It is recorded only while a rollout waits for
+	// the readiness, and is zero if the copy is not ready.
 	readySince time.Time
-	// revision is the name of the revision that the status is about, while a rollout is in progress. A new decision
-	// for the same revision does not change the report.
+	// revision is the name of the revision that the status describes while a rollout is in progress. Another decision
+	// about the same revision keeps the status.
 	revision string
 }
 
-// baseline returns the hash of the owned fields when the copy was last correct; empty if it is unknown.
+// baseline returns the hash of the fields that Refract owned when the copy was last correct; empty if it is unknown.
 func (r *clusterStatus) baseline() string {
 	if h := r.owned.Hash(); h != "" {
 		return h
@@ -112,7 +113,7 @@ func newState() *state {
 	}
 }
 
-// none records that the key has nothing to decide now.
+// none records that the key needs no decision now.
 func (s *state) none(key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +122,8 @@ func (s *state) none(key Key) {
 	}
 }
 
-// setComplete records that everything that existed at the start has been decided. After that, [state.unknown] is not
-// used.
+// setComplete records that each object that existed at the start has had a decision. From now on, [state.unknown] is
+// not used.
 func (s *state) setComplete() {
 	s.complete.Store(true)
 	s.mu.Lock()
@@ -141,14 +142,15 @@ func (s *state) previous(key Key) (previous, bool) {
 	return e.previous, true
 }
 
-// setDesired records a desired state, unless a cluster was renamed or has left since the decision began. It returns the
-// clusters for the dispatcher, which are to have a copy or may have one; the policies whose users have changed; and the
-// followers and scaled workloads that must be decided again because something has changed for them.
+// setDesired records a desired state, unless a cluster was renamed or has left since the decision began. It returns:
+//   - the clusters that need work, for the dispatcher: they should have a copy, or may have one;
+//   - the policies whose statuses need an update;
+//   - the followers and scaled workloads that need a new decision because of a change.
 func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.naming != s.naming {
-		return nil, nil, nil // The decision has names that no clusters have any more. The object will be decided again.
+		return nil, nil, nil // The decision may contain names that no cluster has any more. Another decision follows.
 	}
 	e := s.objects[key]
 	if e == nil {
@@ -203,14 +205,14 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	if p.blocked == "" && !p.dryRun {
 		followers = slices.Concat(followers, s.setFollowers(key, e, p.travelling(e.followers)), e.withhold(p.withheld))
 		if len(e.followers) > 0 && !slices.Equal(unsaid, e.unsaid(nil)) {
-			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Followers that stayed only because of unsaid clusters may go.
+			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Copies of followers may have stayed only because of unsaid clusters.
 		}
 	}
 	return clusters, policies, append(followers, scaled...)
 }
 
-// marked returns the followers if the annotation orphan of the object has changed, because each of their copies has a
-// mark with its value.
+// marked returns the followers of the object if the value of its annotation orphan has changed. They need a new
+// decision, because each copy of a follower has a mark with that value.
 func (e *objectState) marked(p *desiredState) []Key {
 	if e.desired == nil || e.desired.orphan == p.orphan {
 		return nil
@@ -218,7 +220,8 @@ func (e *objectState) marked(p *desiredState) []Key {
 	return slices.Collect(maps.Keys(e.followers))
 }
 
-// depart records whether the key is gone. If it may have had followers, it also records its last known state.
+// depart records the departure of an object that is gone, unless the object is known to have had no followers. The
+// departure has the last known state, if there is one. If the object exists again, depart removes its departure.
 func (s *state) depart(key Key, e *objectState, now *desiredState) {
 	switch d, departed := s.gone.byKey[key]; {
 	case !now.gone:
@@ -233,15 +236,16 @@ func (s *state) depart(key Key, e *objectState, now *desiredState) {
 	}
 }
 
-// mayLead reports whether the object may have followers: this process knows some, or it cannot know them from the
-// desired state. For example, an object that is blocked since a restart has no rendered content. Then only the
-// Propagations of the followers name it as their leader.
+// mayLead reports whether the object may have followers: some are known, or the desired state cannot show all of them.
+// For example, an object that has been blocked since the restart has no rendered content, so its references are not
+// known. Then only the Propagations of the followers name it as their leader.
 func (e *objectState) mayLead() bool {
 	return len(e.followers)+len(e.withheld) > 0 || e.desired.blocked != "" || e.desired.dryRun || len(e.unsaid(nil)) > 0
 }
 
-// carry returns the clusters that have, may have, or are to have a copy, sorted. It leaves out clusters that are
-// already synced to the content of the new desired state, and carries their status over: they need no work.
+// carry returns the clusters that need work for the new desired state, sorted: they have, may have, or should have a
+// copy. A cluster that is already synced to the new content needs no work. For such a cluster, carry moves the status
+// to the new desired state.
 func (e *objectState) carry(p *desiredState) (concerned []string) {
 	anew := e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid
 	for name, t := range p.targets {
@@ -265,7 +269,7 @@ func (e *objectState) carry(p *desiredState) (concerned []string) {
 	return concerned
 }
 
-// forgetRefusals clears the refused revisions of all clusters, because they have not been tried in the new attempt.
+// forgetRefusals clears the refused revisions of all clusters, because a new attempt of a rollout tries them again.
 func (e *objectState) forgetRefusals() {
 	for name, r := range e.statuses {
 		r.revision = ""
@@ -273,7 +277,7 @@ func (e *objectState) forgetRefusals() {
 	}
 }
 
-// comes forgets the former content of a cluster that is new in the placement of a governed object: a copy that still
+// comes clears the hash of a cluster that is new in the placement of an object with a rollout policy. A copy that still
 // exists there may have any content.
 func (e *objectState) comes(name string, p *desiredState) {
 	_, placed := placement.Find(e.previous.placed, name)
@@ -285,7 +289,8 @@ func (e *objectState) comes(name string, p *desiredState) {
 	e.statuses[name] = r
 }
 
-// carried carries the status of a cluster over if it is synced to the target, and reports whether it is.
+// carried reports whether the cluster is already synced to the target. If so, it moves the status to the new desired
+// state.
 func (e *objectState) carried(name string, p *desiredState, t *target) bool {
 	before := e.desired.targets[name]
 	if before == nil || before.variant == nil || t.variant == nil || before.variant.hash != t.variant.hash {
@@ -300,15 +305,15 @@ func (e *objectState) carried(name string, p *desiredState, t *target) bool {
 	return true
 }
 
-// recognize replaces the digest from a report before a restart by the hash of the content. A digest of another key or
-// content stays; the applier then reads the content from the copy.
+// recognize replaces the digest in a status from before a restart by the hash, if it is the digest of the target's
+// content with the present key. Otherwise the digest stays, and the applier reads the content from the copy.
 func (s *state) recognize(key Key, t *target, r *clusterStatus) {
 	if t != nil && t.variant != nil && s.digest(key, t.variant.hash) == r.hash {
 		r.hash = t.variant.hash
 	}
 }
 
-// reported returns the status of a row.
+// reported returns the status that a row of a Propagation contains.
 func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
 	r := clusterStatus{
 		state: s.State, reason: s.Reason, message: s.Message,
@@ -321,8 +326,8 @@ func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
 	return r
 }
 
-// readied records whether the copy on a cluster is ready with its content. It returns since when it is ready, and
-// whether a rollout waits for that.
+// readied records the readiness of a copy. ready is true if the copy has the content that was last applied, and is
+// ready. since is the time when it became ready; zero if it is not ready. awaited is true if a rollout waits for it.
 func (s *state) readied(key Key, cluster string, ready bool, now time.Time) (since time.Time, awaited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -337,7 +342,7 @@ func (s *state) readied(key Key, cluster string, ready bool, now time.Time) (sin
 	}
 	switch {
 	case !ready || !awaited:
-		r.readySince = time.Time{} // While no rollout waits, interruptions are not observed.
+		r.readySince = time.Time{} // Nothing observes interruptions of readiness while no rollout waits.
 	case r.readySince.IsZero():
 		r.readySince = now
 	}

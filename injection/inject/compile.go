@@ -21,41 +21,43 @@ import (
 	"refract.dev/tree"
 )
 
-// maxInjected is the most bytes of JSON that all items of one policy may have together. etcd stores at most about 1.5
+// maxInjected is the maximum size of all items of one policy together, in bytes of JSON. etcd stores at most about 1.5
 // MB for an object, and each container gets its own copy of the items.
 const maxInjected = 256 << 10
 
-// The longest lists of a policy; the schema has the same bounds.
+// The maximum lengths of the lists of a policy. The schema has the same limits.
 const (
 	mostEnv   = 1000
 	mostItems = 100
 )
 
-// mostRequirements is the most labels, expressions and their values, together, that a selector may have.
+// mostRequirements is the maximum size of a selector: the number of its labels, its expressions, and their values.
 const mostRequirements = 1000
 
-// maxItems is the most items that fit into maxInjected; the smallest item is {"name":"A"}. A policy with more items,
-// from its Service, is rejected without a check of each item, as each could have several errors.
+// maxItems is the maximum number of items that fit into maxInjected. The smallest item is {"name":"A"}. Only a policy
+// that takes items from its Service can have more. Such a policy is rejected without a check of each item, because each
+// item could have several errors.
 const maxItems = maxInjected / 12
 
-// mostMistakes is the number of errors that ends validation.
+// mostMistakes is the number of errors after which validation stops.
 const mostMistakes = 100
 
 // The default of spec.rollout.maxConcurrent.
 const defaultMaxConcurrent = 2
 
-// Compile checks a policy and compiles the items that it injects: those of its spec and, with spec.implicit, those of
-// status.fromService (see [Effective]).
+// Compile checks a policy and compiles the items that it injects: the items of its spec and, with spec.implicit, the
+// items of status.fromService (see [Effective]).
 //
-// If the policy is invalid, Compile returns no policy and all errors, each at its field path. There are two exceptions:
-// validation stops after many errors, and for lists that are too long (see [Bounded]) only these errors are returned.
-// The items of an accepted policy do not make a valid pod invalid, as far as this is known without the pod: Compile
-// checks them as an API server of Kubernetes 1.37 checks those of a pod, see
+// If the policy is invalid, Compile returns no policy and all errors, each at its field path. There are two exceptions.
+// Validation stops after many errors. And if lists are too long (see [Bounded]), Compile returns only their errors.
+//
+// Compile checks the items like an API server of Kubernetes 1.37 checks the items of a pod, see
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/validation/validation.go
+// So the items of an accepted policy do not make a valid pod invalid, except for errors that depend on the pod.
 //
-// Compile does not rely on an earlier check by the schema or a webhook, as a stored object may have bypassed both.
+// Compile does not rely on an earlier check by the schema or a webhook, because a stored object may have bypassed both.
 //
-// It retains nothing of p.
+// Compile retains nothing of p.
 func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList) {
 	if errs := Bounded(p); len(errs) > 0 {
 		return nil, errs
@@ -95,8 +97,9 @@ func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList
 	return c.policy, nil
 }
 
-// Bounded returns an error for each list of the spec that is longer than allowed. Callers that copy the policy before
-// [Compile] call it first; Compile itself begins with it. It retains nothing of p.
+// Bounded returns an error for each list of the spec that is longer than allowed. [Compile] makes this check itself. A
+// caller that copies the policy before Compile calls Bounded before the copy, so that it copies no long list. Bounded
+// retains nothing of p.
 func Bounded(p *refractv1beta1.ServiceInjectionPolicy) field.ErrorList {
 	var errs field.ErrorList
 	for _, list := range []struct {
@@ -115,7 +118,7 @@ func Bounded(p *refractv1beta1.ServiceInjectionPolicy) field.ErrorList {
 	return errs
 }
 
-// itemsIn counts the items of a policy, including those that it takes over from its Service.
+// itemsIn returns the number of items of a policy, including the items that it takes from its Service.
 func itemsIn(p *refractv1beta1.ServiceInjectionPolicy) int {
 	n := len(p.Spec.Env) + len(p.Spec.EnvFrom) + len(p.Spec.Volumes) + len(p.Spec.VolumeMounts)
 	if from := p.Status.FromService; p.Spec.Implicit && from != nil {
@@ -135,7 +138,7 @@ type compiler struct {
 
 func (c *compiler) fail(err *field.Error) { c.errs = append(c.errs, err) }
 
-// compileName checks the name, because the annotation of a pod joins names of policies by commas.
+// compileName checks the name: an annotation of the pod has a list of policy names, separated by commas.
 func (c *compiler) compileName(meta *metav1.ObjectMeta) {
 	at := field.NewPath("metadata", "name")
 	if meta.Name == "" {
@@ -180,8 +183,8 @@ func (c *compiler) compileSelector() {
 	c.policy.selector = selector
 }
 
-// validateSelector returns the errors of a selector. It does not check the requirements of a selector that is too long,
-// as each could have several errors.
+// validateSelector returns the errors of a selector. If the selector is too long, this is the only error, because each
+// requirement could have several errors.
 func validateSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	n := len(s.MatchLabels) + len(s.MatchExpressions)
 	for i := range s.MatchExpressions {
@@ -225,7 +228,8 @@ func (c *compiler) compileChoices() {
 	c.policy.mode = choose(c, c.spec.Mode, "mode", refractv1beta1.ModeEnforce, refractv1beta1.ModeAudit)
 }
 
-// choose returns the value of a field of the spec; if the field is empty, the first supported value.
+// choose returns the value of a field of the spec, or the first supported value if the field is empty. It reports an
+// unsupported value as an error.
 func choose[T ~string](c *compiler, value T, name string, supported ...T) T {
 	if value == "" {
 		return supported[0]
@@ -289,7 +293,7 @@ func (c *compiler) compileItems() {
 	c.policy.hash = hash
 }
 
-// findNeeds returns the first mount of each volume that the policy itself lacks.
+// findNeeds returns one mount for each volume that the policy mounts but does not contain: the first one.
 func (p *Policy) findNeeds() []*item {
 	known := make(map[string]bool, len(p.volumes))
 	for i := range p.volumes {
@@ -305,7 +309,8 @@ func (p *Policy) findNeeds() []*item {
 	return out
 }
 
-// compileList compiles the items of a list; identify returns the identity of each.
+// compileList compiles the items of a list. identify returns an item with its identity. The bytes of all items are added
+// to size.
 func compileList[T any](c *compiler, of itemKind, list []placed[T], size *int, identify func(*T) item) []item {
 	items := make([]item, 0, len(list))
 	for _, from := range list {
@@ -333,7 +338,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// The functions below return the identity of an item, which is unique within one list.
+// The functions below return the identity of an item. Within one list, identities are unique.
 
 func envFromID(v *corev1.EnvFromSource) string {
 	switch {
@@ -346,8 +351,8 @@ func envFromID(v *corev1.EnvFromSource) string {
 	}
 }
 
-// MountID returns the identity of a mount in a container, which is also its name in a [Record]: the canonical form of
-// its path.
+// MountID returns the identity of a mount in a container: the canonical form of its path. A [Record] names the mount by
+// its identity.
 func MountID(v *corev1.VolumeMount) string { return cleanMount(v.MountPath) }
 
 // cleanMount returns the canonical form of a path in a container. A relative path begins at the root of the container,
@@ -361,8 +366,8 @@ func cleanMount(at string) string {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// digest returns the hash of the injected content and its place. It is computed from items with all defaults filled in,
-// so it does not matter which defaults the author or the schema of the kind has written out.
+// digest returns the hash of the items and of the fields that determine their places in a pod. The items in the hash
+// have all their defaults. So the hash is the same whether a default is written in the policy or not.
 func (p *Policy) digest() (string, error) {
 	normals := func(items []item) []any {
 		out := make([]any, len(items))

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// slowGrace and slowest bound the time that a body may take to arrive while other requests wait for its room:
-	// slowGrace, plus one second for each slowest bytes received.
+	// While other requests wait for room, a body may take this time to arrive: slowGrace, and one second for each
+	// slowest bytes received.
 	slowGrace = 250 * time.Millisecond
 	slowest   = 256 << 10
 	// looks is the interval between two checks of the speed of a body.
 	looks = 50 * time.Millisecond
 )
 
-// body is the body of a request. It remembers whether it was too large, and stops reading if it arrives too slowly
-// while other requests wait for its room.
+// body is the body of a request. If it is too large, or arrives too slowly while other requests wait for room, Read
+// fails, and the server answers in place of the handler.
 type body struct {
 	io.ReadCloser
 
@@ -30,26 +30,27 @@ type body struct {
 	begun   time.Time
 	control *http.ResponseController
 	first   bytes.Buffer // Received, but not yet read by the handler.
-	failed  error        // The error of the next read from the connection; io.EOF if the whole body has arrived.
+	failed  error        // The error of all further reads from the connection; io.EOF if the whole body has arrived.
 	refusal *refusal     // Nil if the handler may answer.
 
 	mu     sync.Mutex
-	grant  *grant // Nil unless a part of the body is still to arrive.
+	grant  *grant // The room of the body while its speed is checked; otherwise nil.
 	timer  *time.Timer
 	cut    bool
 	came   int64         // Bytes received since the body got room.
-	waited time.Duration // Time spent waiting for these bytes. Time that the handler spends between reads does not count.
+	waited time.Duration // Duration of the reads of these bytes, without the time that the handler takes between reads.
 	since  time.Time     // Start of the current read; zero between reads.
 }
 
-// refusal is an answer of the server that replaces the handler's.
+// refusal is an answer of the server that replaces the answer of the handler.
 type refusal struct {
 	code int
 	err  error
 }
 
-// begin receives the first piece. It returns the size that the body takes room for: the received size if all has
-// arrived, otherwise the announced size, or the limit if the request announces none.
+// begin receives the first piece of the body. It returns the size of the room that the body needs. This is the received
+// size if the whole body has arrived or reading has failed, otherwise the announced size, or limit if the request
+// announces no size.
 func (b *body) begin(announced, limit int64) (size int64) {
 	n, err := b.first.ReadFrom(io.LimitReader(b.ReadCloser, firstPiece))
 	switch {
@@ -65,10 +66,11 @@ func (b *body) begin(announced, limit int64) (size int64) {
 	return announced
 }
 
-// received reports whether the whole body has arrived, or reading has failed.
+// received reports whether nothing more can be read from the connection: the whole body has arrived, or reading has
+// failed.
 func (b *body) received() bool { return b.failed != nil }
 
-// expect starts the supervision of the rest of the body, which has this room.
+// expect starts the checks of the speed at which the rest of the body arrives. g is the room of the body.
 func (b *body) expect(g *grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +78,7 @@ func (b *body) expect(g *grant) {
 	b.timer = time.AfterFunc(looks, b.look)
 }
 
-// look cuts off a body that is too slow while other requests wait.
+// look checks the speed, and ends the read of a body that is too slow while other requests wait for room.
 func (b *body) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +97,7 @@ func (b *body) look() {
 	b.timer.Reset(looks)
 }
 
-// end stops the supervision, once the whole body has arrived or the handler no longer reads.
+// end ends the checks of the speed. It is called when the whole body has arrived, or the handler no longer reads.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +135,8 @@ func (b *body) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// patient extends the deadline of the connection to that of the request, once the whole body has arrived.
+// patient extends the read deadline of the connection to the deadline of the request. It is called when the whole body
+// has arrived, because the handler may still need time.
 func (b *body) patient() { _ = b.control.SetReadDeadline(b.begun.Add(requestTimeout)) }
 
 // explain returns the error for the handler, and records the refusal that replaces the handler's answer.

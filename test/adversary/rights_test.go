@@ -286,8 +286,8 @@ func TestMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// TestUserRoles: a user with the role edit or view of a namespace has the same rights on Refract's objects there, but
-// may not write propagation policies.
+// TestUserRoles: users with the role edit or view of a namespace may read Refract's objects there. Only edit may write
+// override policies. Neither role may write propagation policies, Propagations or statuses.
 func TestUserRoles(t *testing.T) {
 	t.Parallel()
 	ns, _ := namespace(t)

@@ -161,7 +161,8 @@ func (s *scene) undone() {
 	})
 }
 
-// needed fails the test unless a policy in service can neither be deleted nor changed to mode Shadow.
+// needed checks the protection of a policy in service: the API server must reject its deletion, its change to mode
+// Shadow, and a second policy for the same CustomResourceDefinition.
 func (s *scene) needed(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
 	harness.WantStatus(s.T, "Several versions are stored or served.", s.api.Delete(s.Context(), p), 409, "needed by ", s.crd)

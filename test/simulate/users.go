@@ -74,7 +74,8 @@ func pick[T any](w *World, from []T) (one T) {
 	return from[w.Rand.IntN(len(from))]
 }
 
-// there returns a random good that exists in a namespace, or one that does not exist. It returns nil if there is no such good.
+// there returns a random good: one whose object exists in the namespace if want is true, otherwise one whose object does
+// not exist. It also returns the object. It returns nil if no good qualifies.
 func (w *World) there(h hand, space string, want bool) (*good, *unstructured.Unstructured) {
 	first := w.Rand.IntN(len(goods))
 	for i := range goods {

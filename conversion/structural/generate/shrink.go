@@ -9,15 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// patience is the maximum number of calls of fails by Shrink.
+// patience is the maximum number of times that Shrink calls its argument fails.
 const patience = 2000
 
-// Shrink returns the smallest object that it finds for which fails is true. It removes members and elements, replaces
-// values by simpler ones, and shortens texts and numbers, as long as fails stays true.
+// Shrink looks for a small object for which fails returns true, and returns the smallest one that it finds. It begins
+// with obj, for which fails should return true. In each step it removes a member or an element, or replaces a value by a
+// simpler one. It keeps the result of a step if fails returns true for it.
 //
-// obj must be an object for which fails is true. It is not modified, and fails must not modify its argument. Shrink
-// calls fails at most 2,000 times. As soon as stop is true, it returns the smallest object so far. The result depends
-// only on obj, fails and stop. If fails is false for obj, Shrink returns a copy of obj.
+// Shrink does not modify obj, and fails must not modify its argument. Shrink calls fails at most 2,000 times. As soon as
+// stop returns true, Shrink returns the smallest object so far. The result depends only on obj, fails and stop. If fails
+// returns false for obj, Shrink returns a copy of obj.
 func Shrink(obj map[string]any, fails func(map[string]any) bool, stop func() bool) map[string]any {
 	s := &shrinker{best: runtime.DeepCopyJSON(obj), fails: fails, stop: stop, left: patience}
 	if !s.holds(s.best) {
@@ -38,8 +39,8 @@ type shrinker struct {
 	left  int
 }
 
-// over reports whether the search has ended. It is called before each copy: copying a large object takes longer than
-// calling fails.
+// over reports whether the search must end. It is called before each copy of an object, because the copy of a large
+// object takes longer than a call of fails.
 func (s *shrinker) over() bool { return s.left == 0 || s.stop() }
 
 func (s *shrinker) holds(obj map[string]any) bool {
@@ -50,7 +51,7 @@ func (s *shrinker) holds(obj map[string]any) bool {
 	return s.fails(runtime.DeepCopyJSON(obj))
 }
 
-// keep makes a changed object the smallest one if fails is true for it.
+// keep makes a changed object the smallest object if fails returns true for it, and reports whether it did.
 func (s *shrinker) keep(changed any) bool {
 	obj, ok := changed.(map[string]any)
 	if !ok || !s.holds(obj) {
@@ -60,7 +61,7 @@ func (s *shrinker) keep(changed any) bool {
 	return true
 }
 
-// pass tries once to simplify all values below a place, and reports whether it changed any.
+// pass tries once to simplify each value below a place, and reports whether this changed any of them.
 func (s *shrinker) pass(at []any, value any) bool {
 	smaller := false
 	switch value := value.(type) {
@@ -84,8 +85,8 @@ func (s *shrinker) pass(at []any, value any) bool {
 	return smaller
 }
 
-// reduce removes the value at a place. If it is needed, reduce replaces it by the first simpler value that still fails.
-// Without one, it simplifies the values below.
+// reduce makes the object smaller at a place. Its first attempt that succeeds ends it: it removes the value; replaces it
+// by a simpler value; simplifies the values below. It reports whether an attempt succeeded.
 func (s *shrinker) reduce(place []any, value any) bool {
 	if s.try(place, removed) {
 		return true
@@ -98,8 +99,8 @@ func (s *shrinker) reduce(place []any, value any) bool {
 	return s.pass(place, value)
 }
 
-// coarse first shortens long lists or makes all their elements the same text, because each attempt takes time
-// proportional to the size of the object.
+// coarse shortens long lists, or makes all their elements equal and simple. It runs before all passes: each attempt
+// takes time proportional to the size of the object, so a smaller object makes all further attempts faster.
 func (s *shrinker) coarse(at []any, value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -119,7 +120,7 @@ func (s *shrinker) coarseList(at []any, list []any) {
 		if s.try(at, []any{}) {
 			return
 		}
-		if same := slices.Repeat(list[:1], len(list)); s.try(at, same) { // The length may be restricted.
+		if same := slices.Repeat(list[:1], len(list)); s.try(at, same) { // With the same length, because a schema may require it.
 			list = same
 			for _, v := range simpler(list[0]) {
 				if s.tryTogether(list[0], v) {
@@ -135,10 +136,11 @@ func (s *shrinker) coarseList(at []any, list []any) {
 	}
 }
 
-// long is the maximum number of elements of a short list.
+// long is the number of elements above which a list is long.
 const long = 16
 
-// cut removes several elements of a long list at once, first many and then fewer, and returns the remaining elements.
+// cut removes ranges of elements from a list, and returns the remaining elements. The first ranges are half of the list.
+// The following ones are smaller, but always more than one element.
 func (s *shrinker) cut(at []any, list []any) []any {
 	for size := len(list) / 2; size > 1 && !s.over(); size /= 2 {
 		for end := len(list); end >= size && !s.over(); end -= size {
@@ -150,7 +152,7 @@ func (s *shrinker) cut(at []any, list []any) []any {
 	return list
 }
 
-// tryTogether replaces all occurrences of a text, since their equality may matter.
+// tryTogether replaces all occurrences of a text in the object at once, because fails may depend on their equality.
 func (s *shrinker) tryTogether(value, simple any) bool {
 	text, ok := value.(string)
 	if !ok || simple == nil || s.over() {
@@ -160,7 +162,7 @@ func (s *shrinker) tryTogether(value, simple any) bool {
 	return n > 1 && s.keep(changed)
 }
 
-// replaced returns a copy of a tree with a text replaced, and the number of replacements.
+// replaced returns a copy of a tree in which another value replaces a text, and the number of replacements.
 func replaced(tree any, text string, by any) (out any, n int) {
 	var found int
 	switch tree := tree.(type) {
@@ -186,12 +188,13 @@ func replaced(tree any, text string, by any) (out any, n int) {
 	return tree, 0
 }
 
-// absent is the type of removed, which represents the absence of a value.
+// absent is the type of removed. As an argument, removed means that the value is to be removed.
 type absent struct{}
 
 var removed = absent{}
 
-// try sets or removes the value at a place, and keeps the change if fails stays true.
+// try sets or removes the value at a place. It keeps the changed object if fails returns true for it, and reports
+// whether it did.
 func (s *shrinker) try(place []any, value any) bool {
 	if s.over() {
 		return false
@@ -200,9 +203,9 @@ func (s *shrinker) try(place []any, value any) bool {
 	return ok && s.keep(changed)
 }
 
-// with returns a copy of a tree with the value at a place set or removed, and reports whether that was possible: a
-// removed value and the parent of a set value must exist. The index after the last element appends. The copy shares
-// unchanged values with the tree.
+// with returns a copy of a tree in which the value at a place is set or removed. The copy shares unchanged values with
+// the tree. with returns false if this is impossible: the value to remove, or the parent of the value to set, does not
+// exist. To append to a list, the place ends with the length of the list.
 func with(tree any, place []any, value any) (any, bool) {
 	if len(place) == 0 {
 		return value, true
@@ -239,7 +242,8 @@ func with(tree any, place []any, value any) (any, bool) {
 	}
 }
 
-// simpler returns simpler values, those that help most first. A null comes last: an empty value tells a reader more.
+// simpler returns values that are simpler than a value. The most useful ones are first. Null is last, because an empty
+// value of the same type tells a reader more.
 func simpler(value any) []any {
 	var out []any
 	switch value := value.(type) {
@@ -298,7 +302,7 @@ func simplerIntegers(n int64) []any {
 	}
 }
 
-// simplerFloats also returns floats for whole numbers, since 1.0 is another literal than 1.
+// simplerFloats also returns whole numbers as floats, because 1.0 is another literal than 1.
 func simplerFloats(n float64) []any {
 	switch {
 	case n == 0:

@@ -56,8 +56,9 @@ func parse(t *testing.T, text string) map[string]any {
 	return v
 }
 
-// drawn returns one line for each chain: "PATH (FROM): INITIAL → VALUE~ = FINAL". A tilde marks a shadowed value, and @
-// the place of a write around the field.
+// drawn returns one line for each field: "PATH (FROM): INITIAL → VALUE → VALUE = FINAL", with an arrow for each write. A
+// value is followed by "@PLACE" if the write replaced a place that contains the field, and by "~" if a later write
+// shadows it.
 func drawn(fields []Field) []string {
 	var lines []string
 	for _, f := range fields {

@@ -29,7 +29,8 @@ func Documents(paths []string, stdin io.Reader) ([]Document, []*Problem) {
 	return documentsIn(sources, problems)
 }
 
-// One reads a file that must contain exactly one object, like [Documents]. Without problems the object is not nil.
+// One reads a file by the rules of [Documents], and returns its only object. Any other number of objects is a problem.
+// The object is not nil if there are no problems.
 func One(file string, data []byte) (map[string]any, []*Problem) {
 	documents, problems := documentsIn([]source{{name: file, asked: true, read: func() ([]byte, error) { return data, nil }}}, nil)
 	switch {

@@ -20,24 +20,27 @@ const (
 	mostLostPercent = 30 // Of the clusters that the object is on.
 )
 
-// LosesMuch reports whether a loss in one decision waits for approval, for an object on the given number of clusters:
-// it would lose more than two of them and more than 30 %.
+// LosesMuch reports whether a decision must wait for approval because it removes an object from too many clusters: from
+// more than two, and from more than 30 % of the clusters that have the object. Argument lost counts the removed
+// clusters, and argument of counts the clusters that have the object.
 func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
 
 // Hold is a change of a placement that waits for approval. It must not be modified.
 type Hold struct {
-	// Number identifies the change. It is the same for all objects of a policy, and changes with the policy and with
-	// the clusters that it chooses. It does not depend on the readiness of clusters. Any client can compute it, so it
-	// is no approval: see [Question].
+	// Number identifies the change. All objects of a policy have the same number. A new generation of the policy, or a
+	// change of the chosen clusters, gives a new number. The readiness of clusters does not matter. Any client can
+	// compute the number, so it is no approval: see [Question].
 	Number string
 	// Of is the number of clusters that have the object.
 	Of int
-	// Leaves are the clusters that the object would leave, and Joins those where it would be added. Sorted.
+	// Leaves are the clusters that the object would leave. Joins are the clusters to which it would be added. Both are
+	// sorted.
 	Leaves, Joins []string
-	// Unnamed is whether the cause of Joins is that the policy no longer names or selects clusters.
+	// Unnamed is true if the policy no longer names or selects clusters, and Joins are the result of this.
 	Unnamed bool
 
-	// Together is the loss of all objects of the namespace, if it is the reason for this hold.
+	// Together is the loss of all objects of the namespace. It is nil if the object's own change is reason enough for
+	// the hold.
 	Together *Loss
 
 	approved Decision
@@ -83,8 +86,9 @@ func (p *Policy) Approved(q Question, annotation string) string {
 	return q.Approved(annotation)
 }
 
-// Standing returns the question, or zero if the policy has its answer but does not show the question in its status.
-// Then the status was lost, or the answer came too late: a new question with other tokens is necessary.
+// Standing returns the question, or the zero Question if users must be asked again with new tokens. This is necessary
+// if the annotation of the policy contains the token of the question, but the status of the policy does not. Then the
+// status was lost, or the annotation came too late.
 func (p *Policy) Standing(q Question) Question {
 	if q.Shared != "" && q.Shared == p.answer && p.approved == "" {
 		return Question{}
@@ -92,9 +96,9 @@ func (p *Policy) Standing(q Question) Question {
 	return q
 }
 
-// Approval returns the token by which a policy approves a change of the placement of its objects; empty if it approves
-// none. The status must show the same token: the annotation alone is no approval, because it may have been copied with
-// the policy.
+// Approval returns the token in the annotation of a policy if it approves a change of the placement; empty if it does
+// not. The annotation is an approval only if the status shows the same token, because a copy of the policy has the
+// annotation as well.
 func Approval(policy metav1.Object, status *corev1alpha1.PolicyStatus) string {
 	token := policy.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
 	if status.PlacementHeld == nil || status.PlacementHeld.Token != token {
@@ -137,8 +141,8 @@ func clusterCount(n int) string {
 	return strconv.Itoa(n) + " other clusters"
 }
 
-// Withdrawal returns the change that waits for approval if an object on these clusters no longer requests propagation;
-// nil if no change waits. The UID is that of the object.
+// Withdrawal returns the hold for an object on these clusters that no longer requests propagation; nil if its removal
+// needs no approval. uid is the UID of the object.
 func Withdrawal(uid types.UID, placed []Target) *Hold {
 	if !LosesMuch(len(placed), len(placed)) {
 		return nil
@@ -146,10 +150,11 @@ func Withdrawal(uid types.UID, placed []Target) *Hold {
 	return &Hold{Number: number("withdrawn", string(uid)), Of: len(placed), Leaves: missing(placed, nil)}
 }
 
-// hold returns the part of a decision that waits for approval, or nil.
+// hold returns the change of the placement that must wait for approval before the decision takes effect; nil if there
+// is none.
 //
-// No other part of Refract detects these mistakes of users: a typo in a selector, an affinity or a list; a list that is
-// empty by mistake; labels that many clusters have lost; a taint on many clusters; the name of a wrong policy.
+// Only hold protects against these mistakes of users: a typo in a selector, an affinity or a list of clusters; a list
+// that is empty by mistake; labels that many clusters have lost; a taint on many clusters; the name of a wrong policy.
 func (p *Policy) hold(r *Request, d *Decision) *Hold {
 	empties := r.Narrowed && !p.narrows()
 	if len(r.Previous) == 0 || (!empties && slices.EqualFunc(r.Previous, d.Targets, func(a, b Target) bool { return a.Cluster == b.Cluster })) {
@@ -176,8 +181,7 @@ func (p *Policy) hold(r *Request, d *Decision) *Hold {
 	return h
 }
 
-// waits returns the decision that keeps the object on its clusters with its current shares until the change is
-// approved.
+// waits returns the decision for the time before the approval: the object keeps its clusters, and its replicas on each.
 func (p *Policy) waits(r *Request, h *Hold) Decision {
 	d := Decision{Targets: r.there(), Hash: r.Hash, Narrowed: r.Narrowed, Held: h}
 	if sum, known := sumOf(d.Targets); known && p.total(r) != nil && sum != *r.Replicas {
@@ -204,7 +208,7 @@ func (p *Policy) scaledDown(r *Request, there []Target) bool {
 // narrows reports whether the policy names or selects clusters, instead of choosing all.
 func (p *Policy) narrows() bool { return p.listed != nil || p.selector.Narrows() }
 
-// open returns the clusters that the policy chooses, regardless of their readiness.
+// open returns the clusters that the policy chooses, ready or not.
 func (p *Policy) open(r *Request) []Target {
 	var all []Target
 	for i := range r.Clusters {
@@ -215,8 +219,8 @@ func (p *Policy) open(r *Request) []Target {
 	return all
 }
 
-// alone returns the names without the clusters where the object only travels with its leaders, the objects that it
-// follows.
+// alone returns the names without those clusters that have the object only because it follows other objects there, its
+// leaders.
 func (r *Request) alone(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(r.Besides, name) })
 }
