@@ -6,10 +6,11 @@ import (
 	"refract.dev/tree"
 )
 
-// Carry returns the body of an apply with additional fields of have, the object on the cluster. These are fields that
-// are left to the cluster and that the manager applier still owns, with their current values. Without them, an API
-// server removes a field when its only owner stops applying it. Carry changes no field of the body, and adds no field
-// to list elements that the body lacks. Carries is false if no field was added.
+// Carry returns the body of an apply, extended by fields that the cluster may set itself. The argument have is the
+// object on the cluster, and applier is the manager that applies the body. Carry adds each field of left that applier
+// still owns, with its current value. Without this, the API server removes a field when its only owner stops applying
+// it. Carry changes no field of the body, and adds nothing to list elements that the body lacks. The result carries is
+// false if no field was added.
 func Carry(body, have map[string]any, applier string, left []tree.Pattern) (carried map[string]any, carries bool, err error) {
 	metadata, _ := have["metadata"].(map[string]any)
 	managers := managersIn(metadata)
@@ -33,8 +34,8 @@ func Carry(body, have map[string]any, applier string, left []tree.Pattern) (carr
 	return doc.Root(), carries, nil
 }
 
-// counterpart returns the position in body of a field of have that body lacks, and the field's value. It reports false
-// if the manager does not own the field.
+// counterpart finds the position in body for a field of the object have on the cluster, and returns it with the field's
+// value. The result ok is false if body already has the field, or if the manager does not own it.
 func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to tree.Pointer, value any, ok bool) {
 	fields, is, other, at := m.fields, any(have), any(body), tree.Pointer{}
 	keys := place.Keys()
@@ -68,7 +69,7 @@ func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to 
 	return to, is, true
 }
 
-// indexIn returns the index of the element with a name; -1 if no element has it.
+// indexIn returns the index of the element with this name in managedFields; -1 if there is none.
 func indexIn(list []any, name string) int {
 	signature, values, ok := parseName(name)
 	if !ok || signature == byIndex {

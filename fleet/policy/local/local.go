@@ -57,10 +57,10 @@ func Assigned(object map[string]any) []tree.Pointer {
 	return removable(places)
 }
 
-// WithoutManagers returns the object without metadata.managedFields, which take about half of its size. The annotation
-// [refractv1alpha1.AssignedAnnotation] lists the assigned fields instead, so that [Assigned] returns the same result.
-// An earlier annotation is replaced or removed, because the author of the object must not decide which fields are
-// assigned.
+// WithoutManagers returns the object without metadata.managedFields, which are about half of an object's size. The
+// annotation [refractv1alpha1.AssignedAnnotation] lists the assigned fields instead, so that [Assigned] returns the
+// same result. An earlier annotation is replaced or removed, because the author of the object must not decide which
+// fields are assigned.
 func WithoutManagers(object map[string]any) map[string]any {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -98,7 +98,7 @@ func record(object map[string]any, managers []manager) (value string, needed boo
 		pointers = append(pointers, place.String())
 	}
 	text, err := json.Marshal(pointers)
-	return string(text), err == nil // Strings always have a JSON text.
+	return string(text), err == nil // Strings can always be marshaled.
 }
 
 // Fields returns the fields that the changes leave to each cluster. The index of an element is replaced by *, because
@@ -208,7 +208,7 @@ func leavable(keys []string) bool {
 	}
 }
 
-// pointersIn parses a record. It leaves out fields that the object does not have.
+// pointersIn parses the value of AssignedAnnotation. It leaves out fields that the object does not have.
 func pointersIn(record string, object map[string]any) []tree.Pointer {
 	var texts []string
 	if json.Unmarshal([]byte(record), &texts) != nil {

@@ -253,7 +253,7 @@ func TestAssignedIsLinear(t *testing.T) {
 	}
 }
 
-// TestSpellings: a set with two spellings of one element name always gives the same result.
+// TestSpellings: if fieldsV1 spells the name of a list element in two ways, the result is always the same.
 func TestSpellings(t *testing.T) {
 	object := map[string]any{
 		"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP", "nodePort": int64(30080)}}},

@@ -54,8 +54,8 @@ var controllers = []string{
 	"kube-webhook-certgen", "service-ca-operator", "cluster-policy-controller",
 }
 
-// controls reports whether the manager is a controller, and not a user's tool: it has the name of a known controller,
-// or it owns only fields caBundle, as injectors do.
+// controls reports whether the manager is a controller, and not a user's tool. It has the name of a known controller,
+// or owns only caBundle fields, as injectors of CA bundles do.
 func (m manager) controls() bool {
 	return slices.Contains(controllers, m.name) || strings.HasSuffix(m.name, "-cloud-controller-manager") ||
 		strings.HasSuffix(m.name, "cainjector") || onlyAuthorities(m.fields)
@@ -98,8 +98,8 @@ func (m manager) owns(object map[string]any, place tree.Pointer) bool {
 	return true
 }
 
-// step goes from a field of the object to the member or element with a key, and does the same in the set of owned
-// fields of that field. Name is the name of the member or element in the set.
+// step goes one level down, by the key of a member or list element: from value to next, and in fieldsV1 from fields to
+// inside. The result name is the key of the member or element in fieldsV1.
 func (m manager) step(fields map[string]any, value any, at tree.Pointer, key string) (name string, inside map[string]any, next any, found bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -117,14 +117,14 @@ func (m manager) step(fields map[string]any, value any, at tree.Pointer, key str
 	return "", nil, nil, false
 }
 
-// element is the entry of a set for one element of a list. The zero element means that the set has no entry.
+// element is the entry in fieldsV1 for one element of a list. The zero element means that fieldsV1 has no entry.
 type element struct {
 	name   string
 	inside map[string]any
 }
 
-// elements returns the entry of the set for each element of a list. The time is proportional to the sum of the numbers
-// of elements and of names in the set, not to their product: objects may have thousands of both.
+// elements returns the entry in fieldsV1 for each element of a list. The time grows with the sum of the numbers of
+// elements and of entries, not with their product: objects may have thousands of both.
 func (m manager) elements(fields map[string]any, list []any, at tree.Pointer) []element {
 	if all, known := m.lists[at.String()]; known {
 		return all
@@ -141,18 +141,19 @@ func (m manager) elements(fields map[string]any, list []any, at tree.Pointer) []
 	return all
 }
 
-// mostSignatures bounds the distinct signatures of element names in one list. API servers use one.
+// mostSignatures bounds the distinct signatures in one list, see namesIn. API servers use one.
 const mostSignatures = 4
 
-// Signatures of element names that have no key fields.
+// Signatures of element names without key fields.
 const (
 	byValue = "v"
 	byIndex = "i"
 )
 
-// namesIn returns the list elements that a set names, by the signature of their names and by their values. The
-// signature is the list of the key fields as JSON, or one of the constants. A set with more than mostSignatures names
-// no element.
+// namesIn returns the entries in fieldsV1 for the elements of a list, by signature and values. In the name
+// k:{"port":80,"protocol":"TCP"}, the signature is the JSON list of the keys, and the values are the JSON list of the
+// values. Other names have byValue or byIndex as their signature. With more than mostSignatures signatures, the result
+// is empty.
 func namesIn(fields map[string]any) map[string]map[string]element {
 	all := map[string]map[string]element{}
 	for name, node := range fields {
@@ -176,7 +177,7 @@ func namesIn(fields map[string]any) map[string]map[string]element {
 	return all
 }
 
-// parseName returns the signature and the values of the name of an element.
+// parseName splits the name of an element into its signature and its values.
 func parseName(name string) (signature, values string, ok bool) {
 	kind, text, _ := strings.Cut(name, ":")
 	switch kind {
@@ -204,7 +205,7 @@ func parseName(name string) (signature, values string, ok bool) {
 	}
 }
 
-// valuesOf returns the values of the name that an element has with this signature.
+// valuesOf returns the values in the name of a list element, for names with this signature.
 func valuesOf(signature string, value any, index int) string {
 	switch signature {
 	case byValue:

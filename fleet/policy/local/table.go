@@ -9,18 +9,18 @@ import (
 	"refract.dev/tree"
 )
 
-// when is the knowledge about an object that a rule requires.
+// when states how much must be known about an object before a rule applies.
 type when int
 
 const (
-	// always is for fields that only a cluster can know.
+	// always: only a cluster can know the field.
 	always when = iota
-	// stored is for fields that the API server computes for each object that it stores.
+	// stored: the API server computes the field for each object that it stores.
 	stored
-	// unowned is for fields that users may request: the owner decides. If the owner is not known, as in an exported
-	// object, the field counts as assigned, unless chosen returns true.
+	// unowned: users may request the field, so its owner decides. If the owner is not known, as in an exported object,
+	// the field counts as assigned, unless chosen returns true.
 	unowned
-	// unownedOnly is for fields that users usually request. If the owner is not known, the field counts as requested.
+	// unownedOnly: users usually request the field. If its owner is not known, it counts as requested.
 	unownedOnly
 )
 
@@ -30,7 +30,7 @@ type rule struct {
 	when    when
 	// applies reports whether the rule applies to an object; nil means all objects of the kind.
 	applies func(object map[string]any) bool
-	// keeps reports whether the hub never assigns a value.
+	// keeps reports whether a value cannot come from the hub, so that the field is kept.
 	keeps func(value any) bool
 	// chosen reports whether a value differs from the API server's default, so that a user has requested it. It is used
 	// only if the owner is not known.

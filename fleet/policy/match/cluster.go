@@ -42,8 +42,8 @@ type requirement struct {
 	bound    int64 // The value of Gt and Lt.
 }
 
-// CompileTarget compiles the targetClusters of an override rule; nil chooses every cluster. Every mistake is reported,
-// at its place below path.
+// CompileTarget compiles the targetClusters of an override rule; nil chooses every cluster. Every mistake is reported
+// with its field path, which begins with path.
 func CompileTarget(t *corev1alpha1.TargetClusters, path *field.Path) (Clusters, field.ErrorList) {
 	if t == nil {
 		return Clusters{}, nil
@@ -62,8 +62,8 @@ func CompileTarget(t *corev1alpha1.TargetClusters, path *field.Path) (Clusters, 
 // [refract.dev/fleet/policy/override.MaxRules] explains why the limit is checked here as well.
 const MaxTerms = 100
 
-// Compile compiles a clusterSelector and a clusterAffinity. Every mistake is reported, at its place below path. The
-// result keeps parts of the arguments.
+// Compile compiles a clusterSelector and a clusterAffinity. Every mistake is reported with its field path, which begins
+// with path. The result keeps parts of the arguments.
 func Compile(selector map[string]string, affinity []corev1alpha1.ClusterSelectorTerm, path *field.Path) (Clusters, field.ErrorList) {
 	var c Clusters
 	var errs field.ErrorList
@@ -208,7 +208,7 @@ func matchLabels(requirements []requirement, labels map[string]string) bool {
 	return true
 }
 
-// match reports whether the value of a label meets the requirement; there is false if the label is missing.
+// match reports whether a label with this value meets the requirement. Argument there is false for a missing label.
 func (r *requirement) match(value string, there bool) bool {
 	switch r.operator {
 	case corev1alpha1.ClusterSelectorOpIn:

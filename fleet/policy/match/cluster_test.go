@@ -137,8 +137,8 @@ func TestMaxTerms(t *testing.T) {
 	}
 }
 
-// TestMatchLikeLabels verifies that an expression has the same result as in the labels package of Kubernetes, for every
-// operator, values and label.
+// TestMatchLikeLabels verifies that an expression has the same result as in the labels package of Kubernetes, for each
+// combination of operator, values and label.
 func TestMatchLikeLabels(t *testing.T) {
 	operators := map[corev1alpha1.ClusterSelectorOperator]selection.Operator{
 		corev1alpha1.ClusterSelectorOpIn:           selection.In,

@@ -31,7 +31,7 @@ func (s *Clusters) Why(c *Cluster) string {
 	return "no term of clusterAffinity matches: " + strings.Join(terms, "; ")
 }
 
-// why returns the reason why the term does not match c, which does not match.
+// why returns the reason why the term does not match c. It must not be called if the term matches.
 func (t *term) why(c *Cluster) string {
 	if len(t.labels)+len(t.names) == 0 {
 		return "a term of clusterAffinity without requirements selects nothing"

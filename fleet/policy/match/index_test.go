@@ -27,7 +27,7 @@ func TestIndex(t *testing.T) {
 		"{}",
 	}
 	clusters := slices.Clone(fleet)
-	for i := range 3 * few { // So many values of a label that the index uses a map.
+	for i := range 3 * few { // An index with this many values of a label uses a map.
 		targets = append(targets, fmt.Sprintf("{clusterSelector: {ring: r%d}}", i))
 		clusters = append(clusters, Cluster{Name: fmt.Sprintf("r%d", i), Labels: map[string]string{"ring": fmt.Sprintf("r%d", 2*i)}})
 	}

@@ -13,8 +13,8 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// BenchmarkRender renders a Deployment of three containers with a policy whose rule has eleven items of six overriders,
-// including the record of changes:
+// BenchmarkRender renders a Deployment of three containers. Its policy has one rule with eleven items in six
+// overriders. The measurements include the record of changes:
 //
 //   - for one cluster, and for a thousand clusters with the same rules;
 //   - the same with a clusterSelector in the rule;

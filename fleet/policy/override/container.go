@@ -13,7 +13,8 @@ import (
 // ErrNoPodTemplate is wrapped by the error of a container overrider on an object whose kind has no known pod template.
 var ErrNoPodTemplate = fmt.Errorf("has no known pod template (known are those of %s)", podtemplate.Kinds)
 
-// container is an init container or container of the object at the time of the call to [rendering.containers].
+// container is a container or init container of the object. It describes the state at the last call of
+// [rendering.containers].
 type container struct {
 	list   int // Index in the Lists of its pod template.
 	index  int // Index in the list.
@@ -88,7 +89,8 @@ type listAction struct {
 	size      int // Size of the written values in bytes.
 }
 
-// listEdit returns a new list, and does not modify the old one. Absent are the items that an overwrite did not find.
+// listEdit returns a new list, and does not modify the old one. The result absent lists the items that an overwrite did
+// not find.
 type listEdit func(before []any) (after []any, absent []string, err error)
 
 // emptied is a list of a container that an override has emptied. The list stays until the end of the rendering, so that

@@ -15,7 +15,7 @@ var (
 	args     = entrypoints("args", podtemplate.Args, func(o *corev1alpha1.Overriders) *[]corev1alpha1.EntrypointOverrider { return &o.Args })
 )
 
-// entrypoints returns the overrider of a part of containers.
+// entrypoints returns the overrider for the command or for the args of containers.
 func entrypoints(name string, part podtemplate.Part, list func(*corev1alpha1.Overriders) *[]corev1alpha1.EntrypointOverrider) Overrider {
 	return newOverrider(name, list, func(o *corev1alpha1.EntrypointOverrider) int { return len(o.Value) },
 		func(_ *tree.Author, o *corev1alpha1.EntrypointOverrider, path *field.Path) (action, field.ErrorList) {

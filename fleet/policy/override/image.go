@@ -69,8 +69,8 @@ var componentHints = map[corev1alpha1.ImageComponent]string{
 }
 
 func checkOperation(op *corev1alpha1.ImageOperation, path *field.Path) *field.Error {
-	// A reference that has the value as one of its components must parse into the same components. The trial needs a
-	// registry: with one, even a repository of one segment parses unambiguously.
+	// With the value as one of its components, an image reference must parse into the same components. The tested
+	// reference has a registry, because otherwise the first segment of a repository could be read as a registry.
 	trial := image{registry: "registry.example", repository: "repository"}
 	component := trial.component(op.ImageComponent)
 	if component == nil {

@@ -21,7 +21,7 @@ type patchAction struct {
 	value    any // Shared by all renderings, because a Doc never modifies given values.
 	size     int // Size of the value in bytes.
 	version  bool
-	empty    any // Written instead of a removal, for a member that must exist while rules are applied.
+	empty    any // For the operator remove: the value that replaces a member which must exist while rules are applied.
 }
 
 var jsonPatches = newOverrider("jsonpatch", func(o *corev1alpha1.Overriders) *[]corev1alpha1.JSONPatchOverrider { return &o.JSONPatch },
@@ -29,7 +29,7 @@ var jsonPatches = newOverrider("jsonpatch", func(o *corev1alpha1.Overriders) *[]
 		if o.Value == nil {
 			return 0
 		}
-		return 1 + tree.Values(o.Value.Raw) // Compiling the item rejects invalid JSON later.
+		return 1 + tree.Values(o.Value.Raw) // Invalid JSON is rejected later, when the item is compiled.
 	}, compileJSONPatch)
 
 func compileJSONPatch(by *tree.Author, o *corev1alpha1.JSONPatchOverrider, path *field.Path) (action, field.ErrorList) {
@@ -162,7 +162,7 @@ func (a *patchAction) compileFinalizers(by *tree.Author, keys []string, path *fi
 		return field.ErrorList{field.TypeInvalid(path.Child("value"), shown(v), "finalizers are an array of strings")}
 	}
 	if a.operator == corev1alpha1.OpRemove && len(keys) == 1 {
-		a.empty = noFinalizers // No change, unless a ClusterOverridePolicy has added finalizers: see granted.
+		a.empty = noFinalizers // No change, unless a ClusterOverridePolicy has added finalizers. The function granted handles that case.
 		return nil
 	}
 	if err := held(by, a.at.String()); err != nil {

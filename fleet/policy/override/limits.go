@@ -45,8 +45,8 @@ const (
 	MaxTotalBytes = 64 << 20
 )
 
-// fewVariants is the number of variants up to which bytes are not counted. So few variants never reach MaxTotalBytes,
-// because no API server stores an object or a policy of more than 1.5 MiB.
+// fewVariants: for up to this many variants, bytes are not counted. They never reach MaxTotalBytes, because no API
+// server stores an object or a policy of more than 1.5 MiB.
 const fewVariants = 8
 
 const (
@@ -162,7 +162,7 @@ func valuesOf(rule *corev1alpha1.OverrideRule) int {
 	return n
 }
 
-// failing returns a policy that fails on all clusters, because its rules are not compiled, and so their targets are
+// failing returns a policy that fails on all clusters. Its rules are not compiled, so their target clusters are
 // unknown.
 func failing(ref tree.Policy, rules int, mistake *field.Error) *Policy {
 	c := compiler{author: tree.Author{Policy: ref, Rule: tree.NoRule}}

@@ -253,8 +253,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestTotalBytes renders an object of almost 1 MiB for as many clusters as MaxTotalBytes has MiB. The rule of each
-// cluster writes the rest.
+// TestTotalBytes renders an object of almost 1 MiB for as many clusters as MaxTotalBytes has MiB. A rule for each
+// cluster fills the object up to 1 MiB.
 func TestTotalBytes(t *testing.T) {
 	const mib, written = 1 << 20, `"12345678"`
 	policy := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}

@@ -112,7 +112,7 @@ func (c *compiler) compile(from *corev1alpha1.OverrideRule, path *field.Path) {
 	}
 }
 
-// fail records mistakes. The first mistake of a rule is the error of its clusters.
+// fail records mistakes of a rule. The first mistake becomes the error of all clusters that the rule targets.
 func (c *compiler) fail(author tree.Author, errs field.ErrorList) {
 	c.errs = append(c.errs, errs...)
 	if c.rule.err != nil {
@@ -125,20 +125,20 @@ func (c *compiler) fail(author tree.Author, errs field.ErrorList) {
 	c.rule.err = failure
 }
 
-// mistake is an error in a policy that also wraps the fact about the object, for errors.Is.
+// mistake is an error at a field of a policy. It wraps an error about the object, for callers that use errors.Is.
 type mistake struct {
 	in   *field.Error
 	fact error
 }
 
-// Error returns the field of the policy, and the fact.
+// Error names the field of the policy, and contains the text of both errors.
 func (m *mistake) Error() string { return m.in.Error() }
 
-// Unwrap returns the mistake in the policy, and the fact.
+// Unwrap returns the error about the policy and the error about the object.
 func (m *mistake) Unwrap() []error { return []error{m.in, m.fact} }
 
-// forbidden returns a field error that states the fact. The text of a Forbidden error does not show its BadValue, so
-// the BadValue can pass the fact to [compiler.fail].
+// forbidden returns a field error for an error about the object. Its BadValue passes that error to [compiler.fail]; the
+// text of a Forbidden error does not show it.
 func forbidden(path *field.Path, fact error) *field.Error {
 	err := field.Forbidden(path, fact.Error())
 	err.BadValue = fact

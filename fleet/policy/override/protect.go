@@ -50,10 +50,10 @@ func protectedMetadata(p tree.Pointer, keys []string) error {
 	return nil
 }
 
-// held returns an error if a namespaced policy may not write to a place because the place concerns finalizers. A
-// finalizer that no controller on the cluster removes keeps the copy forever. Then the cluster, which does not belong
-// to the namespace, cannot leave either. A copy does not have the finalizers of the hub's object, so a present
-// finalizer comes from a ClusterOverridePolicy, and the namespace may not remove it either.
+// held returns an error if a namespaced policy would write to finalizers. A finalizer that no controller on the cluster
+// removes keeps the copy forever, and with it the cluster in the fleet. The owners of a namespace must not cause that.
+// They must not remove a finalizer either: it comes from a ClusterOverridePolicy, because copies do not get the
+// finalizers of the hub's object.
 func held(by *tree.Author, path string) error {
 	if by.Policy.Kind == corev1alpha1.KindOverridePolicy && tree.Covers("/metadata/finalizers", path) {
 		return failAt(path, errHolds)

@@ -23,7 +23,7 @@ type rendering struct {
 	left     []string // Places of values that the hub assigned, which are removed before the rules.
 
 	budget  *Budget
-	work    int // The work, without that for copies in doc.
+	work    int // The work so far, except for copies, which doc counts.
 	written int // The written bytes.
 
 	scratch [8]container // For containers.

@@ -36,7 +36,7 @@ func begin(obj *unstructured.Unstructured) *rendering {
 	}
 	from, ok := root["metadata"].(map[string]any)
 	if !ok && root["metadata"] != nil {
-		r.doc = tree.Edit(root, root) // The value is not an object: a rule that needs one returns an error.
+		r.doc = tree.Edit(root, root) // The metadata are not an object. Rules that write to metadata return an error.
 		return r
 	}
 	metadata := make(map[string]any, len(from)+3)
@@ -60,7 +60,7 @@ func (r *rendering) leave(object map[string]any) {
 	for _, place := range local.Assigned(object) {
 		c, err := r.doc.Remove(place)
 		if err != nil {
-			continue // The place is in metadata that concerns only the hub, which the template lacks.
+			continue // The place is in a part of metadata that the template does not have.
 		}
 		r.note(c, local.ByHub)
 		r.left = append(r.left, place.String())

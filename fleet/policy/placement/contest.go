@@ -5,9 +5,9 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Contests reports whether a FederatedCluster prevents the cluster of a deleted FederatedCluster from leaving. It does
-// if it is not being deleted itself and has the same cluster UID. It also does if its own cluster UID is not known yet,
-// and it would replace the deleted one or has the same address, because it may be the same cluster.
+// Contests reports whether the FederatedCluster fc prevents the cluster of a deleted FederatedCluster from leaving the
+// fleet. This is the case if fc is not being deleted, and both are, or may be, the same cluster: they have the same
+// cluster UID, or the UID of fc is not known yet and fc has the same address or is declared as the replacement.
 func Contests(fc, deleted *corev1alpha1.FederatedCluster) bool {
 	known := fc.Status.ClusterUID != ""
 	switch {

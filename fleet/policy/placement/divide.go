@@ -129,9 +129,9 @@ func binpack(parts []part, total int64) {
 }
 
 // spread divides in proportion to the weights, and returns the remaining replicas if all clusters with a weight are
-// full. If a bound limits a share, the other clusters divide the difference. If minimums and maximums limit shares in
-// the same round, the side with the larger total difference is applied first. Then later rounds cannot limit a share on
-// the other side wrongly.
+// full. If a bound limits a share, the other clusters divide the difference. In one round, minimums may limit some
+// shares and maximums others. Then only the side with the larger total difference is applied, because the other side
+// may no longer be limited in the next round.
 func spread(parts []part, total int64) int64 {
 	left := uint64(total)
 	for i := range parts {
@@ -162,9 +162,9 @@ func spread(parts []part, total int64) int64 {
 	return int64(left)
 }
 
-// cutOff closes the open parts whose quotas are beyond one of their bounds, either all below a minimum or all above a
-// maximum: the side with the larger total difference. It returns the sum of their shares; cut is false if no quota is
-// beyond a bound.
+// cutOff closes open parts with quotas beyond a bound: either all below their minimum, or all above their maximum. It
+// chooses the side with the larger total difference. It returns the sum of the closed shares; cut is false if no quota
+// is beyond a bound.
 func cutOff(parts []part, left, weights uint64) (closed uint64, cut bool) {
 	var beyond, atBounds uint64 // Sums of weights and of bounds.
 	for i := range parts {

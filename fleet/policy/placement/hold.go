@@ -14,15 +14,15 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Limits of the loss of an object by one decision without an approval.
+// Without an approval, one decision may remove an object from this many clusters.
 const (
 	mostLost        = 2  // Clusters.
 	mostLostPercent = 30 // Of the clusters that the object is on.
 )
 
 // LosesMuch reports whether a decision must wait for approval because it removes an object from too many clusters: from
-// more than two, and from more than 30 % of the clusters that have the object. Argument lost counts the removed
-// clusters, and argument of counts the clusters that have the object.
+// more than two, and from more than 30 % of them. The object loses the number lost of its clusters, out of the number
+// of.
 func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
 
 // Hold is a change of a placement that waits for approval. It must not be modified.
@@ -59,8 +59,8 @@ type Question struct {
 	Shared string
 }
 
-// QuestionOf returns the question that the Propagation of an object contains. It is zero if the Propagation contains no
-// question, or one from a version of Refract whose approvals could be computed by any client.
+// QuestionOf returns the question in the Propagation of an object. It is zero if there is no question, or only one from
+// an early version of Refract, in which clients could compute approvals.
 func QuestionOf(held *refractv1alpha1.HeldPlacement) Question {
 	if held == nil || held.Token == "" {
 		return Question{}
@@ -86,9 +86,9 @@ func (p *Policy) Approved(q Question, annotation string) string {
 	return q.Approved(annotation)
 }
 
-// Standing returns the question, or the zero Question if users must be asked again with new tokens. This is necessary
-// if the annotation of the policy contains the token of the question, but the status of the policy does not. Then the
-// status was lost, or the annotation came too late.
+// Standing returns the question, or the zero Question if users must be asked again with new tokens. They must be asked
+// again if the annotation of the policy contains the token, but the status of the policy does not: either the status
+// was lost, or the annotation came too late.
 func (p *Policy) Standing(q Question) Question {
 	if q.Shared != "" && q.Shared == p.answer && p.approved == "" {
 		return Question{}
@@ -141,8 +141,8 @@ func clusterCount(n int) string {
 	return strconv.Itoa(n) + " other clusters"
 }
 
-// Withdrawal returns the hold for an object on these clusters that no longer requests propagation; nil if its removal
-// needs no approval. uid is the UID of the object.
+// Withdrawal returns the hold for an object that is on these clusters and no longer requests propagation; nil if its
+// removal needs no approval. uid is the UID of the object.
 func Withdrawal(uid types.UID, placed []Target) *Hold {
 	if !LosesMuch(len(placed), len(placed)) {
 		return nil
@@ -219,8 +219,7 @@ func (p *Policy) open(r *Request) []Target {
 	return all
 }
 
-// alone returns the names without those clusters that have the object only because it follows other objects there, its
-// leaders.
+// alone returns the names, without the clusters to which the object follows other objects.
 func (r *Request) alone(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(r.Besides, name) })
 }

@@ -258,7 +258,7 @@ func TestApproved(t *testing.T) {
 		policy    string // The annotation of the policy.
 		report    string // The annotation of the Propagation.
 		want      string
-		withdrawn string // The approved number without a policy.
+		withdrawn string // What the annotation of the Propagation alone approves.
 	}{
 		"Nothing": {reason: "No annotation has a token.", asked: asked, asks: &corev1alpha1.PlacementHeld{Token: "all"}},
 		"Policy": {
@@ -301,7 +301,7 @@ func TestApproved(t *testing.T) {
 	}
 }
 
-// TestNumber verifies which inputs change the number of a change.
+// TestNumber verifies which inputs give a held placement another number.
 func TestNumber(t *testing.T) {
 	number := func(change func(*corev1alpha1.PropagationPolicy, *placement.Request)) string {
 		t.Helper()

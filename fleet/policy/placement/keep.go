@@ -31,7 +31,8 @@ func (p *Policy) keep(r *Request, hash string) kept {
 	}
 }
 
-// stands reports whether the earlier placement stays because nothing that counts has changed.
+// stands reports whether the earlier placement stays. It stays while the inputs in the hash are the same, and no
+// current cluster is gone or expels the object by a taint.
 func (p *Policy) stands(r *Request, hash string) bool {
 	if hash != r.Hash || len(r.Previous) == 0 {
 		return false
@@ -76,9 +77,9 @@ func (p *Policy) within(r *Request) kept {
 	return kept{targets: there, by: "spec.reschedulePolicy.disableRescheduling"}
 }
 
-// or returns the kept placement, with the clusters of the new decision as Waiting and with warnings about the
-// difference. It returns the new decision if both are the same, or if nothing is kept. The total is nil if the object
-// is not divided.
+// The method or chooses between the kept placement and the new decision. It returns the new decision if both have the
+// same targets, or if nothing is kept. Otherwise it returns the kept placement, with the additional clusters of the new
+// decision as Waiting, and with warnings about the difference. The total is nil if the object is not divided.
 func (k kept) or(anew Decision, total *int64) Decision {
 	if k.by == "" || slices.EqualFunc(anew.Targets, k.targets, equalTargets) {
 		return anew

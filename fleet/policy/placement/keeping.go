@@ -14,7 +14,7 @@ import (
 	"refract.dev/tree"
 )
 
-// Keeping has the settings from an object's annotations for its copies.
+// Keeping has the settings for the copies of an object. The object's annotations contain them.
 type Keeping struct {
 	// DryRun: copies are neither written nor removed.
 	DryRun bool
@@ -235,8 +235,8 @@ func leftField(pointer string) (tree.Pattern, error) {
 	}
 }
 
-// Lacking returns the reason why an object must not be placed after it was read: a part of it could not be converted to
-// the version of the read, and would be missing in its copies. It is empty if the object is complete.
+// Lacking returns the reason why an object must not be placed: the API server could not convert a part of it to the
+// version that Refract reads, so its copies would lack that part. The result is empty if the object is complete.
 func Lacking(annotations map[string]string) string {
 	what, lacks := annotations[refractv1alpha1.UnconvertedAnnotation]
 	if !lacks {

@@ -87,8 +87,8 @@ func checkLaws(t *testing.T, r *rand.Rand, seed string) {
 	}
 }
 
-// checkHeld verifies that an object whose change waits for approval stays on exactly its clusters that still exist, with
-// the previous hash, and that the change has a number.
+// checkHeld verifies the decision for an object whose change waits for approval: the object stays on those of its
+// clusters that still exist and gets no others, the hash stays the same, and the change has a number.
 func checkHeld(r *placement.Request, d *placement.Decision, fail func(string, ...any)) {
 	for _, was := range r.Previous {
 		there := slices.ContainsFunc(r.Clusters, func(c placement.Cluster) bool { return c.Name == was.Cluster })
@@ -120,7 +120,7 @@ func checkStays(r *placement.Request, d *placement.Decision, fail func(string, .
 	}
 }
 
-// checkSticky verifies that no other cluster gets the object if a cluster loses it because of maxClusters.
+// checkSticky verifies that maxClusters never removes the object from a cluster to add it to another.
 func checkSticky(p *placement.Policy, r *placement.Request, d *placement.Decision, fail func(string, ...any)) {
 	fresh := slices.ContainsFunc(d.Targets, func(t placement.Target) bool { return !slices.Contains(names(r.Previous), t.Cluster) })
 	for i := range r.Clusters {

@@ -16,14 +16,14 @@ import (
 type natives struct {
 	// all is whether every object of the type matches.
 	all bool
-	// names are the names of the objects in namespace. If namespace is empty, they match in any namespace, and
-	// cluster-scoped objects.
+	// names are the names of the objects. They match only in this namespace. If namespace is empty, they match in every
+	// namespace, and match cluster-scoped objects.
 	namespace string
 	names     []string
 	// prefix is a prefix of the names.
 	prefix string
-	// label is the key of a label with any non-empty value, annotation the key of an annotation with the value "true",
-	// and about the key of an annotation with any value.
+	// Keys of metadata: label matches a label with any value that is not empty, annotation matches an annotation with
+	// the value "true", and about matches an annotation with any value.
 	label, annotation, about string
 	// secret is the type of Secrets. The type is unknown if only the metadata of an object is known. Then the
 	// annotation decides, because API servers store no token without it.

@@ -54,7 +54,8 @@ type Target struct {
 	Replicas *int64
 }
 
-// Find returns the index of a cluster in targets that are sorted by cluster; there is false if they do not have it.
+// Find returns the index of a cluster in targets, which must be sorted by cluster. The result there is false if no
+// target has the cluster.
 func Find(targets []Target, cluster string) (at int, there bool) {
 	return slices.BinarySearchFunc(targets, cluster, func(t Target, name string) int { return strings.Compare(t.Cluster, name) })
 }

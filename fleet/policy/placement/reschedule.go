@@ -12,9 +12,9 @@ import (
 // reschedule determines which changes cause a new decision.
 type reschedule struct {
 	disabled bool
-	joined   bool   // Clusters that join or leave count.
-	labels   bool   // Labels of clusters count.
-	policy   string // The part of the policy that counts.
+	joined   bool   // A cluster that joins or leaves causes a new decision.
+	labels   bool   // A changed label of a cluster causes a new decision.
+	policy   string // The fields of the policy whose change causes a new decision, as text.
 }
 
 // rescheduling compiles a reschedulePolicy. Omitted fields have the defaults of the API server.

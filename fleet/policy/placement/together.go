@@ -19,8 +19,8 @@ type Asked struct {
 	Request *Request
 }
 
-// Together returns the combined loss of the objects, compared with their current clusters, if all waiting changes were
-// approved; nil if the loss needs no approval.
+// Together returns the loss of all objects together if every waiting change were approved; nil if this loss needs no
+// approval.
 func Together(all []Asked) *Loss {
 	before, after := map[string]bool{}, map[string]bool{}
 	for _, a := range all {

@@ -38,8 +38,8 @@ func (p Part) String() string { return partKeys[p] }
 // few is the number of containers in each list for which places are precomputed; most lists are not longer.
 const few = 8
 
-// Part returns the place of a part of the container with an index in a list. list is the index of the list in
-// [Places.Lists].
+// Part returns the place of one member of a container. Argument list is the index in [Places.Lists], and argument index
+// is the container's index in that list.
 func (p *Places) Part(list, index int, part Part) tree.Pointer {
 	if index < few {
 		return p.parts[list][index][part]

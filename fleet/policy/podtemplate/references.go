@@ -27,16 +27,16 @@ const (
 )
 
 // References returns the ConfigMaps, PersistentVolumeClaims, Secrets and ServiceAccounts that the pod template of obj
-// names, each once, ordered by kind and name. It omits the objects that exist in every namespace, the ServiceAccount
-// "default" and the ConfigMap "kube-root-ca.crt", and the claims that a StatefulSet creates from its
+// names, each once, ordered by kind and name. It omits the objects that exist in every namespace (the ServiceAccount
+// "default" and the ConfigMap "kube-root-ca.crt"), and the claims that a StatefulSet creates from its
 // volumeClaimTemplates.
 //
 // References reads all references of a PodSpec: volumes of every type, variables and sources of variables of all
 // containers, image pull secrets and the ServiceAccount. It does not read the references of the ServiceAccount itself.
 //
 // Besides [Kinds], a ReplicaSet, a ReplicationController and a PodTemplate have a pod template here. Other kinds have
-// no references. From a malformed template References returns the readable references. It neither retains nor modifies
-// obj.
+// no references. If the template is malformed, References returns those references that can be read. It neither retains
+// nor modifies obj.
 func References(obj *unstructured.Unstructured) []Reference {
 	var out []Reference
 	for _, u := range Uses(obj) {

@@ -1,7 +1,7 @@
-// Package reference finds the Secrets and ConfigMaps that objects refer to. Not every user may read these objects, and
-// they are propagated with the referring object, or given to pods on the clusters. The package has the only list of the
-// places of such references. All checks of a user's right to add a reference use this list, for references of authors
-// and of overrides.
+// Package reference finds the Secrets and ConfigMaps that objects refer to. Not every user may read these Secrets and
+// ConfigMaps, and Refract propagates them with the referring object, or gives them to pods on the clusters. So it
+// checks whether the user who adds a reference may read the object. Only this package knows where references can be, in
+// objects and in the values of overrides.
 package reference
 
 import (
@@ -43,10 +43,10 @@ func Compare(a, b Reference) int {
 	return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 }
 
-// Of returns the references of an object, each once, ordered by [Compare]: in the places of [podtemplate.References] in
-// a pod template, injected by the annotations of a Service, injected or taken over by a ServiceInjectionPolicy, the TLS
-// Secrets of an Ingress, and the tokens and pull secrets of a ServiceAccount. Other objects have no references.
-// Of does not modify obj, and keeps no part of it.
+// Of returns the references of an object, each once, ordered by [Compare]. They are the references in a pod template
+// (see [podtemplate.References]), the items that the annotations of a Service inject, the items that a
+// ServiceInjectionPolicy injects or takes over, the TLS Secrets of an Ingress, and the tokens and pull secrets of a
+// ServiceAccount. Other objects have no references. Of does not modify obj, and keeps no part of it.
 func Of(obj *unstructured.Unstructured) []Reference {
 	return Added(nil, obj)
 }
@@ -126,7 +126,7 @@ func named(obj *unstructured.Unstructured) []use {
 	return out
 }
 
-// namesIn returns the Secrets that the items of a list name by a key. Pods do not see these Secrets.
+// namesIn returns the Secrets that a list names: the key of an item contains the name. Pods do not see these Secrets.
 func namesIn(root map[string]any, key string, path ...string) []use {
 	v, _, _ := unstructured.NestedFieldNoCopy(root, path...)
 	list, _ := v.([]any)

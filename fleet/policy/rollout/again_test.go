@@ -8,8 +8,8 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// TestTimeBeginsAgain: minReadySeconds begins again when the cluster has another copy, or was unreachable. The recorded
-// readiness of the cluster is from before that.
+// TestTimeBeginsAgain: minReadySeconds begins again when the cluster has another copy, or was unreachable, even if the
+// observed ReadySince is earlier.
 func TestTimeBeginsAgain(t *testing.T) {
 	p, errs := Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
 		Waves: []refractv1alpha1.RolloutWave{{Name: "all", MinReadySeconds: 300}},
@@ -21,7 +21,7 @@ func TestTimeBeginsAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		first  string    // The copy that is ready at the beginning.
-		then   []Cluster // Observations from 100 seconds on, ten seconds apart. The last one stays.
+		then   []Cluster // Observations from 100 seconds on, ten seconds apart. The last one repeats.
 		done   time.Duration
 	}{
 		"Same":      {"The copy is the same.", "a@1", []Cluster{{Copy: "a@1"}}, 300 * time.Second},

@@ -8,8 +8,8 @@ import (
 
 // enter assigns [Found] to clusters that joined with other content than their assigned one, and reports whether there
 // are any. Such content comes from an earlier time or another writer, and is replaced in the wave of the cluster. The
-// RolloutStatus has only one revision besides the target and the last good one, so clusters at the superseded target
-// keep their current content as well.
+// RolloutStatus has room for only one revision besides the target and the last good one. So Found replaces a superseded
+// target, and the clusters at that target are at Found as well.
 func (r *rollout) enter() (came bool) {
 	var names []string
 	for i := range r.in.Clusters {
@@ -32,9 +32,9 @@ func (r *rollout) enter() (came bool) {
 	return true
 }
 
-// found examines the contents of the clusters without a RolloutStatus. If all reachable clusters hold the newest content
-// or no copy, the rollout is complete; otherwise it begins from these contents. Offline clusters stay at [Found] until
-// their content is known.
+// found begins the RolloutStatus of an object from the contents of its clusters. If all reachable clusters hold the
+// newest content or no copy, the rollout is complete; otherwise it begins from these contents. Offline clusters stay at
+// [Found] until their content is known.
 func (r *rollout) found() {
 	r.Target = r.in.Target
 	var offline []string
@@ -67,8 +67,8 @@ func (r *rollout) found() {
 	}
 }
 
-// keepFound begins a rollout from the current contents of the clusters. The next call knows the changes of the target
-// on them.
+// keepFound begins a rollout from the current contents of the clusters. The rollout releases nothing in this call,
+// because only the input of the next call states which of these contents the target changes.
 func (r *rollout) keepFound() {
 	r.Target, r.LastGood = r.in.Target, refractv1alpha1.Revision{Name: Found}
 	r.Superseded, r.OnSuperseded = nil, nil
@@ -87,8 +87,8 @@ func (r *rollout) begin() {
 	default:
 		// Clusters with the previous target keep it until their wave. Clusters with an even older target return to the
 		// last good revision, because at most three revisions are kept. If other clusters are at Found, clusters with
-		// the previous target return as well: the only entry for a third revision is then needed for Found. A later
-		// revert has to name the clusters that have not returned by then.
+		// the previous target return as well, because Found is then the third revision. A later revert includes the
+		// clusters that have not returned by then.
 		if had := slices.DeleteFunc(r.holders(), r.holdsNot); len(had) > 0 && !r.unseen() {
 			r.Reverting = append(r.Reverting, r.OnSuperseded...)
 			slices.Sort(r.Reverting)
@@ -128,7 +128,7 @@ func (r *rollout) prune() {
 	unseen := r.unseen()
 	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(name string) bool {
 		c := r.clusters[name]
-		return c != nil && unseen && !c.Offline && !c.Unseen && !c.Keeps // The cluster had no other content, so it gets the content of the others.
+		return c != nil && unseen && !c.Offline && !c.Unseen && !c.Keeps // The content of the cluster is known, and is no other content that the cluster must keep.
 	})
 	leave(r.RolloutStatus, func(name string) bool { return r.clusters[name] == nil })
 	r.Offline = nil

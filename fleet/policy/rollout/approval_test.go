@@ -73,8 +73,8 @@ func TestApprovedBeforehand(t *testing.T) {
 	}
 }
 
-// TestApprovedOnce verifies that an approval applies to one wave, and that the status shows the same token until it is
-// used, for calls of all replicas.
+// TestApprovedOnce verifies that an approval applies to one wave, and that the status shows the same token until the
+// approval, even if several replicas call Next.
 func TestApprovedOnce(t *testing.T) {
 	m := newManual(t)
 	m.look("")

@@ -6,8 +6,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestPlacedNowhere verifies that a change which no cluster has had is not complete while the object is placed on no
-// cluster.
+// TestPlacedNowhere verifies that a rollout is not complete while the object is placed on no cluster and no cluster has
+// had the change.
 func TestPlacedNowhere(t *testing.T) {
 	const waiting, progressing, complete = refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutComplete
 	joins := func(c *Cluster) { c.Joining, c.Changes, c.Differs = true, true, true }

@@ -185,7 +185,7 @@ func TestStalled(t *testing.T) {
 		f.want(progressing, "tff")
 		f.each("a", func(c *Cluster) { holds(c); fails(c) })
 		f.want(refractv1alpha1.RolloutReverting, "fff")
-		f.each("a", func(c *Cluster) { c.Refused = "" }) // The cluster holds the newest content, which is compared with the found one.
+		f.each("a", func(c *Cluster) { c.Refused = "" }) // The cluster still holds the newest content, instead of the content that was found on it.
 		f.want(stalled, "fff")
 		if !Stopped(f.status) || !strings.Contains(f.status.Message, "a keeps the change, as the content before it is not stored on the hub") || f.status.Awaits == "" {
 			t.Errorf("want a message with the necessary action of the user, got %q", f.status.Message)
@@ -330,8 +330,8 @@ func TestAnew(t *testing.T) {
 	}
 }
 
-// TestRetold verifies that an annotation with the awaited token under an earlier name of the target is rewritten, and
-// no other annotation.
+// TestRetold verifies which annotations are rewritten: those that equal the awaited token except for an earlier name of
+// the target.
 func TestRetold(t *testing.T) {
 	s := &refractv1alpha1.RolloutStatus{Target: revision(9), Attempt: 2, Nonce: "nonce"}
 	s.Awaits = s.Target.Name + "/2/1/nonce"

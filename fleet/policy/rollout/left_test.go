@@ -10,8 +10,8 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// TestHoldForgetsClusters verifies that a cluster that leaves an object while no revision can be stored does not keep
-// its place in the rollout. If it returned, it would get the change of a halted rollout.
+// TestHoldForgetsClusters verifies that a cluster loses its place in the rollout if it leaves the object while no
+// revision can be stored. Otherwise, it would get the change of a halted rollout when it returns.
 func TestHoldForgetsClusters(t *testing.T) {
 	was := &refractv1alpha1.RolloutStatus{
 		Phase: refractv1alpha1.RolloutHalted, Target: revision(1), LastGood: revision(0),
@@ -28,8 +28,8 @@ func TestHoldForgetsClusters(t *testing.T) {
 	}
 }
 
-// TestEditsOfAnOfflineCluster verifies that a revert names an offline cluster that still has the content of an earlier
-// edit: only three revisions are kept, so it is assigned the last good one.
+// TestEditsOfAnOfflineCluster verifies that a revert includes an offline cluster with the content of an earlier edit.
+// The RolloutStatus has no room for that revision, so the cluster is assigned the last good one.
 func TestEditsOfAnOfflineCluster(t *testing.T) {
 	policy := ownPolicy(t, "own", "u")
 	now := start

@@ -81,11 +81,11 @@ type member struct {
 	wrote                   time.Time
 	writes                  int // Number of the writes of its copy.
 	ready                   bool
-	since                   time.Time // Start of the readiness with its content, as a replica remembers it.
+	since                   time.Time // Start of the readiness, as a replica remembers it.
 	really                  time.Time // The real start of the readiness.
 	recorded                time.Time // The value of since in the Propagation.
-	reached                 time.Time // Since when the cluster is reachable.
-	unknown                 bool      // Its replica has restarted, and has not read its content yet.
+	reached                 time.Time // When the cluster became reachable.
+	unknown                 bool      // Whether the replica has restarted and has not read the copy yet.
 
 	account
 }
@@ -606,7 +606,7 @@ func (l *laws) failing() error {
 
 // edited: only the content of a complete rollout is good, and no cluster keeps a reverted target.
 func (l *laws) edited() error {
-	settled := l.was.Phase == refractv1alpha1.RolloutComplete || l.was.LastGood.Name == l.was.Target.Name // The last condition holds if the rollout had to wait.
+	settled := l.was.Phase == refractv1alpha1.RolloutComplete || l.was.LastGood.Name == l.was.Target.Name // The two are equal if the rollout had to wait.
 	if !settled && l.is.Phase != refractv1alpha1.RolloutComplete && l.was.LastGood.Name != l.is.LastGood.Name {
 		return fmt.Errorf("the good revision changed from %s to %s without a complete rollout", l.was.LastGood.Name, l.is.LastGood.Name)
 	}

@@ -150,8 +150,8 @@ func compileHealth(text string, path *field.Path) (condition, field.ErrorList) {
 	return condition{c, text}, errs
 }
 
-// Health returns the texts of health.cel of the floor and of the object's policy; empty if both have none. A result of
-// [Policy.Healthy] counts only for the same text.
+// Health returns the texts of health.cel of the floor and of the object's policy; empty if both have none. A stored
+// result of [Policy.Healthy] is valid only for the same texts.
 func (p *Policy) Health() string {
 	var texts []string
 	for _, c := range p.health {
@@ -300,7 +300,7 @@ func (p *Policy) waveOf(c *match.Cluster) int {
 // WaveOf returns the name of a cluster's wave in the form of a status; empty for a cluster that is in no wave.
 func (p *Policy) WaveOf(c *match.Cluster) string { return p.nameOf(p.waveOf(c)) }
 
-// parts returns the wave of each level that together form the wave with an index.
+// parts returns the waves that are combined in the wave with this index: one of each level.
 func (p *Policy) parts(index int) []*wave {
 	parts := make([]*wave, len(p.levels))
 	for i := len(p.levels) - 1; i >= 0; i-- {
@@ -311,7 +311,7 @@ func (p *Policy) parts(index int) []*wave {
 	return parts
 }
 
-// outer returns the index of the wave of the first level that contains a wave.
+// outer returns the index of the wave of the first level in which the wave with this index lies.
 func (p *Policy) outer(index int) int {
 	for _, level := range p.levels[1:] {
 		index /= len(level)

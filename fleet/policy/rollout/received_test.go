@@ -15,7 +15,7 @@ type hub struct {
 	lost map[string]bool // Names of revisions that are no longer stored.
 	full bool            // No further revision can be stored.
 	said []string        // All tokens that a status has shown.
-	used map[string]bool // The used ones among said.
+	used map[string]bool // The tokens in said that were used.
 	yes  map[string]bool // The approved waves, as TARGET/EDITS/WAVE.
 }
 
@@ -25,12 +25,13 @@ func newHub() hub {
 
 // account has the contents that a member may hold, derived from its events.
 type account struct {
-	// good is the former content of the member. found is whether the member had this content before the first
+	// good is the former content of the member, and found states whether the content is older than the first
 	// RolloutStatus.
 	good  string
 	found bool
-	// allowed are the contents that were released to the member's wave. got is whether the member has had the content
-	// of the target since then. tried is the last content that it received from an incomplete rollout.
+	// allowed has the contents that were released to the member's wave. Since the last release, got is true if the
+	// member has had the target's content. tried is the last content that the member received from an incomplete
+	// rollout.
 	allowed map[string]bool
 	got     bool
 	tried   string

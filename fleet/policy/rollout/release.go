@@ -102,8 +102,8 @@ func Anew(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, n
 	return s
 }
 
-// Retold returns the awaited token if the annotation has the same token with an earlier name of the target; empty
-// otherwise. The caller then rewrites the annotation.
+// Retold returns the awaited token if the annotation value said is the same token with an earlier name of the target;
+// otherwise it returns "". The caller then rewrites the annotation.
 func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
 	_, rest, named := strings.Cut(said, "/")
 	if s == nil || !named || s.Awaits != s.Target.Name+"/"+rest {
@@ -137,7 +137,8 @@ func Hold(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, c
 }
 
 // Next returns the next RolloutStatus of an object. Was is the previous RolloutStatus, nil if there is none. Next does
-// not modify its arguments. It must be called again when the input changes, and at the time until unless that is zero.
+// not modify its arguments. It must be called again when the input changes, and at the returned time, unless that is
+// zero.
 func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
 	if was == nil {
 		was = First(in.Target)
@@ -149,7 +150,7 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		r.clusters[in.Clusters[i].Name] = &in.Clusters[i]
 	}
 	if r.enter() {
-		return s, time.Time{} // The next call knows the changes of the target on these clusters.
+		return s, time.Time{} // Only the input of the next call states what the target changes on these clusters.
 	}
 	s.Message, s.Awaits = "", ""
 	if in.Policy != nil {
@@ -168,8 +169,8 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		return s, time.Time{}
 	case r.unseen() && s.LastGood.Name == s.Target.Name && s.Target.Name == in.Target.Name &&
 		slices.ContainsFunc(in.Clusters, func(c Cluster) bool { return c.Keeps }):
-		// A cluster has returned with other content than the others, and no cluster has tried the target on such
-		// content.
+		// A cluster has returned with content that no cluster had before the target was tried. So the target must be
+		// tried again, on this content.
 		r.keepFound()
 		return s, time.Time{}
 	case s.Target.Name != in.Target.Name:
@@ -221,7 +222,7 @@ func Assigned(s *refractv1alpha1.RolloutStatus, cluster string) *refractv1alpha1
 	case superseded && s.Superseded != nil:
 		return s.Superseded
 	case reverts(s), s.Phase == refractv1alpha1.RolloutReverted:
-		return &s.LastGood // Failed clusters stay in the list only for users.
+		return &s.LastGood // Failed lists these clusters only for users.
 	case Awaited(s, cluster), failed(s, cluster):
 		return &s.Target
 	default:
@@ -269,8 +270,8 @@ type rollout struct {
 	waves  map[string]int
 	began  []bool // By wave: whether the wave was opened while it had clusters to change.
 	until  time.Time
-	// begun is whether the rollout begins or is tried again in this call. Then the state of the clusters in the input
-	// is older than that.
+	// begun is whether the rollout begins or is tried again in this call. Then the input describes the clusters before
+	// that.
 	begun bool
 }
 
@@ -319,7 +320,7 @@ func (r *rollout) says(annotation, what string) bool {
 	return r.Nonce != "" && annotation == r.asked && annotation == r.token(what)
 }
 
-// retry is the action of another try.
+// retry is the part of a token that stands for another try of the target.
 const retry = "retry"
 
 func (r *rollout) goOn() {

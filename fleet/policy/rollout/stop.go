@@ -34,8 +34,8 @@ func (r *rollout) stop() {
 	r.forgetSuperseded()
 	r.Phase, r.Reverting = refractv1alpha1.RolloutReverting, slices.Compact(back)
 	r.Current, r.Done = nil, nil
-	// The input compares the clusters with the target, which is no longer their assigned revision. The next call knows
-	// which clusters cannot get their former content.
+	// The input compares the clusters with the target, which is no longer their assigned revision. Only the next call
+	// can determine which clusters cannot get their former content.
 	r.Message = r.failures()
 }
 
@@ -70,7 +70,7 @@ func (r *rollout) revert() {
 		return
 	case len(back) > 0:
 		r.Phase = refractv1alpha1.RolloutReverting
-		back = append(back, refused...) // These clusters are tried again as long as others are.
+		back = append(back, refused...) // While other clusters are reverted, these are tried again, too.
 		slices.Sort(back)
 		r.Message = r.failures() + "; " + fewOf(back, "gets back its previous content", "get back their previous content")
 		refused = nil
@@ -211,7 +211,8 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why 
 	return "", false
 }
 
-// restart begins the time of a cluster with the target again, at since; nil if it begins with the next contact.
+// restart restarts the times of a cluster that has the target, at the time since. If since is nil, they start at the
+// next contact.
 func restart(entry *refractv1alpha1.ReleasedCluster, since *metav1.MicroTime) {
 	*entry = refractv1alpha1.ReleasedCluster{Name: entry.Name, Since: since}
 }
