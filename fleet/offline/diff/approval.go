@@ -6,8 +6,8 @@ import (
 	"refract.dev/fleet/offline/render"
 )
 
-// waiting returns the outcome whose change of placement awaits approval: the outcome of the object itself, or of a
-// present or former leader, an object that it travels with. It returns nil if no change awaits approval.
+// waiting returns the outcome whose change of placement awaits approval, or nil if there is none. It is the outcome of
+// the object itself, or that of an object with which it travels, before or after the change.
 func waiting(was, is *render.Outcome, after *render.Evaluation) *render.Outcome {
 	var all []*render.Outcome
 	if is != nil {

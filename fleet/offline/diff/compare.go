@@ -14,8 +14,8 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// Compare returns the differences on the clusters when the hub changes from the objects of from to the objects of to.
-// The clusters are assumed to have the copies that from describes. The change has the same effect as with the
+// Compare returns the differences on the clusters if the objects on the hub change from one set to another. The
+// clusters are assumed to have the copies that the first set describes. The change has the same effect as with the
 // controllers:
 //
 //   - Where maxClusters leaves a choice, objects stay on their clusters.
@@ -23,10 +23,10 @@ import (
 //   - An object whose propagation policy is deleted stays on its clusters.
 //   - Copies on a cluster that leaves the fleet stay there.
 //
-// If an object of from cannot be placed or rendered, its copies are assumed to exist with unknown content. If an object
-// of to cannot be placed or rendered, the clusters keep their copies. A leader of an object is an object that it
-// travels with. An object with neither a propagation label nor a leader on one side goes to no cluster there, as with
-// the controllers, if it has one of them on the other side. Otherwise it is compared on all clusters.
+// If an object of the first set cannot be placed or rendered, its copies are assumed to exist with unknown content. If
+// an object of the second set cannot be placed or rendered, the clusters keep their copies. An object is placed if it
+// has a propagation label, or travels with another object. If this is so in only one of the sets, the object goes to no
+// cluster in the other set, as with the controllers. If it is so in neither, the object is compared on all clusters.
 //
 // Autoscalers are found among all objects, whether or not they are selected.
 //
@@ -90,9 +90,9 @@ type subject struct {
 	selected              bool // On either side.
 }
 
-// sides returns the outcome of the object on each side, or nil where the object goes to no cluster. An object that asks
-// to be placed or follows another object on one side only goes to no cluster on the other side, unless an annotation
-// keeps its copies there.
+// sides returns the outcome of the object before and after the change, or nil where the object goes to no cluster. If
+// the object asks to be placed or follows another object on only one side, it goes to no cluster on the other side. The
+// exception is an annotation that keeps its copies after the change.
 func (s *subject) sides(before, after *render.Evaluation) (was, is *render.Outcome) {
 	was, is = before.Find(s.id), after.Find(s.id)
 	somewhere := func(o *render.Outcome, asks bool) bool { return asks || (o != nil && len(o.Follows) > 0) }

@@ -1,6 +1,7 @@
 // Package diff shows the effect of a change before it is made: the blast radius. [Compare] evaluates two sets of
-// manifests, the second one as controllers that have already acted on the first. It returns as data the differences for
-// each cluster, and the policy or object that causes each. The Write functions format this result.
+// manifests. For the second, it assumes that the controllers have already acted on the first. It returns the
+// differences for each cluster as data, with the policy or object that causes each. The Write functions format this
+// result.
 package diff
 
 import (
@@ -126,8 +127,8 @@ type Object struct {
 // applied in order, turn one into the other. Inserting or removing an element of an array does not count as a change of
 // the elements behind it.
 type Change struct {
-	// Change has in By the author of the new value or, where Cause is Withdrawn, the author of the former value. By is
-	// nil where Cause is Own.
+	// The field By of tree.Change is the author of the new value. If Cause is Withdrawn, it is the author of the former
+	// value; if Cause is Own, it is nil.
 	tree.Change
 
 	Cause Cause `json:"cause"`

@@ -24,8 +24,8 @@ var writers = map[string]func(io.Writer, *Diff) error{
 	"want.txt": WriteText, "want.diff": WriteUnified, "want.json": WriteJSON, "want.md": WriteMarkdown,
 }
 
-// TestGolden compares the folder before of an archive with the folder after. The files of the folder shared are in
-// both. The file clusters names the clusters to show. The files whose names begin with want are the expected output; an
+// TestGolden compares the two folders "before" and "after" of an archive. The files of the folder "shared" are in both.
+// The file "clusters" names the clusters to show. The files whose names begin with "want" are the expected output; an
 // archive may have only some of them.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", rerun)

@@ -110,7 +110,7 @@ func (g *groups) flush() {
 func (f *fate) key(s *subject) string {
 	data, err := json.Marshal([]any{s.id.GroupKind, f.status, f.reason, f.changes, f.impacts})
 	if err != nil {
-		data = fmt.Append(nil, s.id, f.changes) // The content has no JSON. This key is unique to the object.
+		data = fmt.Append(nil, s.id, f.changes) // If the content has no JSON form, the key is unique to the object.
 	}
 	return string(data)
 }

@@ -144,10 +144,10 @@ func (c *Change) String() string {
 	return fmt.Sprintf("%s  (%s)", render.TextOf(apart(c.Change)), by)
 }
 
-// kept is the number of equal bytes before the first difference that apart keeps in each of two long texts.
+// kept is the number of equal bytes before the first difference that remain in a shortened text.
 const kept = 12
 
-// apart shortens the texts of a change from the front if they would otherwise be cut before their first difference.
+// apart shortens two long texts at their beginning, so that their first difference is in the part that is shown.
 func apart(c tree.Change) *tree.Change {
 	before, ok := c.Before.(string)
 	after, both := c.After.(string)

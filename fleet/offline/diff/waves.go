@@ -82,7 +82,8 @@ func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
 	}
 }
 
-// add adds an object as the object that obeys the policies itself (own), or as a follower of by.
+// add adds a changed object to the rollout of the outcome by. Argument own states whether that outcome is the object's
+// own; otherwise the object is a follower.
 func (r *rollouts) add(by *render.Outcome, names rollout.Names, about render.Object, own bool, revised *set) {
 	g := r.going[by.ID]
 	if g == nil {

@@ -176,7 +176,7 @@ func absence(o *render.Outcome) func(*placement.Cluster) string {
 	}
 	switch {
 	case o.Gone != "":
-		fact, _, _ := strings.Cut(o.Gone, ": ") // The warnings have the consequence.
+		fact, _, _ := strings.Cut(o.Gone, ": ") // The text after the colon is the consequence, which is in the warnings.
 		return always("the object " + fact)
 	case len(o.Clusters) == 0 && (len(o.Errors()) > 0 || o.Held != "" && o.Propagation == nil):
 		return nil

@@ -45,7 +45,7 @@ type Explanation struct {
 	Warnings []render.Finding `json:"warnings"`
 }
 
-// Group is a group of clusters with the same applying rules.
+// Group is a group of clusters to which the same rules apply.
 type Group struct {
 	// Clusters are sorted by name.
 	Clusters []string `json:"clusters"`
@@ -147,7 +147,7 @@ type Write struct {
 	Change int `json:"change"`
 	// Path is the JSON pointer of the written place at that moment: the place of the field or a place around it.
 	Path string `json:"path"`
-	// Around reports whether Path is around the field, which changed as a part of it.
+	// Around reports whether Path is a place that contains the field, so that the field changed only as a part of it.
 	Around bool `json:"around,omitempty"`
 	// Element reports whether Path is an element of an array.
 	Element bool `json:"element,omitempty"`

@@ -70,9 +70,9 @@ func (h *history) fields() []Field {
 	return fields
 }
 
-// fieldsAt returns the chains for a place: the chain of its final value, or only the chains of the changed parts inside
-// the value if the value as a whole was not written; and the chains of removed elements, which were at the place when
-// they were removed, or on the hub. The result is never empty: a place that never had a value gives one field without
+// fieldsAt returns the chains of values for a place: the chain of the value at the place, and the chains of other
+// changed values that are inside it, or were inside it before they were removed. The first chain is left out if it has
+// no write and there are others. The result is never empty: a place that never had a value gives one field without
 // values.
 func (h *history) fieldsAt(place string) []Field {
 	own := tree.Trace(h.changes, place, len(h.changes))
@@ -101,7 +101,7 @@ func (h *history) fieldsAt(place string) []Field {
 	return []Field{field}
 }
 
-// meant reports whether a question about a place includes the thread.
+// meant reports whether a thread, which is a value that changes and moves, belongs to the result for a place.
 func (h *history) meant(t *tree.Thread, place string) bool {
 	if tree.Covers(place, t.Last) {
 		return true

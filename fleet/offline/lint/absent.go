@@ -10,12 +10,12 @@ import (
 	"refract.dev/fleet/policy/podtemplate"
 )
 
-// absent is a name in an item that objects are expected to have.
+// absent is a name in an item of a policy. The item has an effect only on objects that have the name.
 type absent struct {
 	code  Code
 	field string
 	name  string
-	// missing reports whether no object that the item takes effect on has the name.
+	// missing reports whether no object in the reach of the item has the name.
 	missing bool
 	// have returns the names that an object has.
 	have func(o *render.Outcome, object map[string]any) []string

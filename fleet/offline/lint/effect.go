@@ -87,7 +87,8 @@ func (it *item) idleness() string {
 	return present
 }
 
-// noComponent returns the reason why operations that only delete change no image; empty if there are other operations.
+// noComponent returns the reason why image operations have no effect if all of them are deletions. It returns "" if
+// there are other operations.
 func noComponent(operations []corev1alpha1.ImageOperation) string {
 	var components []string
 	for i := range operations {
@@ -165,7 +166,7 @@ func namedElement(value any, keys []string, add bool) *element {
 	return nil
 }
 
-// byName are the overriders that find a container by its name, by the changed field of the container.
+// byName has, for each field of a container, the overrider that changes the field and finds the container by its name.
 var byName = map[string]string{
 	"image":   "image with containerNames: [%s]",
 	"command": "command with containerName: %s",

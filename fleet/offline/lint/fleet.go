@@ -19,7 +19,7 @@ type fleet struct {
 	ended func() bool
 }
 
-// gather returns the error of each, if any.
+// gather returns the error of the callback each, if there is one.
 func gather(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*fleet, error) {
 	ended := func() bool { return each(nil) != nil }
 	f := &fleet{set: set, lost: lostIn(problems), policies: policiesOf(set), ended: ended}
@@ -35,7 +35,7 @@ func gather(set *manifest.Set, problems []*manifest.Problem, each func(*render.O
 	return f, nil
 }
 
-// evaluate computes the outcomes of the objects. Its error is that of each.
+// evaluate computes the outcomes of the objects. It returns the error of the callback each.
 func (f *fleet) evaluate(each func(*render.Outcome) error) error {
 	var ended error
 	options := render.Options{Each: func(o *render.Outcome) error {
@@ -47,7 +47,7 @@ func (f *fleet) evaluate(each func(*render.Outcome) error) error {
 		options.Clusters = f.policies.clustersNamed()
 	}
 	e, err := render.Evaluate(f.set, options)
-	if err != nil { // An error other than that of each means that no cluster is known.
+	if err != nil { // If the error does not come from the callback, the fleet has no known clusters.
 		f.clusters = clustersOf(nil, known)
 		return ended
 	}

@@ -103,7 +103,8 @@ func keysOf(object map[string]any) []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// checkTooLate finds variables of pods that refer to a variable which is injected behind them.
+// checkTooLate finds variables of pods that refer to a variable which is injected after them. Kubernetes does not
+// expand such a reference.
 func checkTooLate(pods []preview.Pod, out *report) {
 	for i := range pods {
 		pod := &pods[i]

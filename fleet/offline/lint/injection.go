@@ -112,7 +112,8 @@ func codeOf(field string) Code {
 	return DoubtfulInjection
 }
 
-// lackingVolume returns the names of the pods without the volume of a mount, for which the policy is omitted.
+// lackingVolume returns the names of the pods to which the policy does not apply because they lack the volume of a
+// mount.
 func (p *injectionPolicy) lackingVolume(pods []preview.Pod) []string {
 	var names []string
 	for i := range pods {

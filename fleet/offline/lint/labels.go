@@ -154,7 +154,7 @@ func (l *labelled) guess(wanted tree.Policy) (meant tree.Policy, hint string) {
 	return wanted, fmt.Sprintf("did you mean %q?", n)
 }
 
-// foreign reports that a policy exists with the group or version of another type; empty if it does not.
+// foreign describes a policy of the wanted kind and name whose apiVersion is wrong; empty if there is none.
 func (l *labelled) foreign(wanted tree.Policy) string {
 	for i := range l.others {
 		o := objectOf(&l.others[i])

@@ -1,5 +1,5 @@
 // Package lint finds mistakes in a [manifest.Set]: in policies, in their references to clusters of the fleet, and in
-// their effects on its objects, which it computes with the engines of the controllers.
+// their effects on objects. It computes these effects with the engines of the controllers.
 //
 // One mistake is one finding. A mistake that concerns several objects and clusters in the same way is reported once,
 // with all of them. Consequences of a reported mistake are not reported.
@@ -84,13 +84,13 @@ func (f *Finding) String() string {
 // the set, findings that the missing manifest could explain are not reported. Lint does not modify its arguments and
 // does no I/O; equal arguments give equal results.
 func Lint(set *manifest.Set, problems []*manifest.Problem) *Result {
-	result, _ := Each(set, problems, func(*render.Outcome) error { return nil }) // The only possible error is that of each.
+	result, _ := Each(set, problems, func(*render.Outcome) error { return nil }) // Only the callback can return an error.
 	return result
 }
 
-// Each is [Lint] with a callback. It calls each with every outcome, as described in [render.Options], and with nil
-// before each check and repeatedly during long ones. An error ends the lint, and Each returns it. After an error, each
-// must always return an error.
+// Each is [Lint] with a callback. The callback gets every outcome, as described in [render.Options]. It gets nil before
+// each check, and repeatedly during long ones. An error of the callback ends the lint, and Each returns it. After an
+// error, the callback must always return an error.
 func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*Result, error) {
 	r := &report{}
 	r.problems(problems)

@@ -21,8 +21,8 @@ import (
 const wantFile = "want.txt"
 
 // TestMistakes lints the fleet of testdata/fleet.txt, in which the files of each archive replace those of the same
-// name. An archive whose name begins with clean has no mistake, one that begins with several has more than one, and any
-// other has exactly one, which must be found once.
+// name. An archive with a name that begins with "clean" has no mistake, and "several" stands for more than one. Every
+// other archive has exactly one mistake, which must be found once.
 func TestMistakes(t *testing.T) {
 	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
 		result := Lint(manifest.ReadFS(fleetWith(t, archive)))

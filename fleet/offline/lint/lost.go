@@ -28,31 +28,31 @@ func lostIn(problems []*manifest.Problem) *lost {
 	return l
 }
 
-// policy reports whether the policy may be lost.
+// policy reports whether the policy may be in the lost parts.
 func (l *lost) policy(ref tree.Policy) bool {
 	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool {
 		return mayBe(p, ref.Kind) && (p.Name == "" || p.Name == ref.Name) && (p.Namespace == "" || p.Namespace == ref.Namespace)
 	})
 }
 
-// cluster reports whether the cluster may be lost.
+// cluster reports whether the cluster may be in the lost parts.
 func (l *lost) cluster(name string) bool {
 	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool {
 		return mayBe(p, corev1alpha1.KindFederatedCluster) && (p.Name == "" || p.Name == name)
 	})
 }
 
-// clusters reports whether any cluster may be lost.
+// clusters reports whether any cluster may be in the lost parts.
 func (l *lost) clusters() bool {
 	return l.kind(corev1alpha1.KindFederatedCluster)
 }
 
-// kind reports whether any object of a kind may be lost.
+// kind reports whether any object of a kind may be in the lost parts.
 func (l *lost) kind(kind string) bool {
 	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool { return mayBe(p, kind) })
 }
 
-// objects reports whether any object that could name a policy may be lost.
+// objects reports whether any object that could name a policy may be in the lost parts.
 func (l *lost) objects() bool {
 	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool { return !slices.Contains(ourKinds, p.Kind) })
 }

@@ -181,8 +181,8 @@ func (b *observer) observeChanges(at run) {
 // lastHiders returns for each change the author of the last change that hides it, other than its own author; nil
 // without one.
 func lastHiders(changes []tree.Change) []*tree.Author {
-	// In a chain, each change hides the one before. last is the author of the last change of a chain, and other the
-	// last author who differs from it.
+	// In a chain, each change hides the one before. last is the author of the last change of a chain. other is the
+	// author of the last change that is not by this author.
 	type end struct{ last, other *tree.Author }
 	ends := make([]end, len(changes)) // Of the chain that begins with the change.
 	hiders := make([]*tree.Author, len(changes))
@@ -202,7 +202,7 @@ func lastHiders(changes []tree.Change) []*tree.Author {
 	return hiders
 }
 
-// noteDeleted records the names that a delete found.
+// noteDeleted records the names of the entries that a delete operation has found and removed.
 func (it *item) noteDeleted(c *tree.Change) {
 	before, _ := c.Before.([]any)
 	switch spec := it.spec.(type) {

@@ -118,8 +118,8 @@ func (p *placingPolicy) tolerates(c *placement.Cluster) bool {
 	return err != nil || len(d.Targets) > 0
 }
 
-// reportClosed reports every cluster that some propagation policies would choose and none tolerates, and returns their
-// names.
+// reportClosed reports the clusters that propagation policies would choose, but whose taints none of these policies
+// tolerates. It returns their names.
 func reportClosed(
 	manifests []manifest.Cluster, placing []*placingPolicy, clusters []placement.Cluster, out *report,
 ) map[string]bool {

@@ -22,8 +22,8 @@ type policy struct {
 	spec     *corev1alpha1.OverridePolicySpec
 	compiled *override.Policy
 	rules    []*rule
-	// users is the number of objects that name the policy. unknown reports whether the result for one of them is not
-	// known.
+	// users is the number of objects that name the policy. unknown reports whether the result for at least one of these
+	// objects is not known.
 	users   int
 	unknown bool
 }
@@ -79,7 +79,8 @@ type effects struct {
 	// authors of the later changes.
 	changed, hidden int
 	hiders          map[tree.Author]bool
-	// missed counts the runs without a name, by a key for the name. deleted are the names that a delete found.
+	// missed counts, for each name in the item, the runs in which no object has the name; see containerKey and
+	// memberKey. deleted are the names that a delete operation found.
 	missed  map[string]int
 	deleted map[string]bool
 

@@ -64,8 +64,8 @@ func (r *report) problems(problems []*manifest.Problem) {
 	}
 }
 
-// withoutEmpty replaces the three problems of a document without any of the fields that every object has by a single
-// one.
+// withoutEmpty merges the problems of a document that has neither apiVersion nor kind nor metadata.name: one problem
+// replaces the three.
 func withoutEmpty(problems []*manifest.Problem) []*manifest.Problem {
 	type document struct {
 		file   string
@@ -94,10 +94,10 @@ func withoutEmpty(problems []*manifest.Problem) []*manifest.Problem {
 	return kept
 }
 
-// inside matches a path that leads into a label or an annotation, because a slash in its key is not escaped.
+// inside matches a path into a single label or annotation. It finds paths in which a slash of the key is not escaped.
 var inside = regexp.MustCompile(`(/metadata/(?:labels|annotations)/)([^/ ]+/[^ ":]+)`)
 
-// unescaped returns the escaped form of such a path in a fact; empty for other facts.
+// unescaped returns advice for a fact that names such a path, with the escaped path; empty for other facts.
 func unescaped(fact string) string {
 	found := inside.FindStringSubmatch(fact)
 	if found == nil || !strings.Contains(fact, "go inside") {

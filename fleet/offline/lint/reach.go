@@ -10,7 +10,7 @@ import (
 	"refract.dev/tree"
 )
 
-// checkReach finds rules for clusters that no object of the policy is placed on or can be placed on.
+// checkReach finds rules for clusters that none of the policy's objects is on or can be placed on.
 func checkReach(outcomes []render.Outcome, policies *policies, clusters *clusters, lost *lost, out *report) {
 	if !clusters.known || lost.objects() || lost.clusters() {
 		return
@@ -72,9 +72,8 @@ func useOf(p *policy, outcomes []render.Outcome, placingBy map[tree.Policy]*plac
 	return u
 }
 
-// mayReach reports whether an object can be placed on one of the clusters without any change of the policies, for
-// example when the cluster becomes ready when maxClusters leads to another choice, or after a reported mistake is
-// fixed.
+// mayReach reports whether an object can be placed on one of the clusters while the policies stay the same: when the
+// cluster becomes ready, when maxClusters leads to another choice, or after a reported mistake is fixed.
 func (u *use) mayReach(clusters []*placement.Cluster) bool {
 	for _, p := range u.placing {
 		if p == nil || p.reported {

@@ -140,7 +140,7 @@ func (p *rolloutPolicy) checkWaves(clusters *clusters, lost *lost, out *report) 
 	for i := range p.waves {
 		w := &p.waves[i]
 		if w.TargetClusters == nil {
-			continue // Such a wave has the remaining clusters, possibly none.
+			continue // A wave without targetClusters has the remaining clusters, possibly none.
 		}
 		c := &choice{
 			subject: &p.subject, field: fmt.Sprintf("spec.waves[%d].targetClusters", i), names: w.TargetClusters.Clusters, list: "clusters",

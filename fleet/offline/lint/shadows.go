@@ -37,8 +37,8 @@ func checkShadows(overriding []*policy, ended func() bool, out *report) {
 	}
 }
 
-// hidden returns the items of the rule whose changes are all hidden, at least in part by the policy itself. all reports
-// whether the other items change nothing.
+// hidden returns the items of the rule that have no effect: later changes hide all of their changes, and some of the
+// later changes are by the same policy. The result all reports whether every other item of the rule changes nothing.
 func (r *rule) hidden() (items []*item, all bool) {
 	all = true
 	for _, it := range r.items {
@@ -54,8 +54,8 @@ func (r *rule) hidden() (items []*item, all bool) {
 	return items, all
 }
 
-// hidersOf names the rules that hide items, other than the rule except. If except is nil, it names the hiding items of
-// the policy.
+// hidersOf names the rules that hide the items, without the rule in the argument except. If that is nil, it names
+// single items instead of rules, as far as they are in the same policy.
 func hidersOf(items []*item, except *rule) string {
 	names := map[string]bool{}
 	for _, it := range items {
@@ -97,7 +97,7 @@ func (r *rule) needless(only *item, ended func() bool) bool {
 // pair is an item of a ClusterOverridePolicy and an item of an OverridePolicy that overrules it.
 type pair struct{ first, second *item }
 
-// checkBoth finds fields that both override policies of an object set.
+// checkBoth finds fields with a value from each of an object's two override policies.
 func checkBoth(outcomes []render.Outcome, items map[tree.Author]*item, ended func() bool, out *report) {
 	paths := map[pair][]string{}
 	runs := map[pair][]run{}
@@ -134,8 +134,8 @@ func checkBoth(outcomes []render.Outcome, items map[tree.Author]*item, ended fun
 // places, there are too many pairs, all with the same result.
 const mostHidden = 1_000_000
 
-// pairsOf iterates over the pairs of items of different policies with the second one overruling the first, and their
-// places.
+// pairsOf iterates over pairs of items of different policies in which the second item overrules the first. Each pair
+// comes with the place of the second item's change.
 func pairsOf(changes []tree.Change, items map[tree.Author]*item) func(yield func(pair, string) bool) {
 	return func(yield func(pair, string) bool) {
 		looked := 0
@@ -156,7 +156,7 @@ func pairsOf(changes []tree.Change, items map[tree.Author]*item) func(yield func
 	}
 }
 
-// overrules reports whether a change that hides an earlier one replaces its value, and does not build on it.
+// overrules reports whether the item replaces a value that an earlier item has set, instead of building on the value.
 func (it *item) overrules(earlier *item) bool {
 	switch spec := it.spec.(type) {
 	case *corev1alpha1.ImageOverrider:

@@ -22,7 +22,7 @@ type choice struct {
 	subject  *subject
 	field    string // The field with the parts below.
 	names    []string
-	list     string // The name of the list with names,
+	list     string // The name of the list that has the names,
 	suffix   string // and the field of its elements.
 	selector map[string]string
 	affinity []corev1alpha1.ClusterSelectorTerm

@@ -72,8 +72,7 @@ func (c *collector) add(value any, place Place, l lines) {
 }
 
 // finish checks all objects, sorts them into a Set, and returns the problems. Checks of single objects run
-// concurrently, and are not repeated for objects with known results. finish ends soon after ctx, and then returns the
-// cause.
+// concurrently, and are not repeated for objects with known results. When ctx ends, finish soon returns the cause.
 func (c *collector) finish(ctx context.Context) (*Set, []*Problem, error) {
 	if c.each(ctx, func(o *object) *step { return &o.found.identity }, func(o *object) { o.checkIdentity(c.unnamed) }); ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)

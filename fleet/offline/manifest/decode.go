@@ -315,7 +315,8 @@ var quoting = []struct{ begin, instead string }{
 // secretKind matches every document that contains a Secret, and some others.
 var secretKind = regexp.MustCompile(`kind["']?\s*:\s*["']?Secret`)
 
-// explain moves the line from an error of the YAML library to the place. The library does not name the first line.
+// explain returns the Problem for an error of the YAML library. The library counts lines from the beginning of the
+// text, and puts the line into its message, except for the first line.
 func (c chunk) explain(place Place, err error) *Problem {
 	fact := strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(fact, "line "); ok {
@@ -333,7 +334,7 @@ func (c chunk) explain(place Place, err error) *Problem {
 		}
 	}
 	last := c.line + bytes.Count(bytes.TrimRight(c.text, "\r\n"), []byte("\n"))
-	place.Line = min(place.Line, last) // An error at the end is behind the last line.
+	place.Line = min(place.Line, last) // For an error at the end, the library names a line after the last one.
 	if bytes.Contains(c.text, []byte("{{")) {
 		return template(place)
 	}

@@ -109,7 +109,7 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 	return to, problems
 }
 
-// isEmptyList reports whether an object is a list of one kind with null as items: such an object has no name.
+// isEmptyList reports whether an object is a typed list whose items are null. An object with a name is no list.
 func isEmptyList(content map[string]any) bool {
 	kind, _ := content["kind"].(string)
 	items, has := content["items"]

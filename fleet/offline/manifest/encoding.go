@@ -29,9 +29,9 @@ type TextError struct {
 // Error returns the line and the reason.
 func (e *TextError) Error() string { return fmt.Sprintf("line %d %s", e.Line, e.Fact) }
 
-// Text returns the content of a file as UTF-8 without byte order mark. It reads UTF-8, and UTF-16 with a byte order
-// mark, which > in PowerShell writes. It drops byte order marks at the beginning of lines. Any other encoding is an
-// error, and so is a carriage return without a line feed: YAML ends a line there and other readers do not, so they
+// Text returns the content of a file as UTF-8 without byte order mark. It reads UTF-8, and also UTF-16 with a byte
+// order mark, the output of > in PowerShell. It drops byte order marks at the beginning of lines. Any other encoding is
+// an error, and so is a carriage return without a line feed: it ends a line in YAML, but not for other readers, which
 // would read different documents. All errors are a [*TextError]. The result may share memory with data.
 //
 // Source: YAML 1.2.2, sections 5.2 (encodings) and 5.4 (line breaks).

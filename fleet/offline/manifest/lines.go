@@ -43,7 +43,7 @@ func (l lines) root() *yaml.Node {
 
 func (l lines) line(node *yaml.Node) int { return l.before + node.Line }
 
-// at returns the place of the field at path in a document at place.
+// at returns the place of a field, from the place of the document and the path of the field.
 func (l lines) at(place Place, path string) Place {
 	place.Line = l.of(path, place.Line)
 	return place
@@ -64,8 +64,8 @@ func (l lines) item(key string, i int) lines {
 	return lines{}
 }
 
-// of returns the line of the field at path (in the notation of [field.Path]), or of the nearest existing field around
-// it. If no lines are known, it returns otherwise.
+// of returns the line of the field with this path (in the notation of [field.Path]), or of the nearest existing field
+// around it. If no lines are known, it returns the argument otherwise.
 func (l lines) of(path string, otherwise int) int {
 	root := l.root()
 	if root == nil {
@@ -128,7 +128,8 @@ func resolve(node *yaml.Node) *yaml.Node {
 type wrongKey struct {
 	path        string
 	line, first int
-	// spelling is the notation of the first key, if it differs, and key the meaning of both.
+	// spelling is the notation of the other key in the file, empty if the notations are the same. key is the value that
+	// both notations have.
 	spelling, key string
 	// unfit describes a key that cannot be a string; empty for a duplicate key.
 	unfit string

@@ -12,14 +12,14 @@ import (
 //
 // namespaced, which may be nil, returns the scopes of further kinds. If the scope of a kind is not known, an object
 // without a namespace is assumed to be cluster-scoped. The size of objects is not checked, because they are stored
-// already. Lists are not divided. [LocalConfig] has an effect only on CustomResourceDefinitions and Namespaces. A
-// Namespace that names a rollout policy and does not ask to be propagated is in Namespaces only. Integers must be
-// int64.
+// already. Lists are not divided into their items. [LocalConfig] has an effect only on CustomResourceDefinitions and
+// Namespaces. A Namespace that names a rollout policy and does not ask to be propagated is in Namespaces only. Integers
+// must be int64.
 //
 // A policy with mistakes is in the Set, because it is in force, and its problems are returned.
 //
-// The objects are not modified. The Set shares them, so it must not be modified either while the objects are in use
-// elsewhere.
+// The Set shares the objects with the caller. So it must not be modified while the objects are used elsewhere.
+// FromObjects does not modify the objects.
 func FromObjects(file string, objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool)) (*Set, []*Problem) {
 	set, problems, _ := new(Previous).FromObjects(context.Background(), file, objects, namespaced) // The context never ends.
 	return set, problems

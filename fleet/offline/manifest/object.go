@@ -117,7 +117,7 @@ func (o *object) reportAll(errs field.ErrorList) {
 	}
 }
 
-// place sets the namespace of an object: home if the object names none.
+// place sets the namespace of a namespaced object without one to the argument home.
 func (o *object) place(namespaced, known bool, home string) {
 	namespace := o.Content.GetNamespace()
 	if !known {

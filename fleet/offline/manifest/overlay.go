@@ -11,13 +11,13 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Overlay returns the Set that results when the manifests of over are applied to s. Each manifest of over replaces the
-// one of s with the same identity, or is appended. All other manifests are those of s, in the order of s.
+// Overlay returns the Set that results when further manifests are applied to the Set s. Each manifest of the argument
+// replaces the one with the same identity, or is appended. The manifests of s keep their order.
 //
 // Fields that only an API server writes are kept from s: the status of a cluster, and for clusters and objects the UID
 // and the deletion timestamp.
 //
-// Neither s nor over is modified. The result shares their content.
+// Neither Set is modified. The result shares their content.
 func (s *Set) Overlay(over *Set) *Set {
 	out := &Set{
 		Live:                       s.Live || over.Live,
@@ -47,7 +47,7 @@ func (s *Set) Overlay(over *Set) *Set {
 	return out
 }
 
-// keepObserved copies the fields that only an API server writes from before.
+// keepObserved copies the fields that only an API server writes. They come from the Set before.
 func (s *Set) keepObserved(before *Set) {
 	objects := make(map[Identity]*unstructured.Unstructured, len(before.Objects))
 	for i := range before.Objects {
@@ -73,7 +73,7 @@ func (s *Set) keepObserved(before *Set) {
 	}
 }
 
-// observed returns the object now with the UID and deletion timestamp of was.
+// observed returns the new object with the UID and deletion timestamp of the old one.
 func observed(was, now *unstructured.Unstructured) *unstructured.Unstructured {
 	if was.GetUID() == "" && was.GetDeletionTimestamp() == nil {
 		return now
@@ -89,7 +89,7 @@ func observed(was, now *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// overlay applies one list to another. Keys are unique within a list.
+// overlay replaces or appends elements of a list. The keys are unique within each list.
 func overlay[E any, K comparable](list, over []E, key func(*E) K) []E {
 	if len(list)+len(over) == 0 {
 		return nil

@@ -20,9 +20,9 @@ const (
 	mostLostPercent = 30 // Of the clusters that the object is on.
 )
 
-// LosesMuch reports whether a decision must wait for approval because it removes an object from too many clusters: from
-// more than two, and from more than 30 % of them. The object loses the number lost of its clusters, out of the number
-// of.
+// LosesMuch reports whether a decision must wait for approval because an object would lose too many clusters: more than
+// two, and more than 30 %. Argument lost is the number of clusters that it would lose, and argument of is the number of
+// clusters that have it now.
 func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
 
 // Hold is a change of a placement that waits for approval. It must not be modified.

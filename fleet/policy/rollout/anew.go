@@ -128,7 +128,7 @@ func (r *rollout) prune() {
 	unseen := r.unseen()
 	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(name string) bool {
 		c := r.clusters[name]
-		return c != nil && unseen && !c.Offline && !c.Unseen && !c.Keeps // The content of the cluster is known, and is no other content that the cluster must keep.
+		return c != nil && unseen && !c.Offline && !c.Unseen && !c.Keeps // The cluster need not keep its content, which is known now.
 	})
 	leave(r.RolloutStatus, func(name string) bool { return r.clusters[name] == nil })
 	r.Offline = nil

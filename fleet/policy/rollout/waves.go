@@ -302,7 +302,7 @@ func (r *rollout) countWaves() {
 	r.Waves = waves
 }
 
-// reachable reports whether any cluster that has the target and is not done is reachable.
+// reachable reports whether at least one of the clusters for which the rollout waits is reachable.
 func (r *rollout) reachable() bool {
 	return slices.ContainsFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return !r.clusters[c.Name].Offline })
 }
