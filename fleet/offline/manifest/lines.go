@@ -128,8 +128,8 @@ func resolve(node *yaml.Node) *yaml.Node {
 type wrongKey struct {
 	path        string
 	line, first int
-	// spelling is the notation of the other key in the file, empty if the notations are the same. key is the value that
-	// both notations have.
+	// spelling is the notation of a key that cannot be a string, or of the first of two duplicate keys if the notations
+	// differ. key is the value that both notations have.
 	spelling, key string
 	// unfit describes a key that cannot be a string; empty for a duplicate key.
 	unfit string

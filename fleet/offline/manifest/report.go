@@ -30,7 +30,7 @@ type Propagation struct {
 	Waiting map[string]string
 	// Replicas are the shares of replicas by cluster, for clusters that have one.
 	Replicas map[string]int64
-	// PlacementHash is the hash of the basis of the placement; it may be empty.
+	// PlacementHash is the hash of the inputs of the placement decision; it may be empty.
 	PlacementHash string
 	// ChosenBy is the policy that chose the clusters by name or by label, without generation; zero without one.
 	ChosenBy tree.Policy

@@ -18,7 +18,8 @@ import (
 // source is a file to read.
 type source struct {
 	name string
-	// asked reports whether the file was named by the user, and not found in a folder. Then it must contain a manifest.
+	// asked reports whether the user named the file itself, and not only a folder above it. Then the file must contain
+	// a manifest.
 	asked bool
 	// complete reports whether the file was found in a folder of the user. There, an empty file indicates a failed
 	// write.

@@ -61,7 +61,8 @@ func missing(in *value, path string) {
 	at.report("is missing", "")
 }
 
-// inputs returns the paths of the test's inputs: those that it names, relative to its folder, or its folder.
+// inputs returns the paths of the test's inputs, which are relative to the folder of the test. Without inputs, it
+// returns this folder.
 func (d *decoder) inputs(spec *value) []string {
 	dir := filepath.Dir(d.place.File)
 	at, ok := spec.member("inputs")

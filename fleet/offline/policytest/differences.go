@@ -16,7 +16,7 @@ type difference struct {
 	unwanted bool // No value was expected.
 }
 
-// differences appends to found the places where got differs from want, as deep inside as possible, sorted by path.
+// differences appends the places where two values differ, as deep inside as possible, sorted by path.
 func differences(want, got any, at string, found []difference) []difference {
 	if tree.Equal(want, got) {
 		return found

@@ -167,7 +167,7 @@ func readInline(at *value, objects ...any) *manifest.Set {
 	set, problems := manifest.Read([]string{manifest.Stdin}, &text)
 	for _, p := range problems {
 		field := p.Field
-		if p.Kind == corev1alpha1.KindFederatedCluster { // The test has these fields without the prefixes.
+		if p.Kind == corev1alpha1.KindFederatedCluster { // In a test, metadata and spec of a cluster are left out of the paths.
 			field = strings.TrimPrefix(strings.TrimPrefix(field, "metadata."), "spec.")
 		}
 		inside := deepest(at, field)

@@ -19,7 +19,7 @@ type replacement struct {
 	now any
 }
 
-// plan appends to found the replacements that turn the value into now. Each replaces as little as possible.
+// plan appends the replacements that turn the value into a new value. Each replaces as little as possible.
 func plan(at value, now any, found []replacement) []replacement {
 	if tree.Equal(at.is, now) {
 		return found

@@ -234,7 +234,7 @@ func (p *proposal) pointer(r *replacement) string {
 	}
 }
 
-// with returns the value with another value at the place of the keys. It modifies nothing.
+// with returns a copy of a value in which one part is replaced. The keys lead to that part.
 func with(is any, keys []any, now any) any {
 	if len(keys) == 0 {
 		return now

@@ -1,6 +1,6 @@
-// Package preview computes offline the content of pods: it applies the ServiceInjectionPolicies of a [manifest.Set] to
-// its pods, and to the pods that its workloads would create, with the engine of the webhook ([Evaluate]), and writes
-// the result as YAML, JSON or a diff.
+// Package preview computes the content of pods offline. [Evaluate] applies the ServiceInjectionPolicies of a
+// [manifest.Set] to its pods, and to the pods that its workloads would create, with the engine of the webhook. The
+// Write functions write the result as YAML, JSON or a diff.
 package preview
 
 import (

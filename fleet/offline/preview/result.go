@@ -136,8 +136,8 @@ func (r *Result) addPolicy(p *Policy) {
 	}
 }
 
-// addElsewhere warns about a policy that selects pods of other namespaces only, where it has no effect: an object may
-// lack its namespace.
+// addElsewhere warns about a policy that selects only pods of other namespaces, in which it has no effect. Perhaps a
+// manifest lacks its namespace.
 func (r *Result) addElsewhere(p *Policy, pods []Pod) {
 	if p.Compiled == nil {
 		return

@@ -62,11 +62,11 @@ type Written struct {
 	Stale []string
 }
 
-// WriteDir writes the files below dir and records in the inventory that the command owner (one line) manages the
-// folder. Files with the same content are not touched, except for the mode of a private one, and files that WriteDir
-// has not written are never touched. If prune is true, WriteDir removes the files of earlier calls that are not among
-// the files; otherwise they stay, and a later call may remove them. Each file is replaced atomically. Its mode is
-// determined by the umask, or is 0600 if the file is private.
+// WriteDir writes the files below dir. In the inventory, it records that the command owner (one line) manages the
+// folder. It does not touch files that already have the content, except for the mode of a private one. It never touches
+// files that WriteDir has not written. If prune is true, it removes files of earlier calls that are no longer needed;
+// otherwise they stay, and a later call may remove them. Each file is replaced atomically. Its mode is determined by
+// the umask, or is 0600 if the file is private.
 //
 // Nothing outside of dir is read, written or removed, whatever symbolic links dir contains; dir itself may be a link.
 // For a link that leads out of dir, the error is a [*LinkError].

@@ -31,8 +31,8 @@ type Options struct {
 	// clusters where maxClusters leaves a choice, and the changes of an override policy that no longer exists are
 	// rolled back. Without it, an object waits for the missing policy.
 	Before *Evaluation
-	// Approved evaluates as if all pending changes of placements were approved. Whole reports that the set has all
-	// objects of the namespaces after the change. Only then is the number of objects known that would leave a cluster
+	// Approved evaluates as if all pending changes of placements were approved. Whole states that the set has all
+	// objects of the namespaces after the change. Without it, it is not known how many objects would leave a cluster
 	// together.
 	Approved, Whole bool
 	// Each is called with each outcome immediately. An error from Each ends the evaluation, for example because the
@@ -294,8 +294,8 @@ func (o *Outcome) leave(why string) {
 // missing is the error of a policy that does not exist. Offline, it cannot appear later.
 const missing = "is not in the input"
 
-// clustersOf returns all clusters, by name, and the sorted names of clusters that leave the fleet. The latter are not
-// among the former, so they get no share of replicas.
+// clustersOf returns all clusters that stay in the fleet, by name, and the sorted names of the clusters that leave it.
+// Clusters that leave get no share of replicas.
 func clustersOf(set *manifest.Set, only []string) (clusters []placement.Cluster, leaving []string, err error) {
 	if len(set.Clusters) == 0 && set.Live {
 		return nil, nil, ErrNoClusters

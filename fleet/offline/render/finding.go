@@ -99,7 +99,8 @@ func (s *Said) String() string {
 // Few lists names for a sentence. It counts those after the third.
 func Few(names []string) string { return fewOf(names, len(names)) }
 
-// fewOf returns [Few] of n names. first has either all of them or at least one name more than fewOf lists.
+// fewOf returns [Few] of n names. The list first has all names, or only the beginning if it is too long for [Few]
+// anyway.
 func fewOf(first []string, n int) string {
 	if n <= few+1 {
 		return strings.Join(first, ", ")

@@ -17,15 +17,15 @@ import (
 
 // followers are the relations between leaders and their followers: a follower travels with each of its leaders.
 type followers struct {
-	// could are the objects of the set that can follow others.
+	// could has the objects of the set that can follow others.
 	could map[manifest.Identity]bool
 	// collecting is true while the followers of each object are collected. During that time, the evaluation of an
 	// object ignores its own leaders.
 	collecting bool
 	// leads are the leaders of each object.
 	leads map[manifest.Identity][]followed
-	// stays are the clusters where the former followers of a leader stay, because the leader does. blocked are the
-	// leaders whose former followers stay on all clusters.
+	// stays has, for each leader, the clusters where its former followers stay, because the leader stays there. blocked
+	// has the leaders whose former followers stay on all clusters.
 	stays   map[leader][]string
 	blocked map[leader]bool
 	// outcomes are the outcomes of leaders.

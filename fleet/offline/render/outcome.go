@@ -25,8 +25,8 @@ type Outcome struct {
 	// Clusters are the clusters of the object, by name, including clusters that are not shown. The slice is shared with
 	// other outcomes and must not be modified.
 	Clusters []match.Cluster
-	// Variants are the contents for the clusters, which they name by index in Clusters. The slice is empty if the
-	// object goes to no cluster.
+	// Variants are the contents for the clusters. Each names its clusters by their indexes in Clusters. The slice is
+	// empty if the object goes to no cluster.
 	Variants []override.Variant
 	// Held is the annotation that keeps the controllers from changing or removing copies; empty without one.
 	Held string
@@ -38,8 +38,8 @@ type Outcome struct {
 	// Native is the reason why the object is one that each cluster creates for itself, so that it is not propagated;
 	// empty for other objects.
 	Native string
-	// Gone is the reason why the object does not ask for propagation, so that its copies are deleted, except objects
-	// that each cluster creates for itself (see Native); empty if it asks.
+	// Gone is the reason why the object does not ask for propagation; empty if it asks. The copies of such an object
+	// are deleted, except for objects that each cluster creates for itself (see Native).
 	Gone string
 	// Waits is the change of the placement that awaits approval, and Approval the argument of refract approve; nil and
 	// empty without one. Clusters already includes the change if the options approve it.
@@ -88,10 +88,10 @@ func (o *Outcome) Apply(cluster int, policies ...*override.Policy) override.Vari
 	return variant.Render(o.Object.Content, o.Clusters[cluster:cluster+1], o.targets[cluster:cluster+1], o.author, policies...)[0]
 }
 
-// Revised reports for each cluster, by index, whether the change since before changes its content through the object or
-// its override policies: only such changes go out by a rollout. Shares of replicas, labels of clusters and the
-// placement are the present ones on both sides. A variant that cannot be rendered counts as changed. Both outcomes must
-// have variants.
+// Revised compares the outcome with an earlier one. By cluster index, it reports whether the object or its override
+// policies have changed the content, because only such changes go out by a rollout. Both sides are computed with the
+// present shares of replicas, labels of clusters and placement. A variant that cannot be rendered counts as changed.
+// Both outcomes must have variants.
 func (o *Outcome) Revised(before *Outcome) []bool {
 	revised := make([]bool, len(o.Clusters))
 	if before.Object.Content == o.Object.Content && slices.Equal(before.Policies, o.Policies) {

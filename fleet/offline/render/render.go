@@ -1,5 +1,5 @@
-// Package render computes offline the content for each cluster: it applies the policies of a [manifest.Set] to its
-// objects, with the engines of the controllers ([Evaluate]), and writes the result as YAML, JSON, files or variants.
+// Package render computes the content for each cluster offline. [Evaluate] applies the policies of a [manifest.Set] to
+// its objects, with the engines of the controllers. Other functions write the result as YAML, JSON, files or variants.
 package render
 
 import (
@@ -42,8 +42,8 @@ func (e *UnknownClusterError) Error() string {
 	return fmt.Sprintf("cluster %q is not among the FederatedClusters of the input", e.Name)
 }
 
-// Render evaluates the set and returns the result by cluster. If only names any clusters, the result contains only
-// those. Its errors are those of [Evaluate].
+// Render evaluates the set and returns the result by cluster. If the list only is not empty, the result is limited to
+// the clusters in it. The errors are those of [Evaluate].
 func Render(set *manifest.Set, only []string) (*Result, error) {
 	e, err := Evaluate(set, Options{Clusters: only})
 	if err != nil {

@@ -75,8 +75,9 @@ func split(path string) (around, last string) {
 	return path[:strings.LastIndexByte(path, '/')], keys[len(keys)-1]
 }
 
-// CheckTypes adds warnings about the type errors for which API servers reject objects that ask for a policy, or their
-// variants. It is for output to users, and must be called at most once for an evaluation.
+// CheckTypes adds a warning for each type error for which an API server rejects an object or a variant. It checks
+// objects that name a policy or follow another object. It is for output to users, and must be called at most once for
+// an evaluation.
 func (e *Evaluation) CheckTypes(objects []manifest.Object) {
 	t := TypesOf(objects)
 	for _, unusable := range t.Unusable {

@@ -39,7 +39,8 @@ func (c *checker) hides() bool {
 	return c.secret && len(c.path) > 0 && (c.path[0] == "data" || c.path[0] == "stringData")
 }
 
-// value checks a value, except the parts that it shares with before, the value at the same place before the change.
+// value checks a value, except for parts that are unchanged. The argument before is the value at the same place before
+// the change.
 func (c *checker) value(value, before any, s *shape) {
 	if value == nil {
 		c.null(s)
