@@ -273,11 +273,11 @@ func Decide(o *Object, was *Previous, w *World) *Desired {
 }
 
 // stays reports whether the copies of an object that no longer requests propagation stay, until an approval or the end
-// of a dry run. The label may be missing by mistake: a tool wrote the object without it, or removed it from many objects
-// at once.
+// of a dry run. The label may be missing by mistake: a tool wrote the object without it, or removed it from many
+// objects at once.
 //
-// The copies of an object without any remaining reference are deleted: a new reference to another object is no mistake,
-// and the guard of each member counts the deletions.
+// The copies of an object that only followed other objects are deleted without an approval. It is rarely a mistake if a
+// workload no longer refers to the object, and the guard of each member counts the deletions.
 func (d *Desired) stays(o *Object, was *Previous, w *World, keeping *placement.Keeping) bool {
 	there := present(was.Placed, w.Clusters)
 	switch {
@@ -349,7 +349,7 @@ func (d *Desired) place(o *Object, was *Previous, w *World) {
 	}
 	var err error
 	if d.Decision, err = answer(d.Policy, d.Request); err == nil && d.Decision.Held != nil && len(w.Leaders.Clusters) > 0 {
-		// The object stays on the clusters of its leaders, so they are no loss.
+		// The object stays on the clusters of its leaders, so these clusters are not lost.
 		alone := *d.Request
 		alone.Besides = w.Leaders.Clusters
 		d.Request = &alone

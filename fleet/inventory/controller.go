@@ -202,8 +202,9 @@ func (c *Controller) clustersOf(_ context.Context, secret client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// lookUp returns the entry of a cluster: the entry named by now, or else the first one in the order of the inventories.
-// If known is false, some inventories have not been read yet, so an entry may exist although none is found.
+// lookUp returns the entry of a cluster. It prefers the entry whose name is in the argument now; otherwise it returns
+// the first one in the order of the inventories. If the result known is false, some inventories have not been read yet,
+// so an entry may exist although none is found.
 func (c *Controller) lookUp(name, now string) (found *entry, known bool) {
 	known = true
 	for _, l := range c.listed {
@@ -249,7 +250,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if from == "" || !known {
 			return reconcile.Result{}, nil
 		}
-		return c.gone(ctx, fc, from) // The other entry may be another cluster.
+		return c.gone(ctx, fc, from) // The entry from another inventory may describe a different cluster.
 	}
 	return c.keep(ctx, fc, exists, e)
 }
@@ -394,7 +395,7 @@ func (c *Controller) store(ctx context.Context, fc *corev1alpha1.FederatedCluste
 	return nil
 }
 
-// say writes the condition InInventory if it differs, and returns next. After a conflict it returns a retry instead.
+// say writes the condition InInventory if it differs. It returns the given result, or a retry after a conflict.
 func (c *Controller) say(
 	ctx context.Context, fc *corev1alpha1.FederatedCluster, next reconcile.Result, status metav1.ConditionStatus, reason, message string,
 ) (reconcile.Result, error) {

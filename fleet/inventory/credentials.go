@@ -145,8 +145,8 @@ func (c *Controller) asked(ctx context.Context, e *entry, p *Program, cluster *c
 	return cred, nil
 }
 
-// nextAfter returns when to read credentials again: after two thirds of the remaining lifetime, or after soonest
-// without credentials.
+// nextAfter returns the time to read credentials again: after two thirds of their remaining lifetime, or after the
+// delay soonest if there are none.
 func nextAfter(now time.Time, cred *credential) time.Time {
 	switch {
 	case cred == nil:

@@ -39,10 +39,10 @@ func hinted(message, hint string) string {
 // clusters.
 var silent = map[lint.Code]bool{lint.PolicyNotUsed: true, lint.NoClusters: true}
 
-// judge adds the findings of lint after the write to the answer. An error of the written object rejects the write,
-// unless the error existed before; then it is a warning, so that the object can be repaired step by step. All other
-// findings are warnings. Old findings of other objects are omitted, because this write did not cause them. For objects
-// that the author may not list, a warning has only the kind of the problem.
+// judge adds the lint findings for the state after the write to the answer. An error of the written object rejects the
+// write, unless the error existed before; then it is a warning, so that the object can be repaired step by step. All
+// other findings are warnings. Old findings of other objects are omitted, because this write did not cause them. For
+// objects that the author may not list, a warning has only the kind of the problem.
 func (a *answer) judge(w *write, was, is *lint.Result, lenient bool, to *visibility) {
 	before := map[string]bool{}
 	for i := range was.Findings {
@@ -112,7 +112,7 @@ func told(f *lint.Finding) string {
 	return fmt.Sprintf("%s (%s)", f.Message, strings.Join(of, " on "))
 }
 
-// code lets the reader look up a finding.
+// code returns the code of a finding for the end of a warning, so that readers can look up its explanation.
 func code(f *lint.Finding) string { return fmt.Sprintf(" [%s]", f.Code) }
 
 func at(where, what string) string {

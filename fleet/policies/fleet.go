@@ -44,8 +44,8 @@ var errTooMuch = fmt.Errorf("the copies have more than %d values together, too m
 // errMuchAdvice is the reason why the author gets only the result of the checks.
 var errMuchAdvice = errors.New("the policies of the namespace have taken too much time recently: try again in a few seconds, or use refract diff")
 
-// ask evaluates the fleet within v.Patience. The answer has the results that are ready by then. The required check, of
-// references, comes before the advice.
+// ask evaluates the fleet within v.Patience. The answer has the results that are ready by then. The required check,
+// which concerns references, comes before the advice.
 func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *answer {
 	if v.Fleet == nil {
 		return &answer{}
@@ -251,7 +251,7 @@ type known struct {
 func newKnown() *known { return &known{turn: make(chan struct{}, 1)} }
 
 // parse returns the objects as a set, and their problems. Both are shared, and must not be modified. It parses only
-// objects that are new since the last call, even if the last call ran out of time. It ends soon after ctx does.
+// objects that are new since the last call, even if the last call ran out of time. When ctx ends, it soon returns.
 func (k *known) parse(
 	ctx context.Context, objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool),
 ) (*manifest.Set, []*manifest.Problem, error) {
@@ -315,8 +315,8 @@ func (w *write) sides(base *manifest.Set, problems []*manifest.Problem, alone *m
 	return before, before.Overlay(alone), others
 }
 
-// expected returns a new cluster as it will be once it is connected. The API server has already given it a UID, and a
-// cluster with a UID is not ready before it is connected.
+// expected returns a new cluster in the state after its connection. Without a UID, it counts as ready before it is
+// connected; the API server has already given it one.
 func expected(w *write, namespaced func(schema.GroupKind) (namespaced, known bool)) *manifest.Set {
 	ready := w.now.DeepCopy()
 	ready.SetUID("")
@@ -324,8 +324,8 @@ func expected(w *write, namespaced func(schema.GroupKind) (namespaced, known boo
 	return set
 }
 
-// concerned returns the set without the objects that do not name the policy, except for autoscalers, and without the
-// policies that none of the remaining objects names. The policy does not change the results of the left-out objects.
+// concerned returns the part of the set on which the policy has an effect: the objects that name the policy, all
+// HorizontalPodAutoscalers, and the policies that these objects name.
 func concerned(set *manifest.Set, w *write) *manifest.Set {
 	out := *set
 	out.Objects, out.Manifests = nil, nil

@@ -40,11 +40,11 @@ const (
 	settling = 3 * time.Second
 	// heeded is the longest time from the registration of a webhook until every API server calls it.
 	heeded = 3 * time.Second
-	// Each claim takes memory, which its pieces measure: one for the claim, and one for every fewReferences references.
-	// The claims of one namespace may have mostPending pieces, those of all namespaces mostAwaited.
+	// The memory of a claim is measured in pieces: one for the claim, and one for every fewReferences references. The
+	// claims of one namespace may have mostPending pieces, those of all namespaces mostAwaited.
 	mostPending, mostAwaited = 60, 600
 	fewReferences            = 50
-	// recent is the time after its last review for which the claim of a change is never dropped.
+	// recent is the time after the last review in which the claim of a change is never dropped.
 	recent = 2 * time.Second
 	// mostSpent is the maximum length of marker.spent.
 	mostSpent = 20_000
@@ -121,9 +121,9 @@ func newMarker(o *Options) *marker {
 }
 
 // mark records the objects to which the policy in w may refer. It is called before the policy is admitted, and does not
-// wait for the write of the mark. It does nothing if the API server can no longer store the write, because this write or
-// another one is stored already. If mark returns an error, the caller must not admit the policy, because a forged review
-// of the same write could then be the only claim.
+// wait until the mark is written. If this write or a later one is stored already, mark does nothing, because no review
+// of this write can then come from the API server. If mark returns an error, the caller must not admit the policy:
+// otherwise a forged review of the same write could be the only claim.
 func (m *marker) mark(ctx context.Context, w *write, refs []referent) error {
 	c, err := claimOf(w, refs)
 	if err != nil {
@@ -194,9 +194,8 @@ func digest(u *unstructured.Unstructured) ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), nil
 }
 
-// take starts the work on a claim. If there is a claim for the same write already, take removes the references that c
-// does not have from that one instead. If there is no room, take drops old claims, and prefers those whose policies are
-// not stored.
+// take starts the work on a claim. If the same write already has a claim, take only removes from it the references that
+// are not in c. If there is no room for c, take drops old claims, and prefers those whose policies are not stored.
 func (m *marker) take(ctx context.Context, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -347,7 +346,7 @@ func (m *marker) try(ctx context.Context, c *claim) (done bool, err error) {
 	case known.GetGeneration() < c.of.generation:
 		return false, nil
 	case approvalOf(known) != c.of.approval:
-		return !c.approves, nil // Of two concurrent writes, the other one was stored.
+		return !c.approves, nil // The new approval may not be stored yet. Without one, a concurrent write was stored instead.
 	}
 	is := &unstructured.Unstructured{}
 	is.SetGroupVersionKind(c.of.kind)
@@ -382,8 +381,8 @@ func (m *marker) found(c *claim) (items []corev1alpha1.CheckedReference, since t
 	return c.items, c.last
 }
 
-// asksSince reports whether the API server already sent a review of every write at that time. It did not if the webhook
-// was registered too late, or is not registered.
+// asksSince reports whether the API server already called the webhook for every write at the time since. The result is
+// false if the webhook was registered later, or is not registered.
 func (m *marker) asksSince(ctx context.Context, since time.Time) (bool, error) {
 	if m.registered == nil {
 		return true, nil

@@ -117,7 +117,7 @@ func newValidator(o Options) *validator {
 type write struct {
 	ref      tree.Policy // The written policy or cluster, without generation.
 	id       manifest.Identity
-	now, was *unstructured.Unstructured // was is nil for a new object, and now for a deletion.
+	now, was *unstructured.Unstructured // For a new object, was is nil. For a deletion, now is nil.
 	author   *authenticationv1.UserInfo
 	weight   int // The weight while it waits for its turn.
 }

@@ -84,7 +84,8 @@ func objects(tb testing.TB, text []byte, there bool) []*unstructured.Unstructure
 	}
 }
 
-// review returns an API server's review of a write by bob. was is nil for a new object, and now for a deletion.
+// review returns the API server's review of a write by the user bob. For a new object, was is nil. For a deletion, now
+// is nil.
 func review(tb testing.TB, was, now *unstructured.Unstructured) []byte {
 	tb.Helper()
 	of := now

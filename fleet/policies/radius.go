@@ -17,8 +17,8 @@ import (
 const mostWaves = 3
 
 // blastRadius describes the effects on copies in one sentence. It also returns the waves of the changes, and whether a
-// part waits for approval. The sentence is empty if there are no effects, or if there were no clusters. It returns
-// errors of each.
+// part waits for approval. The sentence is empty if there are no effects, or if there were no clusters. An error of the
+// callback each is returned.
 func blastRadius(
 	w *write, before, after *manifest.Set, each func(*render.Outcome) error,
 ) (says string, waves []diff.Rollout, waits bool, err error) {

@@ -71,9 +71,9 @@ func tidy(all, without []referent) []referent {
 	return slices.Compact(all)
 }
 
-// writtenIn returns the references in the policy itself, even if no objects name the policy. So the author's rights to
-// these references are checked at the write of the policy, even if its objects do not exist yet, and need no second
-// check when they do. Further references depend on existing objects, see [broughtIn].
+// writtenIn returns the references in the policy itself, even if no objects name the policy. The author's rights to
+// these references are checked when the policy is written. So they need no further check when its objects are created.
+// Further references depend on existing objects, see [broughtIn].
 //
 // For a ClusterOverridePolicy the result has the objects of these names in all namespaces.
 func writtenIn(w *write) []referent {
@@ -104,9 +104,9 @@ func writtenIn(w *write) []referent {
 	return tidy(found, nil)
 }
 
-// broughtIn returns the references that objects get from the policy that they name, on any cluster, even if the objects
-// are not placed there. It renders each object, and compares the result with the object. It holds the copies of only
-// one object at a time, which have their own bounds. It ends soon after ctx does, with its cause.
+// broughtIn returns the references that objects get from the policy that they name. It includes all clusters, even
+// those on which the objects are not placed. It renders each object, and compares the result with the object. It holds
+// the copies of only one object at a time, which have their own bounds. When ctx ends, it soon returns the cause.
 func broughtIn(ctx context.Context, w *write, set *manifest.Set) ([]referent, error) {
 	if !w.overrides() {
 		return nil, nil
@@ -157,8 +157,8 @@ const (
 	// mostNamed limits the references of one kind and namespace that the authorizer checks by name. More references
 	// require the right to all objects of the kind.
 	mostNamed = 100
-	// fewNamed is the largest number of references that are checked by name at once. For more references, the right to
-	// all objects is checked first.
+	// fewNamed is the largest number of references that are all checked by name. If there are more, the right to all
+	// objects of the kind is checked first.
 	fewNamed = 16
 	// asked is the number of concurrent calls of the authorizer.
 	asked = 8

@@ -52,8 +52,8 @@ func maskBoth(before, after map[string]any) (maskedBefore, maskedAfter map[strin
 	return b, a
 }
 
-// tellApart returns the masked forms of two values, with different masks wherever the masks are equal but the real
-// values are not.
+// tellApart returns the masked forms of two values. Where the real values differ and their masks do not, it uses two
+// different masks.
 func tellApart(before, after, b, a any) (maskedBefore, maskedAfter any) {
 	switch masked := b.(type) {
 	case map[string]any:

@@ -110,7 +110,7 @@ func warningsOfWhole(o *render.Outcome) []render.Finding {
 	return whole.Warnings()
 }
 
-// noteOfCopies adds the new warnings of overrides without effect.
+// noteOfCopies adds the new warnings about overrides without effect.
 func (c *comparison) noteOfCopies(j *judge, about render.Object, at *copies) {
 	if at.is < 0 {
 		return

@@ -19,8 +19,8 @@ import (
 type Rollout struct {
 	// Objects are the changed objects that obey the policies themselves. Sorted by name.
 	Objects []render.Object `json:"objects,omitempty"`
-	// Followers are the changed objects that travel with objects that obey the policies, and change together with them,
-	// whether or not those objects change. Sorted by name.
+	// Followers are the changed objects that travel with objects that obey the policies. They change in the same waves,
+	// even if those objects do not change. Sorted by name.
 	Followers []render.Object `json:"followers,omitempty"`
 	// Policies are the rollout policies, the policy of the namespace first.
 	Policies []render.Policy `json:"policies"`
@@ -37,7 +37,7 @@ type rollouts struct {
 	order         []*going
 }
 
-// going is an object that obeys a rollout policy, with those of its followers that name no rollout policy.
+// going is an object that obeys a rollout policy. Its followers are included if they name no rollout policy themselves.
 type going struct {
 	object    *render.Outcome
 	names     rollout.Names

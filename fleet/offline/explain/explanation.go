@@ -1,7 +1,7 @@
-// Package explain explains for one object its content on each cluster: the policy that places the object there, or the
-// reason why none does; the rules that apply, and the reasons why the others do not; and for every field the chain of
-// values from the object on the hub to the cluster, each with its author. It renders nothing itself: it uses the result
-// of [render.Evaluate].
+// Package explain explains the content of one object on each cluster. It returns the policy that places the object
+// there, or the reason why none does. It returns the rules that apply, and the reasons why others do not. For every
+// field, it returns the chain of values from the object on the hub to the cluster, each with its author. It renders
+// nothing itself: it uses the result of [render.Evaluate].
 package explain
 
 import (

@@ -10,8 +10,8 @@ import (
 
 // clusters are the clusters that policies can choose.
 type clusters struct {
-	// known reports whether the input has clusters. If not, all clusters that policies name are assumed to exist, and
-	// one cluster without name and labels.
+	// known reports whether the input has clusters. If not, the clusters that policies name are assumed to exist, and
+	// in addition one cluster without name and labels.
 	known bool
 	all   []placement.Cluster // By name.
 	// labels are the sorted values of cluster labels, by key.

@@ -178,8 +178,8 @@ func (b *observer) observeChanges(at run) {
 	}
 }
 
-// lastHiders returns for each change the author of the last change that hides it, other than its own author; nil
-// without one.
+// lastHiders returns, for each change, the author of the last change that hides it; nil if there is none. Changes by
+// the author of the hidden change do not count.
 func lastHiders(changes []tree.Change) []*tree.Author {
 	// In a chain, each change hides the one before. last is the author of the last change of a chain. other is the
 	// author of the last change that is not by this author.

@@ -28,8 +28,8 @@ type mismatch struct {
 const mostMismatches = 100
 
 // conform returns every place where value, decoded from JSON, cannot be decoded into t: unknown fields and values of a
-// wrong type. If strict, it also returns missing required fields: by the conventions of Kubernetes, those without
-// omitempty. Null counts as absent. Only the first mostMismatches places are returned.
+// wrong type. If strict is true, it also returns missing required fields: by the conventions of Kubernetes, those
+// without omitempty. Null counts as absent. Only the first mostMismatches places are returned.
 func conform(value any, t reflect.Type, at *field.Path, strict bool) []mismatch {
 	c := &conformity{strict: strict}
 	c.value(value, t, &place{path: at})

@@ -18,8 +18,8 @@ import (
 	"refract.dev/tree"
 )
 
-// checkIdentity checks the required fields of every object: type, name, and readable metadata. If unnamed, the object
-// may have metadata.generateName instead of a name. It sets the object's gvk.
+// checkIdentity checks the required fields of every object: type, name, and readable metadata. If unnamed is true, the
+// object may have metadata.generateName instead of a name. It sets the object's gvk.
 func (o *object) checkIdentity(unnamed bool) {
 	if o.isKustomization() {
 		o.report("", "is a kustomization, not a manifest", "build it with kubectl kustomize DIRECTORY, and pipe the result in with -f -")

@@ -52,13 +52,13 @@ func (e *LinkError) Unwrap() error { return e.Err }
 
 // Written is the result of [WriteDir]. Paths are those of its argument.
 type Written struct {
-	// Written are the files that did not exist with the same content.
+	// Written are the files that were new or had other content.
 	Written []string
 	// Unchanged is the number of files that existed with the same content.
 	Unchanged int
 	// Removed are files of an earlier call that are no longer among the files.
 	Removed []string
-	// Stale are files that were not removed only because prune was false.
+	// Stale are the files that would have been removed if prune were true.
 	Stale []string
 }
 

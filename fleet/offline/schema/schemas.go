@@ -19,8 +19,8 @@ type Schemas struct {
 }
 
 // New returns the Schemas of Kubernetes and of CustomResourceDefinitions. The definitions are neither kept nor
-// modified. For each definition, New returns the reason why it is not used, or not for all of its versions; nil if it
-// is used. The usable parts are used.
+// modified. The errors correspond to the definitions by index: nil for a definition that is used completely, otherwise
+// the reason why the definition, or some of its versions, are not used.
 func New(crds []*unstructured.Unstructured) (*Schemas, []error) {
 	s := &Schemas{builtin: readKubernetes(), custom: map[schema.GroupVersionKind]*shape{}}
 	var problems []error
@@ -45,7 +45,7 @@ func (s *Schemas) CheckChanged(object, before map[string]any) []Mismatch {
 	version, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
 	if before["apiVersion"] != version || before["kind"] != kind {
-		before = nil // The shared parts have another shape now.
+		before = nil // The object has another type now, so the shared parts must be checked as well.
 	}
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil || version == "" || kind == "" {

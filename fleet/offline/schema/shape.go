@@ -23,8 +23,8 @@ type shape struct {
 	// The schema. The fields below replace its parts that contain schemas, JSON or a regular expression.
 	apiextensionsv1.JSONSchemaProps
 
-	// typed values are decoded into Go types, like all built-in types: null is equivalent to an absent value, and an
-	// empty string to the default of an enumeration. Other values are not decoded.
+	// typed is whether values are decoded into Go types, like all values of built-in types. For such values, null is
+	// equivalent to an absent value, and an empty string to the default of an enumeration.
 	typed bool
 	// fallback is the default value, if any. A member with a default may be absent.
 	fallback any
@@ -38,7 +38,7 @@ type shape struct {
 
 	allOf, anyOf, oneOf []*shape
 	not                 *shape
-	// base is set for an alternative: the shape that has the alternative.
+	// base is the shape that has this shape as an alternative; nil if this shape is no alternative.
 	base *shape
 }
 
@@ -112,8 +112,8 @@ func (c *compiler) compileInside(props *apiextensionsv1.JSONSchemaProps, to *sha
 	return nil
 }
 
-// within compiles the shape of a member or element. Inside an alternative the shape gets a base, empty if the
-// alternative's base does not have the member.
+// within compiles the shape of a member or element. In an alternative, the base of the new shape is the same member of
+// the alternative's base, or an empty shape if the member is missing there.
 func (c *compiler) within(props *apiextensionsv1.JSONSchemaProps, base *shape, alternative bool) (*shape, error) {
 	if props.Ref != nil {
 		return c.resolve(*props.Ref)
@@ -217,7 +217,7 @@ func (s *shape) size(object map[string]any) int {
 	return n
 }
 
-// declared returns the shape that declares the members.
+// declared returns the shape that declares the members: the outermost base of an alternative, or else the shape itself.
 func (s *shape) declared() *shape {
 	if s.base != nil {
 		return s.base.declared()

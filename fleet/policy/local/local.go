@@ -20,7 +20,8 @@ import (
 	"refract.dev/tree"
 )
 
-// ByHub is the author of a change that leaves a field to each cluster. It is shared, and must not be modified.
+// ByHub is the author of the changes that remove fields because each cluster assigns its own values. It is shared, and
+// must not be modified.
 var ByHub = &tree.Author{Rule: tree.NoRule, Left: "assigned by the hub"}
 
 // Assigned returns the fields of an object that the hub assigned. They can be removed one by one in the returned order.

@@ -143,7 +143,7 @@ func asksForAuthority(object map[string]any) bool {
 	return slices.ContainsFunc(injections, func(key string) bool { return annotations[key] != nil })
 }
 
-// isNone reports whether a Service requests no address.
+// isNone reports whether a value of clusterIP or clusterIPs requests no address: it is empty or None.
 func isNone(value any) bool {
 	if list, ok := value.([]any); ok {
 		return slices.Contains(list, any("None"))
@@ -165,16 +165,16 @@ func selectsBySelf(job map[string]any) bool {
 // aggregates reports whether a controller of each cluster generates the rules of a ClusterRole.
 func aggregates(role map[string]any) bool { return role["aggregationRule"] != nil }
 
-// isNoTokenVolume reports whether a volume or mount is not the one that the ServiceAccount admission plugin adds to
-// each Pod.
+// isNoTokenVolume reports whether a volume or mount comes from a user. The other one is the token volume that the
+// ServiceAccount admission plugin adds to each Pod.
 func isNoTokenVolume(value any) bool {
 	v, _ := value.(map[string]any)
 	name, _ := v["name"].(string)
 	return !strings.HasPrefix(name, "kube-api-access-")
 }
 
-// isNoDefaultToleration reports whether a toleration is not one that the admission plugin DefaultTolerationSeconds adds
-// to each Pod.
+// isNoDefaultToleration reports whether a toleration comes from a user, and not from the admission plugin
+// DefaultTolerationSeconds, which adds tolerations to each Pod.
 func isNoDefaultToleration(value any) bool {
 	t, _ := value.(map[string]any)
 	key := t["key"]

@@ -17,7 +17,7 @@ import (
 	"refract.dev/tree"
 )
 
-// rulesOf returns a policy with one rule for each argument, which is the number of operations in the rule. All
+// rulesOf returns a policy with one rule for each argument. The argument is the number of operations in the rule. All
 // operations are at the same place.
 func rulesOf(operations ...int) *corev1alpha1.OverridePolicy {
 	p := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}

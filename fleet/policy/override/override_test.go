@@ -488,7 +488,7 @@ func TestRenderManyRules(t *testing.T) {
 	}
 }
 
-// TestRenderShares verifies that a variant shares the parts that no policy changes with the input.
+// TestRenderShares verifies that a variant and the input share the parts that no policy changes.
 func TestRenderShares(t *testing.T) {
 	obj := parseObject(t, deployment("{containers: [{name: web, image: 'web:1', ports: [{containerPort: 80}]}, {name: side, image: side}], volumes: [{name: v}]}"))
 	policy, _ := policyOf(t, "{image: [{containerNames: [web], operations: [{imageComponent: Tag, value: '2'}]}]}")

@@ -18,8 +18,8 @@ import (
 )
 
 // Limits of a policy. The schemas of the API have the same limits. They are checked here as well, because a policy may
-// have been stored before the schemas had limits, and policies in files are not checked by schemas. A policy beyond a
-// limit fails its objects.
+// have been stored before the schemas had limits, and policies in files are not checked by schemas. The objects of a
+// policy beyond a limit cannot be placed.
 const (
 	// MaxPlacements is the maximum number of clusters in the placement list of a policy.
 	MaxPlacements = 10_000

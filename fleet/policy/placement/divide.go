@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// divide determines the shares. If all is set, clusters without a replica are targets, too.
+// divide determines the shares. If the argument all is true, clusters without a replica are targets, too.
 func (p *Policy) divide(parts []part, total int64, all bool) Decision {
 	var d Decision
 	pack := p.binpack

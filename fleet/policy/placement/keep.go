@@ -54,8 +54,8 @@ func (p *Policy) stands(r *Request, hash string) bool {
 	return found == len(r.Previous)
 }
 
-// within keeps the object on its current clusters, if there are any. If the shares do not add up to the replicas, they
-// are divided again among these clusters.
+// within keeps the object on its current clusters, if there are any. If the shares do not add up to the object's
+// replicas, the replicas are divided again among these clusters.
 func (p *Policy) within(r *Request) kept {
 	there, total := r.there(), p.total(r)
 	if len(there) == 0 {

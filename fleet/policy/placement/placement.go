@@ -138,7 +138,7 @@ func (p *Policy) Place(r *Request) (Decision, error) {
 	d := p.decide(r, hash)
 	d.Hash, d.Narrowed = hash, p.narrows() || (r.Narrowed && len(d.Waiting) > 0)
 	if r.Frozen {
-		d.Hash = r.Hash // The hash must not describe the frozen placement as a decision.
+		d.Hash = r.Hash // A frozen placement is no decision, so the earlier hash stays.
 	}
 	if held := p.hold(r, &d); held != nil {
 		d = p.waits(r, held)

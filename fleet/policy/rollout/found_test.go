@@ -10,7 +10,7 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// foundFleet is a fleet of a canary and two clusters that get a change after it.
+// foundFleet is a fleet of three clusters: a canary, and two clusters that get a change after the canary.
 type foundFleet struct {
 	t      *testing.T
 	in     *Input

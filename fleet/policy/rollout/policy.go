@@ -55,7 +55,7 @@ type Policy struct {
 	// AllowNarrower is whether objects may name another policy inside this floor.
 	AllowNarrower bool
 
-	levels      [][]wave // One level, or the levels of floor and object. The last wave of a level has the clusters of no other wave.
+	levels      [][]wave // One level, or the levels of floor and object. The last wave of a level has the clusters that are in no other wave.
 	timeout     time.Duration
 	health      []condition // All must be true.
 	maxFailures int

@@ -296,7 +296,7 @@ func (r *rollout) holdsNot(cluster string) bool {
 	return r.clusters[cluster] == nil || !r.clusters[cluster].Holds
 }
 
-// has reports whether a cluster has the target.
+// has reports whether the target is assigned to a cluster.
 func (r *rollout) has(cluster string) bool { return Assigned(r.RolloutStatus, cluster) == &r.Target }
 
 // unseen reports whether there are clusters whose content is unknown.

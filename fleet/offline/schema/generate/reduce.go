@@ -80,14 +80,14 @@ func reduceKind(s *apiextensionsv1.JSONSchemaProps) {
 // refers to.
 func reduce(s *apiextensionsv1.JSONSchemaProps) []string {
 	if len(s.AllOf) == 1 && s.AllOf[0].Ref != nil {
-		s.Ref, s.AllOf = s.AllOf[0].Ref, nil // The form for a default of a referenced type.
+		s.Ref, s.AllOf = s.AllOf[0].Ref, nil // OpenAPI uses this form for a reference with a default.
 	}
 	s.Description, s.XMapType = "", nil
 	if s.XListType != nil && *s.XListType == "atomic" {
 		s.XListType = nil
 	}
 	if s.Default != nil && slices.Contains([]string{`""`, "0", "false", "{}"}, string(s.Default.Raw)) {
-		s.Default = nil // The zero value of the Go type, which absence means anyway.
+		s.Default = nil // This is the zero value of the Go type, which an absent member has anyway.
 	}
 	if s.Ref != nil {
 		name := (*s.Ref)[strings.LastIndex(*s.Ref, "/")+1:]
