@@ -262,8 +262,8 @@ func (l *labelled) mean(name string) {
 	}
 }
 
-// misplaced finds annotations of the object, and labels of its pods, that would name a policy if they were labels of
-// the object. It returns their number.
+// misplaced finds annotations of the object, and labels in its templates, that would name a policy if they were labels
+// of the object. It returns their number.
 func (l *labelled) misplaced() int {
 	places := []struct {
 		path []string
