@@ -35,7 +35,7 @@ type Object struct {
 type Previous struct {
 	// UID is the UID of the object; empty if unknown.
 	UID types.UID
-	// Placed are the clusters that have, or may have, a copy, by name. Unknown is whether these are unknown, as in
+	// Placed are the clusters that have, or may have, a copy, by name. Unknown is whether Placed is not known, as in
 	// offline commands.
 	Placed  []placement.Target
 	Unknown bool

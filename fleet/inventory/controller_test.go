@@ -16,8 +16,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestNotTakenOver: a cluster whose entry is gone does not become another cluster of the same name in another
-// inventory. It is not reported as gone before all inventories are read.
+// TestNotTakenOver: if the entry of a FederatedCluster is gone, an entry of the same name in another inventory does not
+// take its place. The entry is not reported as gone before all inventories are read.
 func TestNotTakenOver(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1alpha1.AddToScheme} {

@@ -52,7 +52,7 @@ func (v *validator) visibility(ctx context.Context, w *write, sets ...*manifest.
 	return s
 }
 
-// seesAll reports whether the author may list all objects that findings call by this name.
+// seesAll reports whether the author may list all objects of the kinds that findings call by this name.
 func (s *visibility) seesAll(name string) bool {
 	kinds := s.kinds[name]
 	for _, at := range kinds {

@@ -225,7 +225,7 @@ func (c *comparison) show(only []string) error {
 	return nil
 }
 
-// The values for a cluster without the index of a variant.
+// Values in place of the index of a variant.
 const (
 	nothing = -1
 	unknown = -2 // The object failed before the contents for the clusters were known.

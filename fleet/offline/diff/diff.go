@@ -123,9 +123,9 @@ type Object struct {
 	After map[string]any `json:"after,omitempty"`
 }
 
-// Change is one step from the object before to the object after, as an operation of RFC 6902. All changes of a group,
-// applied in order, turn one into the other. Inserting or removing an element of an array does not count as a change of
-// the elements behind it.
+// Change is one step from the content before the change to the content after it, as an operation of RFC 6902. All
+// changes of a group, applied in order, turn one into the other. Inserting or removing an element of an array does not
+// count as a change of the elements behind it.
 type Change struct {
 	// The field By of tree.Change is the author of the new value. If Cause is Withdrawn, it is the author of the former
 	// value; if Cause is Own, it is nil.

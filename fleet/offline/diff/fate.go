@@ -12,7 +12,7 @@ import (
 // copies are the copies of one object on a group of clusters. All clusters of the group have one variant before the
 // change, and all have one, perhaps another, after it. So the copies have the same fate.
 type copies struct {
-	was, is  int // Indexes of variants, or nothing, or unknown.
+	was, is  int // Indexes of variants, or the constants nothing and unknown.
 	joined   bool
 	least    int64 // The minimum number of pods that an autoscaler allows, or notScaled.
 	clusters set

@@ -82,8 +82,8 @@ func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
 	}
 }
 
-// add adds a changed object to the rollout of the outcome by. Argument own states whether that outcome is the object's
-// own; otherwise the object is a follower.
+// add adds a changed object to the rollout of the object by, which obeys a rollout policy. If own is true, both are the
+// same object; otherwise the changed object follows the other one.
 func (r *rollouts) add(by *render.Outcome, names rollout.Names, about render.Object, own bool, revised *set) {
 	g := r.going[by.ID]
 	if g == nil {

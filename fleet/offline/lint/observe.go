@@ -63,7 +63,7 @@ func (b *observer) countUsers(outcomes []render.Outcome) {
 func (b *observer) observeRun(at run) {
 	var failed *override.RuleError
 	errors.As(at.variant.Err, &failed)
-	passed := false // Set at the item that failed.
+	passed := false // True from the failed item on.
 	for _, compiled := range at.outcome.Policies {
 		for _, r := range b.holds(b.policies.byCompiled[compiled], at) {
 			r.runs = append(r.runs, at)
@@ -221,7 +221,7 @@ func (it *item) noteDeleted(c *tree.Change) {
 	}
 }
 
-// nameOf returns the member name of an element of a list; empty without one.
+// nameOf returns the field "name" of an element of a list; empty without one.
 func nameOf(element any) string {
 	m, _ := element.(map[string]any)
 	name, _ := m["name"].(string)

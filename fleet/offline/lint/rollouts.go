@@ -161,7 +161,7 @@ func (p *rolloutPolicy) checkWaves(clusters *clusters, lost *lost, out *report) 
 	}
 }
 
-// chosen counts the clusters that all parts together choose.
+// chosen counts the clusters that fulfill all parts of the choice.
 func (c *choice) chosen() int {
 	compiled, errs := match.CompileTarget(&corev1alpha1.TargetClusters{Clusters: c.names, ClusterSelector: c.selector, ClusterAffinity: c.affinity}, nil)
 	if len(errs) > 0 {

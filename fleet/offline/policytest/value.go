@@ -25,8 +25,8 @@ type document struct {
 // before returns the number of lines in the file before the document.
 func (d *document) before() int { return d.Line - 1 }
 
-// value is a value in a document, with its place. Its content is that which kubectl would read. The node has only the
-// place, and is nil if the value comes from a merge key.
+// value is a value in a document, with its place. Its content is the value that kubectl would read. The node serves
+// only to find the place, and is nil if the value comes from a merge key.
 type value struct {
 	doc    *document
 	node   *yaml.Node

@@ -134,7 +134,7 @@ func (c *content) selected() {
 
 const lastPort = 65535
 
-// port checks a port, which must not be less than first.
+// port checks that a port is at least first, and at most lastPort.
 func (c *content) port(path string, value any, first int64) {
 	if n, ok := value.(int64); ok && (n < first || n > lastPort) {
 		c.refusef(path, "is %d, want a port from %d to %d", n, first, lastPort)

@@ -47,8 +47,8 @@ func managersIn(metadata map[string]any) []manager {
 	return managers
 }
 
-// controllers are the managers of Kubernetes' own controllers, and of controllers that only add fields to objects of
-// other authors.
+// controllers has the manager names of Kubernetes' own controllers, and of controllers that only add fields to objects
+// of other authors.
 var controllers = []string{
 	"kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager", "clusterrole-aggregation-controller",
 	"kube-webhook-certgen", "service-ca-operator", "cluster-policy-controller",
@@ -64,7 +64,7 @@ func (m manager) controls() bool {
 // requests reports whether the manager writes the object itself, and not a subresource, for a user.
 func (m manager) requests() bool { return m.subresource == "" && !m.controls() }
 
-// onlyAuthorities reports whether all fields of a set are called caBundle.
+// onlyAuthorities reports whether a part of fieldsV1 has no other fields than caBundle.
 func onlyAuthorities(fields map[string]any) bool {
 	found := false
 	for key, inside := range fields {
@@ -98,8 +98,8 @@ func (m manager) owns(object map[string]any, place tree.Pointer) bool {
 	return true
 }
 
-// step goes one level down, by the key of a member or list element: from value to next, and in fieldsV1 from fields to
-// inside. The result name is the key of the member or element in fieldsV1.
+// step goes from a value to one of its members or list elements. It returns this member or element as next, and its
+// entry in fieldsV1: the key of the entry as name, and the fields in the entry as inside.
 func (m manager) step(fields map[string]any, value any, at tree.Pointer, key string) (name string, inside map[string]any, next any, found bool) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -124,8 +124,8 @@ var revisions = []rule{
 	field("/metadata/annotations/deployment.kubernetes.io~1max-replicas", always),
 }
 
-// authorities returns the rules for a certificate that an injector maintains. Without a known owner, the annotation
-// that requests the injection decides.
+// authorities returns the rules for a certificate that an injector maintains. If the owner of the field is not known,
+// the annotation that requests the injection decides.
 func authorities(path string) []rule {
 	return []rule{field(path, unownedOnly), field(path, stored).only(asksForAuthority)}
 }
@@ -165,7 +165,7 @@ func selectsBySelf(job map[string]any) bool {
 // aggregates reports whether a controller of each cluster generates the rules of a ClusterRole.
 func aggregates(role map[string]any) bool { return role["aggregationRule"] != nil }
 
-// isNoTokenVolume reports whether a volume or mount comes from a user. The other one is the token volume that the
+// isNoTokenVolume reports whether a volume or mount comes from a user. Otherwise it is the token volume that the
 // ServiceAccount admission plugin adds to each Pod.
 func isNoTokenVolume(value any) bool {
 	v, _ := value.(map[string]any)

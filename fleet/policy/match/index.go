@@ -76,7 +76,7 @@ func (x *Index) addLabel(r *requirement, c candidate) {
 	l.chosen[j] = append(l.chosen[j], c)
 }
 
-// For at most few values, a comparison with each value is faster than a map.
+// few: for up to this many values, a comparison with each value is faster than a map.
 const few = 8
 
 func (l *labelIndex) candidates(labels map[string]string) []candidate {

@@ -81,7 +81,7 @@ type holding struct {
 	all   match.Marks
 }
 
-// some are the rules of a policy that do not apply to every cluster.
+// some has the rules of a policy that do not apply to every cluster.
 type some struct {
 	targets *match.Index
 	first   int // The bit of the policy's first rule.
@@ -125,7 +125,7 @@ type grouping struct {
 	at     map[ruleSet]int // Index in groups; nil below fewGroups groups.
 }
 
-// For less than fewGroups groups, a comparison with each group is faster than a map.
+// For fewer groups than fewGroups, a comparison with each group is faster than a map.
 const fewGroups = 8
 
 // find returns the index of the group with these rules, and creates the group if necessary.

@@ -69,7 +69,7 @@ var componentHints = map[corev1alpha1.ImageComponent]string{
 }
 
 func checkOperation(op *corev1alpha1.ImageOperation, path *field.Path) *field.Error {
-	// With the value as one of its components, an image reference must parse into the same components. The tested
+	// An image reference with the value as one of its components must parse into the same components. The tested
 	// reference has a registry, because otherwise the first segment of a repository could be read as a registry.
 	trial := image{registry: "registry.example", repository: "repository"}
 	component := trial.component(op.ImageComponent)

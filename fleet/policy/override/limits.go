@@ -45,8 +45,8 @@ const (
 	MaxTotalBytes = 64 << 20
 )
 
-// fewVariants: for up to this many variants, bytes are not counted. They never reach MaxTotalBytes, because no API
-// server stores an object or a policy of more than 1.5 MiB.
+// fewVariants: for up to this many variants, bytes are not counted. So few variants never reach MaxTotalBytes, because
+// no API server stores an object or a policy of more than 1.5 MiB.
 const fewVariants = 8
 
 const (
@@ -83,8 +83,8 @@ type Budget struct {
 	size     int // Size of the object; zero while there are few variants.
 }
 
-// weigh measures the object if it has many variants. One measurement is enough, because shares of replicas do not
-// increase the size.
+// weigh measures the object if it has many variants. One measurement is enough: the object in a later call differs only
+// in its replicas, and is not larger.
 func (b *Budget) weigh(object map[string]any) {
 	if b.variants >= fewVariants && b.size == 0 {
 		b.size = tree.Size(object)

@@ -118,7 +118,8 @@ func TestParseImageShort(t *testing.T) {
 		}
 		texts = longer
 	}
-	// Six characters, and five after a registry; only for texts that begin with "a0", to save time.
+	// Texts of six characters, and texts of five characters after a registry. To save time, all of them begin with
+	// "a0".
 	for _, s := range texts {
 		if s[0] == 'a' && s[1] == '0' {
 			checkParseImage(t, "r.io/"+s)

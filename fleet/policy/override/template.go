@@ -95,9 +95,9 @@ func (r *rendering) finish() map[string]any {
 	return root
 }
 
-// withoutHubKeys replaces a member of metadata, which may be missing, by a copy without the keys that concern only the
-// hub, and returns the copy. A value that is not an object stays unchanged, so that the rules and API servers reject
-// it.
+// withoutHubKeys replaces a member of metadata by a copy without the keys that concern only the hub, and returns the
+// copy. The member may be missing. A value that is not an object stays unchanged, so that the rules and API servers
+// reject it.
 func withoutHubKeys(metadata map[string]any, member string, belongs func(string) bool) map[string]any {
 	from, ok := metadata[member].(map[string]any)
 	if !ok && metadata[member] != nil {

@@ -144,8 +144,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWhyLaw verifies with random fleets that Why returns a reason exactly for the clusters that are not chosen, and
-// that the reason is maxClusters exactly if the cluster would be chosen without it.
+// TestWhyLaw verifies with random fleets that Why returns a reason exactly for the clusters that are not chosen. The
+// reason must be maxClusters exactly for the clusters that would be chosen without that limit.
 func TestWhyLaw(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 0))

@@ -27,7 +27,7 @@ func members(n int) []placement.Cluster {
 	return all
 }
 
-// placedOn returns targets on the first n members, with one replica each if divided is set.
+// placedOn returns targets on the first n members. If divided is true, each has one replica.
 func placedOn(n int, divided bool) []placement.Target {
 	var targets []placement.Target
 	for _, c := range members(n) {

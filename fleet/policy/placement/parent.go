@@ -31,9 +31,9 @@ var parentsOf = map[schema.GroupResource][]schema.GroupKind{
 // and no owner.
 const endpointsLabel = "endpoints.kubernetes.io/managed-by"
 
-// Parent returns the object whose built-in controller created an object of a type, as KIND NAME; empty if no such
-// controller did. It uses the owner that is marked as the controller. An object that a user or another controller
-// created for a built-in workload, such as a ConfigMap, has no Parent.
+// Parent returns the owner whose built-in controller created the object, as KIND NAME; empty if there is none. This
+// owner is marked as the controller. An object that a user or another controller created for a built-in workload, such
+// as a ConfigMap, has no Parent.
 func Parent(resource schema.GroupResource, o metav1.Object) string {
 	if resource == (schema.GroupResource{Resource: "endpoints"}) {
 		if o.GetLabels()[endpointsLabel] != "" {

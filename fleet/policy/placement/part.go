@@ -17,7 +17,7 @@ type part struct {
 	share int64
 	anew  int64 // The share if all replicas could move.
 
-	open bool   // Whether spread has not decided on the share yet.
+	open bool   // True until spread has decided on the share.
 	rest uint64 // The remainder of its quota.
 }
 

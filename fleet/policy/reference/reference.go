@@ -1,7 +1,7 @@
 // Package reference finds the Secrets and ConfigMaps that objects refer to. Not every user may read these Secrets and
-// ConfigMaps, and Refract propagates them with the referring object, or gives them to pods on the clusters. So it
-// checks whether the user who adds a reference may read the object. Only this package knows where references can be, in
-// objects and in the values of overrides.
+// ConfigMaps, and Refract propagates them with the referring object, or gives them to pods on the clusters. So Refract
+// checks whether the user who adds a reference may read the referenced object. All these checks use this package, which
+// has the only list of the places of such references.
 package reference
 
 import (

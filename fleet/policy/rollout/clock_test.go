@@ -8,8 +8,7 @@ import (
 	"refract.dev/fleet/policy/match"
 )
 
-// TestClockAhead verifies that readiness times from a clock that is ahead do not count as an interruption of the
-// readiness.
+// TestClockAhead verifies that the readiness of a copy does not look interrupted if the clock of a replica is ahead.
 func TestClockAhead(t *testing.T) {
 	p, errs := Compile(&refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
 		Waves: []refractv1alpha1.RolloutWave{{Name: "all", MinReadySeconds: 3}},

@@ -173,8 +173,8 @@ func TestFound(t *testing.T) {
 	})
 }
 
-// TestStalled verifies that clusters whose former content is lost are named, with the necessary action, until a user
-// has acted.
+// TestStalled verifies the message about clusters whose former content is lost. Until a user acts, it names the
+// clusters and the necessary action.
 func TestStalled(t *testing.T) {
 	const progressing, stalled = refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutStalled
 	fails := func(c *Cluster) { c.Refused = "no such image" }

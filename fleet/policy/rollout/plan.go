@@ -7,7 +7,7 @@ import (
 
 // PlannedWave is a wave of a future change.
 type PlannedWave struct {
-	// Name of the wave in the form of a status; empty for the clusters that are in no wave.
+	// Name of the wave, as in the status; empty for the clusters that are in no wave.
 	Name string `json:"name,omitempty"`
 	// Clusters are the clusters that get the change in this wave, in the given order.
 	Clusters []string `json:"clusters"`

@@ -38,7 +38,8 @@ const (
 	MaxExpression = 4096
 )
 
-// mostCost is the maximum cost of one evaluation of health.cel. It is evaluated for each change of each awaited copy.
+// mostCost is the maximum cost of one evaluation of health.cel. The expression is evaluated after each change of a copy
+// for which the rollout waits.
 const mostCost = 10_000
 
 // defaultTimeout is the default of health.timeoutSeconds.
@@ -297,7 +298,7 @@ func (p *Policy) waveOf(c *match.Cluster) int {
 	return index
 }
 
-// WaveOf returns the name of a cluster's wave in the form of a status; empty for a cluster that is in no wave.
+// WaveOf returns the name of a cluster's wave, as in the status; empty for a cluster that is in no wave.
 func (p *Policy) WaveOf(c *match.Cluster) string { return p.nameOf(p.waveOf(c)) }
 
 // parts returns the waves that are combined in the wave with this index: one of each level.

@@ -29,9 +29,8 @@ type account struct {
 	// RolloutStatus.
 	good  string
 	found bool
-	// allowed has the contents that were released to the member's wave. Since the last release, got is true if the
-	// member has had the target's content. tried is the last content that the member received from an incomplete
-	// rollout.
+	// allowed has the contents that were released to the member's wave. got is whether the member has had the target's
+	// content since the last release. tried is the last content that the member received from an incomplete rollout.
 	allowed map[string]bool
 	got     bool
 	tried   string

@@ -102,8 +102,8 @@ func Anew(was *refractv1alpha1.RolloutStatus, target refractv1alpha1.Revision, n
 	return s
 }
 
-// Retold returns the awaited token if the annotation value said is the same token with an earlier name of the target;
-// otherwise it returns "". The caller then rewrites the annotation.
+// Retold compares an annotation with the awaited token. If they are the same except for an earlier name of the target,
+// Retold returns the awaited token, and the caller rewrites the annotation. Otherwise, Retold returns "".
 func Retold(s *refractv1alpha1.RolloutStatus, said string) string {
 	_, rest, named := strings.Cut(said, "/")
 	if s == nil || !named || s.Awaits != s.Target.Name+"/"+rest {
@@ -270,8 +270,8 @@ type rollout struct {
 	waves  map[string]int
 	began  []bool // By wave: whether the wave was opened while it had clusters to change.
 	until  time.Time
-	// begun is whether the rollout begins or is tried again in this call. Then the input describes the clusters before
-	// that.
+	// begun is whether the rollout begins or is tried again in this call. The input then describes the clusters before
+	// this event.
 	begun bool
 }
 

@@ -45,7 +45,7 @@ func (r *rollout) revert() {
 	r.Reverting = slices.DeleteFunc(r.Reverting, func(name string) bool {
 		c := r.clusters[name]
 		if r.LastGood.Name == Found {
-			return c.Keeps && r.Attempt == 1 // The cluster never got the target. In a later attempt, its content may come from an earlier attempt.
+			return c.Keeps && r.Attempt == 1 // Other content is the former one, but only in the first attempt. Later, it may come from an earlier attempt.
 		}
 		return c.Holds && !c.Offline
 	})

@@ -198,7 +198,7 @@ func (r *rollout) held(name string) int {
 // rooms counts the clusters that may still get the target now.
 type rooms struct {
 	policy      *Policy
-	wave, outer map[int]int    // By the index of the wave, and by the index of the wave of the first level.
+	wave, outer map[int]int    // The keys of wave are indexes of waves, and those of outer are results of Policy.outer.
 	unavailable map[string]int // Number of clusters that are not ready, by LABEL=VALUE.
 }
 

@@ -1,9 +1,9 @@
 // Command generate writes the built-in types of Kubernetes for fleet/offline/schema into kubernetes.txt: one type on
 // each line, without descriptions, lists and status.
 //
-// The only source is the module k8s.io/kubernetes, in the version that controlplane/go.mod requires: the OpenAPI
-// documents below api/openapi-spec/v3, and for the values of enumerations, which the documents leave out, the Go code
-// in pkg/generated/openapi that an API server uses for its own documents.
+// The only source is the module k8s.io/kubernetes, in the version that controlplane/go.mod requires. The types come
+// from the OpenAPI documents below api/openapi-spec/v3. These do not have the values of enumerations, which come from
+// the Go code in pkg/generated/openapi. An API server uses the same code for its own documents.
 //
 // The command must run in the root of this module. It downloads k8s.io/kubernetes if needed. For the same version, the
 // output has the same bytes.
