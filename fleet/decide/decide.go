@@ -75,7 +75,8 @@ type World struct {
 
 // Leaders describes the leaders of an object: the objects that it travels with.
 type Leaders struct {
-	// Any is whether the object has a leader. Unsure is whether all leaders are gone and were unknown before.
+	// Any is whether the object has a leader. Unsure is whether no leader is present, and the state of a missing one
+	// was never known, as after a restart.
 	Any, Unsure bool
 	// Clusters are the clusters of the leaders, and those where the object stays because of them, in any order.
 	Clusters []string
@@ -170,8 +171,8 @@ type Desired struct {
 	Held  *placement.Hold
 	Asked placement.Question
 
-	// Named are the override policies that the object names, without generation; Overrides are the existing ones.
-	// Deleted are those that were in effect and no longer exist. Both are in order of effect.
+	// Named are the override policies that the object names, without generation. Overrides are those of them that
+	// exist. Deleted are those that no longer exist, and were in effect before. All are in order of effect.
 	Named     []tree.Policy
 	Overrides []*override.Policy
 	Deleted   []tree.Policy

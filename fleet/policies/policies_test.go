@@ -55,7 +55,7 @@ func (h *hub) Objects(ctx context.Context) ([]*unstructured.Unstructured, error)
 	return h.objects, h.err
 }
 
-// objects parses the documents of a text. All objects have UIDs. If the argument there is set, the clusters are
+// objects parses the documents of a text. All objects have UIDs. If the argument there is true, the clusters are
 // connected and ready.
 func objects(tb testing.TB, text []byte, there bool) []*unstructured.Unstructured {
 	tb.Helper()
@@ -389,8 +389,8 @@ func asking(t *testing.T, v *validator, namespace string) *answer {
 	return v.ask(t.Context(), w, alone)
 }
 
-// TestTurns: slow reviews of one namespace do not delay reviews of other namespaces. They end, and release their turns,
-// when the API server no longer waits.
+// TestTurns: slow reviews of one namespace do not delay reviews of other namespaces. A slow review ends, and releases
+// its turn, when the API server no longer waits.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, _, _ := fleetOf(t)

@@ -39,7 +39,7 @@ type collector struct {
 	problems []*Problem
 	// namespaced returns the scopes of further kinds; it may be nil.
 	namespaced func(schema.GroupKind) (namespaced, known bool)
-	// namespace is the namespace of objects that name none; empty means the namespace default.
+	// namespace is the namespace of objects that name none; empty means "default".
 	namespace string
 	// unnamed allows metadata.generateName in place of a name.
 	unnamed bool

@@ -9,8 +9,8 @@ import (
 	"refract.dev/tree"
 )
 
-// FieldOf converts a JSON pointer into a value to the path of a field, the format of [Problem]. If the pointer names no
-// element of an array, the result ends at the array.
+// FieldOf returns the path of a field, in the format of [Problem], for a JSON pointer into a value. If the pointer
+// names no element of an array, the result ends at the array.
 func FieldOf(value any, pointer string) string {
 	p, err := tree.Parse(pointer)
 	if err != nil {

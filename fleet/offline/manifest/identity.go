@@ -110,8 +110,8 @@ func (o *object) isKustomization() bool {
 		(o.Content.Object["kind"] == nil && slices.Contains(kustomizations, filepath.Base(o.Place.File)))
 }
 
-// hintMissing returns a hint for files of a Helm chart, which have to be rendered first. Chart.yaml has an apiVersion,
-// so both files lack only the kind.
+// hintMissing returns a hint for values.yaml and Chart.yaml of a Helm chart, which has to be rendered first. Chart.yaml
+// has an apiVersion, so the hint is only for a missing kind.
 func (o *object) hintMissing(key string) string {
 	file := filepath.Base(o.Place.File)
 	if key != "kind" || (file != "values.yaml" && file != "Chart.yaml") {

@@ -44,8 +44,8 @@ type Set struct {
 	ClusterPropagationPolicies []Policy[corev1alpha1.ClusterPropagationPolicy, placement.Policy]
 	Clusters                   []Cluster
 
-	// RolloutPolicies and ClusterRolloutPolicies determine the waves of changes. In a live Set, Compiled of an invalid
-	// policy is nil: such a policy is in force and releases nothing.
+	// RolloutPolicies and ClusterRolloutPolicies determine the waves of changes. In a live Set, the field Compiled of
+	// an invalid policy is nil: such a policy is in force and releases nothing.
 	RolloutPolicies        []Policy[refractv1alpha1.RolloutPolicy, rollout.Policy]
 	ClusterRolloutPolicies []Policy[refractv1alpha1.ClusterRolloutPolicy, rollout.Policy]
 
@@ -54,7 +54,8 @@ type Set struct {
 	InjectionPolicies []Policy[refractv1beta1.ServiceInjectionPolicy, inject.Policy]
 
 	// Definitions are the CustomResourceDefinitions. Namespaces are the Namespaces, which may name a rollout policy for
-	// their objects. Those with the annotation [LocalConfig] are not among the Objects and Manifests.
+	// their objects. If they have the annotation [LocalConfig], they are only in these lists, and not among the Objects
+	// and Manifests.
 	Definitions, Namespaces []Object
 	// Propagations are the reports of the controllers on objects.
 	Propagations []Propagation
@@ -68,7 +69,7 @@ type Set struct {
 // Object is a manifest of any kind.
 type Object struct {
 	Place Place
-	// Content is the object. A namespaced object without a namespace gets the namespace default. Integers are int64.
+	// Content is the object. A namespaced object without a namespace gets the namespace "default". Integers are int64.
 	Content *unstructured.Unstructured
 	// Namespaced reports whether the kind is namespaced. For a kind that is neither built in nor defined by a
 	// CustomResourceDefinition of the input, this is an assumption.

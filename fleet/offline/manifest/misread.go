@@ -90,8 +90,8 @@ func misread(node *yaml.Node, key string) string {
 	case uint64: // JSON can express the number, but its readers cannot.
 		return strconv.FormatFloat(float64(v), 'g', -1, 64)
 	case float64:
-		// Final zeros of a fraction are lost, for example in a version number, and digits beyond the precision of a
-		// float. 1e3, perhaps a part of the hash of a commit, is a number.
+		// A number loses final zeros of a fraction, which matter in a version, and digits beyond the precision of a
+		// float. 1e3 is a number as well, although it may be a part of the hash of a commit.
 		shown := strconv.FormatFloat(v, 'f', -1, 64)
 		if math.Abs(v) >= 1e21 {
 			shown = strconv.FormatFloat(v, 'g', -1, 64)

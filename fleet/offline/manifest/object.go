@@ -79,7 +79,8 @@ func (o *object) forget() {
 	*o = *fresh
 }
 
-// report records a problem of an object, at one of its fields or, if at is empty, for the object as a whole.
+// report records a problem of an object at one of its fields. If the argument at is empty, the problem concerns the
+// object as a whole.
 func (o *object) report(at, fact, hint string) {
 	o.wrong, o.reported[at] = true, true
 	o.problems = append(o.problems, o.problem(at, fact, hint))
@@ -117,7 +118,8 @@ func (o *object) reportAll(errs field.ErrorList) {
 	}
 }
 
-// place sets the namespace of a namespaced object without one to the argument home.
+// place gives the namespace home to a namespaced object without a namespace. It removes the namespace of a
+// cluster-scoped object, except for a policy or FederatedCluster, where it reports a mistake.
 func (o *object) place(namespaced, known bool, home string) {
 	namespace := o.Content.GetNamespace()
 	if !known {

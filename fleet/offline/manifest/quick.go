@@ -117,7 +117,7 @@ func jsonNumber(f float64) (any, bool) {
 }
 
 // begin returns the line where the content of the chunk begins, after its marker and comments. It returns false if the
-// line is not certain, because YAML knows more line endings than files, and byte order marks inside them.
+// line is not certain, because there are line endings that only YAML knows, or byte order marks.
 func (c chunk) begin() (int, bool) {
 	const odd = "\r\u0085\u2028\u2029\uFEFF"
 	line, rest := c.line, bytes.TrimPrefix(c.text, []byte("---"))

@@ -182,7 +182,7 @@ func FuzzAtMost(f *testing.F) {
 	})
 }
 
-// TestReadInOrder verifies that the order is that of the input for any number of processors.
+// TestReadInOrder verifies that the result has the order of the input for any number of processors.
 func TestReadInOrder(t *testing.T) {
 	in := fstest.MapFS{}
 	for i := range 40 {

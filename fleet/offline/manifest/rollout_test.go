@@ -9,8 +9,8 @@ import (
 	"refract.dev/tree"
 )
 
-// TestFloor verifies for a Namespace of a hub that names a rollout policy: its objects obey the policy, and the
-// Namespace itself is propagated only if it has a propagation label.
+// TestFloor reads from a hub a Namespace that names a rollout policy. Its objects obey the policy. The Namespace itself
+// is propagated only if it has a propagation label.
 func TestFloor(t *testing.T) {
 	const named = "refract.dev/cluster-rollout-policy-name: floor"
 	cases := map[string]struct {

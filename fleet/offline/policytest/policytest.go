@@ -23,7 +23,8 @@ type Test struct {
 	// Place is the place of the document.
 	Place manifest.Place
 	Name  string
-	// Inputs are the files and folders with the objects, policies and clusters, as paths for the working directory.
+	// Inputs are the files and folders with the objects, policies and clusters, as paths that are valid in the working
+	// directory.
 	Inputs []string
 
 	cases []testCase
@@ -34,7 +35,7 @@ type Test struct {
 type testCase struct {
 	name     string
 	at       value
-	object   value // A reference or, if inline, a manifest.
+	object   value // A reference or, if inline is true, a manifest.
 	inline   bool
 	clusters []clusterOf
 	expect   expectations

@@ -73,7 +73,8 @@ func apply(object map[string]any, patch []byte) (map[string]any, error) {
 	return doc.Root(), nil
 }
 
-// Changed reports whether the pod is changed, if only by the annotation that records the omitted policies.
+// Changed reports whether the pod is changed, even if the only addition is the annotation that records omitted
+// policies.
 func (p *Pod) Changed() bool { return p.Result != nil && p.Result.Patch != nil }
 
 // Labels returns the labels of the pod.
@@ -111,7 +112,7 @@ func (p *Pod) Place(s *inject.Skipped) manifest.Place {
 	return p.Object.At(manifest.FieldOf(p.Object.Content.Object, pointer))
 }
 
-// Deliberate reports whether the policy was omitted as a setting of the policy or the pod requests.
+// Deliberate reports whether the policy was omitted because a setting of the policy or of the pod requests that.
 func Deliberate(s *inject.Skipped) bool {
 	switch s.Reason {
 	case inject.ReasonAudit, inject.ReasonOptedOut, inject.ReasonMirrorPod:

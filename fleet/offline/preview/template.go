@@ -16,8 +16,8 @@ import (
 
 var errNoTemplate = errors.New("has no pod template with containers, so it can create no pod")
 
-// made returns the pod that results from an object, and the place of the pod template in the object. A Pod results in
-// itself, and a workload in the pod that its controller would create. The pod is nil for other objects.
+// made returns the pod that an object stands for: a Pod itself, or the pod that the controller of a workload would
+// create. The pod is nil for other objects. made also returns the place of the pod template in the object.
 func made(kind schema.GroupKind, o *manifest.Object) (tree.Pointer, map[string]any) {
 	at, template := podtemplate.Template(kind, o.Content.Object)
 	if template == nil || at.Equal(tree.Pointer{}) {

@@ -22,7 +22,7 @@ func TestWriteDirLinks(t *testing.T) {
 	kept := func(names string) string { return keptBy + owner + "\n" + names }
 	cases := map[string]struct {
 		reason string
-		links  map[string]string // Path in the folder to target; "OUTSIDE" is the folder next to it.
+		links  map[string]string // By path in the folder: the target of the link. "OUTSIDE" is the folder next to it.
 		before string            // The inventory.
 		files  []File
 		link   string            // The link that the error names; empty if the call succeeds.

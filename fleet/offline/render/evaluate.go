@@ -267,7 +267,7 @@ func policyIn(f *decide.Finding) *tree.Policy {
 	return &f.Policy
 }
 
-// leaves describes why an object requests nothing, and the fate of its copies.
+// leaves describes why an object requests no propagation, and what happens to its copies.
 func (e *evaluator) leaves(o *Outcome, d *decide.Desired, was previous) string {
 	switch {
 	case o.Native != "":

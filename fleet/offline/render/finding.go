@@ -99,8 +99,7 @@ func (s *Said) String() string {
 // Few lists names for a sentence. It counts those after the third.
 func Few(names []string) string { return fewOf(names, len(names)) }
 
-// fewOf returns [Few] of n names. The list first has all names, or only the beginning if it is too long for [Few]
-// anyway.
+// fewOf returns [Few] of n names. At least the names that Few lists must be in the argument first.
 func fewOf(first []string, n int) string {
 	if n <= few+1 {
 		return strings.Join(first, ", ")

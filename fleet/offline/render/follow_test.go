@@ -10,8 +10,8 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// TestFollow evaluates two states of a fleet, one after the other, and verifies in the second the clusters of the
-// ConfigMap settings. Its leader, the object that it travels with, is usually a Pod.
+// TestFollow evaluates two states of a fleet, one after the other. It verifies the clusters of the ConfigMap "settings"
+// in the second state. The leader of the ConfigMap, the object that it travels with, is usually a Pod.
 func TestFollow(t *testing.T) {
 	const (
 		fleet = `

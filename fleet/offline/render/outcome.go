@@ -41,8 +41,8 @@ type Outcome struct {
 	// Gone is the reason why the object does not ask for propagation; empty if it asks. The copies of such an object
 	// are deleted, except for objects that each cluster creates for itself (see Native).
 	Gone string
-	// Waits is the change of the placement that awaits approval, and Approval the argument of refract approve; nil and
-	// empty without one. Clusters already includes the change if the options approve it.
+	// Waits is the change of the placement that awaits approval; nil without one. Approval is the argument of refract
+	// approve for this change. Clusters already includes the change if the options approve it.
 	Waits    *placement.Hold
 	Approval string
 	// Before are the clusters that had, or may have had, a copy. The slice is sorted and shared, and must not be

@@ -50,8 +50,9 @@ func TypesOf(objects []manifest.Object) *Types {
 	return t
 }
 
-// Check compares an object with its type. Mistakes that the object shares with before, which may be nil, are left out.
-// A missing field is left out if the object has the field under a misspelled name, which is reported anyway.
+// Check compares an object with its type. The argument before may be an earlier form of the object: mistakes that both
+// have are left out. A missing field is left out if the object has the field under a misspelled name, which is reported
+// anyway.
 func (t *Types) Check(object, before map[string]any) []schema.Mismatch {
 	found := t.schemas.CheckChanged(object, before)
 	return slices.DeleteFunc(slices.Clone(found), func(missing schema.Mismatch) bool {

@@ -38,7 +38,8 @@ type shape struct {
 
 	allOf, anyOf, oneOf []*shape
 	not                 *shape
-	// base is the shape that has this shape as an alternative; nil if this shape is no alternative.
+	// base is set in an alternative: it is the shape to which the alternative belongs or, for a part of the
+	// alternative, the same part of that shape.
 	base *shape
 }
 
