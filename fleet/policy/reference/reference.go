@@ -126,7 +126,8 @@ func named(obj *unstructured.Unstructured) []use {
 	return out
 }
 
-// namesIn returns the Secrets that a list names: the key of an item contains the name. Pods do not see these Secrets.
+// namesIn returns the Secrets whose names are in a list: each item has the name in the field key. Pods do not see these
+// Secrets.
 func namesIn(root map[string]any, key string, path ...string) []use {
 	v, _, _ := unstructured.NestedFieldNoCopy(root, path...)
 	list, _ := v.([]any)

@@ -83,7 +83,7 @@ type member struct {
 	ready                   bool
 	since                   time.Time // Start of the readiness, as a replica remembers it.
 	really                  time.Time // The real start of the readiness.
-	recorded                time.Time // The value of the field since that the Propagation has.
+	recorded                time.Time // The value of since, as the Propagation stores it.
 	reached                 time.Time // When the cluster became reachable.
 	unknown                 bool      // Whether the replica has restarted and has not read the copy yet.
 

@@ -169,8 +169,8 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		return s, time.Time{}
 	case r.unseen() && s.LastGood.Name == s.Target.Name && s.Target.Name == in.Target.Name &&
 		slices.ContainsFunc(in.Clusters, func(c Cluster) bool { return c.Keeps }):
-		// A cluster has returned with content that no cluster had before the target was tried. So the target must be
-		// tried again, on this content.
+		// A cluster has returned with other content than the others. No cluster with this content has tried the target,
+		// so a new rollout begins.
 		r.keepFound()
 		return s, time.Time{}
 	case s.Target.Name != in.Target.Name:
