@@ -325,7 +325,7 @@ func expected(w *write, namespaced func(schema.GroupKind) (namespaced, known boo
 }
 
 // concerned returns the part of the set on which the policy has an effect: the objects that name the policy, all
-// HorizontalPodAutoscalers, and the policies that these objects name.
+// autoscalers, and the policies that these objects name.
 func concerned(set *manifest.Set, w *write) *manifest.Set {
 	out := *set
 	out.Objects, out.Manifests = nil, nil
@@ -333,7 +333,7 @@ func concerned(set *manifest.Set, w *write) *manifest.Set {
 	for i := range set.Objects {
 		o := &set.Objects[i]
 		refs := namedBy(o)
-		if !slices.Contains(refs, w.ref) && o.Content.GetKind() != "HorizontalPodAutoscaler" {
+		if !slices.Contains(refs, w.ref) && !placement.IsAutoscaler(o.Content.GroupVersionKind().GroupKind()) {
 			continue
 		}
 		out.Objects = append(out.Objects, *o)

@@ -10,10 +10,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"refract.dev/fleet/offline/manifest"
 	"refract.dev/internal/webhook/bounded"
 	"refract.dev/kit/webhook/admission"
+	"refract.dev/tree"
 )
 
 // largePolicies returns many policies of a namespace, each of the maximum size.
@@ -79,5 +83,41 @@ func TestOutOfTime(t *testing.T) {
 	}
 	if k.set == nil || len(k.set.OverridePolicies) != len(large) || late == 0 {
 		t.Errorf("want all policies read after some reviews, got %d reviews that ran out of time, and %v", late, k.set != nil)
+	}
+}
+
+// TestConcerned: an autoscaler counts without naming the policy, because the render leaves the replicas of its workload
+// to the cluster.
+func TestConcerned(t *testing.T) {
+	var objects []*unstructured.Unstructured
+	for _, o := range []struct{ apiVersion, kind, name, policy string }{
+		{"apps/v1", "Deployment", "web", "sizes"},
+		{"apps/v1", "Deployment", "other", "colors"},
+		{"autoscaling/v2", "HorizontalPodAutoscaler", "web", ""},
+		{"keda.sh/v1alpha1", "ScaledObject", "worker", ""},
+		{"example.com/v1", "HorizontalPodAutoscaler", "homonym", ""},
+	} {
+		u := &unstructured.Unstructured{}
+		u.SetAPIVersion(o.apiVersion)
+		u.SetKind(o.kind)
+		u.SetNamespace("shop")
+		u.SetName(o.name)
+		if o.policy != "" {
+			u.SetLabels(map[string]string{"kubeadmiral.io/override-policy-name": o.policy})
+		}
+		objects = append(objects, u)
+	}
+	set, problems := manifest.FromObjects("hub", objects, func(schema.GroupKind) (bool, bool) { return true, true })
+	if len(problems) > 0 {
+		t.Fatal(problems[0])
+	}
+	var got []string
+	for _, o := range concerned(set, &write{ref: tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: "sizes"}}).Objects {
+		got = append(got, o.Content.GetKind()+" "+o.Content.GetName())
+	}
+	slices.Sort(got)
+	want := []string{"Deployment web", "HorizontalPodAutoscaler web", "ScaledObject worker"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
 	}
 }
