@@ -90,7 +90,7 @@ func (o *oracle) asked(name string, data bool) map[types.UID]bool {
 				if !isCopy(object) && o.copies[object.GetUID()] == nil || !data && o.holdsData(key, object) {
 					continue
 				}
-				if fc.DeletionTimestamp != nil || o.gone(key, object) || o.unwanted(key, names) || o.unused(c, key) {
+				if fc.DeletionTimestamp != nil || o.gone(key, object) || o.unwanted(key, names) || o.unused(c, key, names) {
 					all[object.GetUID()] = true
 				}
 			}
@@ -99,19 +99,31 @@ func (o *oracle) asked(name string, data bool) map[types.UID]bool {
 	return all
 }
 
-// unused reports whether an object only travels with leaders that wait and have no copy on the cluster, for example
-// because their RolloutPolicy was never valid. refract render shows where such leaders will be.
-func (o *oracle) unused(c *Cluster, key copyKey) bool {
-	out, on := o.now().outcomes[key], o.onHubNow(key)
-	if out == nil || on == nil || asksForPlace(on) || !o.waitsForLeader(out) {
+// unused reports whether a cluster is to have an object only for leaders that wait and are not there, for example because
+// their RolloutPolicy never existed. refract render shows where such leaders will be, and their followers with them. So
+// it is asked once more without these leaders: the object may have a place of its own, or other leaders.
+func (o *oracle) unused(c *Cluster, key copyKey, names []string) bool {
+	out, report := o.now().outcomes[key], o.report(key)
+	if out == nil {
 		return false
 	}
-	return !slices.ContainsFunc(out.Leaders, func(leader *render.Outcome) bool {
-		r := resourceOf[leader.ID.GroupKind]
-		return slices.ContainsFunc(ofHub, func(k kind) bool {
-			return k.GroupVersionResource.GroupResource() == r && c.Server.Peek(k.GroupVersionResource, leader.ID.Namespace, leader.ID.Name) != nil
-		})
+	if report != nil && slices.ContainsFunc(names, func(name string) bool { return o.staysWith(report, name) }) {
+		return false // It travelled with a leader that waits, so it stays.
+	}
+	absent := map[copyKey]bool{}
+	for _, leader := range out.Leaders {
+		r, known := resourceOf[leader.ID.GroupKind]
+		if at := (copyKey{r, leader.ID.Namespace, leader.ID.Name}); known && o.waits(leader) && o.copyOf(c, at) == nil {
+			absent[at] = true
+		}
+	}
+	if len(absent) == 0 {
+		return false
+	}
+	without := slices.DeleteFunc(o.hubObjects(), func(object *unstructured.Unstructured) bool {
+		return absent[copyKey{resourceOf[object.GroupVersionKind().GroupKind()], object.GetNamespace(), object.GetName()}]
 	})
+	return !o.evaluate(without).wanted(key, names)
 }
 
 // gone reports whether the object of a copy no longer exists on the hub.

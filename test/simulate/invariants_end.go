@@ -463,18 +463,19 @@ func (o *oracle) withheld(key copyKey, out *render.Outcome) bool {
 // waitsForLeader reports whether an object has a leader whose newest content is not on all clusters yet: a new follower
 // comes with the content that refers to it (docs/design/rollouts.md#followers-of-a-governed-object).
 func (o *oracle) waitsForLeader(out *render.Outcome) bool {
-	for _, leader := range out.Leaders {
-		r, known := resourceOf[leader.ID.GroupKind]
-		key := copyKey{r, leader.ID.Namespace, leader.ID.Name}
-		report, on := o.report(key), o.onHubNow(key)
-		if !known || on == nil || report == nil {
-			continue
-		}
-		if is := rolloutOf(report); is != nil && is.Phase != refractv1alpha1.RolloutComplete || o.blocked(report, on) || leader.Held != "" {
-			return true
-		}
+	return slices.ContainsFunc(out.Leaders, o.waits)
+}
+
+// waits reports whether the newest content of a leader is not on all clusters yet.
+func (o *oracle) waits(leader *render.Outcome) bool {
+	r, known := resourceOf[leader.ID.GroupKind]
+	key := copyKey{r, leader.ID.Namespace, leader.ID.Name}
+	report, on := o.report(key), o.onHubNow(key)
+	if !known || on == nil || report == nil {
+		return false
 	}
-	return false
+	is := rolloutOf(report)
+	return is != nil && is.Phase != refractv1alpha1.RolloutComplete || o.blocked(report, on) || leader.Held != ""
 }
 
 // changesWith reports whether an object changes together with a leader whose rollout is not complete or waits, and its

@@ -405,6 +405,29 @@ func TestInvariants(t *testing.T) {
 		then(h)
 		b.drop(kindSecret, "passwords")
 	}
+	// unused has a claim with a policy of its own, or without one. Its copy is on the cluster, and a Deployment refers to
+	// it that never went to a cluster, as its RolloutPolicy does not exist. After a further event the deletion of the copy
+	// waits, the operator approves it, and the copy is deleted.
+	unused := func(b *bench, policy string, event func(web, data *unstructured.Unstructured)) {
+		h := b.hub("alice")
+		_ = h.delete(kindDeployment, "shop", "api", metav1.DeleteOptions{}) // It may not exist, or may also refer to the claim.
+		b.must(h.edit(kindPlacement, "shop", "some", func(o *unstructured.Unstructured) { o.Object["spec"] = placementSpecs[5].spec() }))
+		b.copied(kindClaim, b.has(kindClaim, "data", claim(b)), "one")
+		web := b.has(kindDeployment, "web", mounts(4), refractv1alpha1.RolloutPolicyLabel, "gone")
+		report(b, web, map[string]any{
+			"placed": int64(0), "synced": int64(0), "variantCount": int64(0), "ready": int64(0), "conditions": []any{map[string]any{
+				"type": "Synced", "status": "False", "reason": "RolloutPolicyNotUsable", "message": "", "lastTransitionTime": "2000-01-01T00:00:00Z",
+			}},
+		})
+		b.must(h.edit(kindClaim, "shop", "data", func(o *unstructured.Unstructured) { label(o, corev1alpha1.PropagationPolicyLabel, policy) }))
+		event(web, h.get(kindClaim, "shop", "data"))
+		time.Sleep(10 * outdated) // Earlier states are forgotten.
+		b.must(b.hub(culprit).editStatus(kindCluster, "", b.c.Name, func(o *unstructured.Unstructured) {
+			b.must(unstructured.SetNestedMap(o.Object, map[string]any{"token": "one", "copies": int64(1), "of": int64(1), "holdData": int64(1)}, "status", "deletionsHeld"))
+		}))
+		b.must(b.hub(operator).edit(kindCluster, "", b.c.Name, func(o *unstructured.Unstructured) { annotate(o, refractv1alpha1.ApproveAnnotation, "one") }))
+		b.drop(kindClaim, "data")
+	}
 	for _, tc := range []struct {
 		name, want string // Empty if no violation is expected.
 		do         func(b *bench)
@@ -458,6 +481,34 @@ func TestInvariants(t *testing.T) {
 			b.must(b.hub(operator).delete(kindNamespace, "", "shop", metav1.DeleteOptions{}))
 			b.Hub.Server.FinishNamespace("shop")
 			b.drop(kindClaim, "data")
+		}},
+		{"the deletion of a claim is approved that a policy takes to another cluster, where its Deployment never came", "", func(b *bench) {
+			unused(b, "some", func(_, _ *unstructured.Unstructured) {})
+		}},
+		{"the deletion of a claim without a policy is approved, where its Deployment never came", "", func(b *bench) {
+			unused(b, "", func(_, _ *unstructured.Unstructured) {})
+		}},
+		{"the deletion of a claim is approved that its own policy keeps on the cluster", volumeDeleted, func(b *bench) {
+			unused(b, "all", func(_, _ *unstructured.Unstructured) {})
+		}},
+		{"the deletion of a claim is approved, and its Deployment that waits is there", volumeDeleted, func(b *bench) {
+			unused(b, "some", func(web, _ *unstructured.Unstructured) { b.copied(kindDeployment, web, "one") })
+		}},
+		{"the deletion of a claim is approved, and its Deployment does not wait", volumeDeleted, func(b *bench) {
+			unused(b, "some", func(web, _ *unstructured.Unstructured) {
+				b.must(b.hub(culprit).delete(kindReport, "shop", web.GetName()+"-test", metav1.DeleteOptions{}))
+			})
+		}},
+		{"the deletion of a claim is approved, and it travelled with the Deployment that waits", volumeDeleted, func(b *bench) {
+			unused(b, "some", func(_, data *unstructured.Unstructured) {
+				report(b, data, map[string]any{
+					"placed": int64(1), "synced": int64(1), "variantCount": int64(1), "ready": int64(1),
+					"follows": []any{map[string]any{"resource": "deployments.apps", "name": "web"}},
+				})
+			})
+		}},
+		{"the deletion of a claim is approved, and another Deployment that does not wait refers to it", volumeDeleted, func(b *bench) {
+			unused(b, "some", func(_, _ *unstructured.Unstructured) { b.has(kindDeployment, "api", mounts(4)) })
 		}},
 		{"a claim is only tried out, and its copy is changed", unreleased, func(b *bench) { tried(b, func(of *unstructured.Unstructured) { b.copied(kindClaim, of, "two") }) }},
 		{"a claim is only tried out, and its copy is left to the cluster", unreleased, func(b *bench) {
