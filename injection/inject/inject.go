@@ -148,8 +148,8 @@ type RecordApplied struct {
 	Mounts     []string `json:"mnt,omitempty"`
 	// Containers are the names of the containers that have the policy's items; empty if all have them.
 	Containers []string `json:"in,omitempty"`
-	// Had are exceptions to the lists above: items that the policy added to some containers, while these containers
-	// already had them. The form is CONTAINER:env:NAME, CONTAINER:volumeMounts:PATH and so on.
+	// Had are exceptions to the lists above: listed items that a container already had, so that the policy added them
+	// only to other containers. Each has the form CONTAINER:env:NAME, CONTAINER:volumeMounts:PATH and so on.
 	Had []string `json:"had,omitempty"`
 }
 

@@ -36,9 +36,9 @@ type Policy struct {
 
 // item is one item that a policy injects.
 type item struct {
-	// id is the identity of the item: one container, or one pod for volumes, cannot have two items of a list with the
-	// same id. It is the name of a variable or volume, the clean absolute path of a mount, or, for an envFrom source,
-	// PREFIX:Secret/NAME or PREFIX:ConfigMap/NAME.
+	// id is the identity of the item. A list of a container or pod cannot have two items with the same id. It is the
+	// name of a variable or volume, the clean absolute path of a mount, or, for an envFrom source, PREFIX:Secret/NAME
+	// or PREFIX:ConfigMap/NAME.
 	id string
 	// hash is the hash of id.
 	hash uint64

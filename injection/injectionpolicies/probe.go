@@ -46,7 +46,7 @@ func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.Service
 	case at && !apierrors.IsInvalid(create(without)):
 		return tried
 	case at || create(without) != nil || !judged(create(with)):
-		return verdict{} // The cause is another admission plugin, which rejects all pods or rejected one pod by chance.
+		return verdict{} // The cause is another admission plugin, which rejects all pods or rejected one temporarily.
 	case w.now.Spec.Mode == refractv1beta1.ModeAudit:
 		return verdict{warnings: []string{"spec: with the mode Enforce, " + refusal(p.Namespace, err)}}
 	default:

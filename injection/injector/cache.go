@@ -287,8 +287,8 @@ func (c *Cache) compile(u *unstructured.Unstructured) *entry {
 	return e
 }
 
-// same reports whether the entry does not need to be compiled again for this version of the policy. It ignores most of
-// the status, which changes all the time.
+// same reports whether the entry is still right for this version of the policy, so that the policy need not be compiled
+// again. It ignores most of the status, which changes all the time.
 func (e *entry) same(u *unstructured.Unstructured) bool {
 	if e == nil || e.source.GetUID() != u.GetUID() || e.source.GetGeneration() != u.GetGeneration() {
 		return false

@@ -56,7 +56,7 @@ type cached struct {
 	limit flowcontrol.RateLimiter
 
 	mu sync.Mutex
-	// negative has the template hashes that a list of policies did not give.
+	// negative has the template hashes that the listed policies did not give.
 	negative map[string]bool
 	// newer has the policies of the newest list that gave a pod another result than the cached policies; otherwise nil.
 	newer *listing

@@ -175,8 +175,8 @@ func (r *gatherer) group(ctx context.Context, ns *namespaceState, policies []*po
 			g.add(g.of(ctx, p), on)
 		}
 		for _, on := range rest {
-			// An owner of an unknown kind is not read only for irrelevant pods, because pipelines leave very many of
-			// them.
+			// If an owner of an unknown kind has only irrelevant pods, it is not read, because pipelines leave very
+			// many such pods.
 			if of := g.groups[on.owner.uid]; of != nil {
 				g.add(of, on)
 			} else if unknownAbove(g.view, ns.name, on.owner).uid == "" {

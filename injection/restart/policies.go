@@ -17,7 +17,7 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// authored is a policy as users have written it.
+// authored is a stored policy.
 type authored struct {
 	head
 

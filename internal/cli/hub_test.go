@@ -434,7 +434,7 @@ func (h *fakeHub) delete(w http.ResponseWriter, key fakeKey, o *unstructured.Uns
 	answer(w, o.Object)
 }
 
-// apply executes a server-side apply. It takes the body as the whole object, without managed fields.
+// apply executes a server-side apply. It takes the body as the complete object.
 func (h *fakeHub) apply(w http.ResponseWriter, r *http.Request, key fakeKey, was *unstructured.Unstructured, body []byte) {
 	applied := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(body, &applied.Object); err != nil {

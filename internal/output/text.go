@@ -23,8 +23,8 @@ func grouped(n int64) string {
 	return digits
 }
 
-// Cut returns a text of at most most bytes. If the given text is longer, Cut shortens it and adds an ellipsis. It does
-// not split a character.
+// Cut returns a text unchanged if it has at most as many bytes as the argument most. Otherwise it returns the beginning
+// of the text and an ellipsis. Cut does not split a character.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
