@@ -50,8 +50,8 @@ type Options struct {
 	Trusted []string
 	// Allowed decides whether a user may perform an action. Required.
 	Allowed func(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error)
-	// Others returns the other policies of a namespace, for warnings about policies that contradict the written one. It
-	// may return nil if they are unknown.
+	// Others returns the policies of a namespace, for warnings about policies that contradict the written one. It may
+	// return nil if they are unknown.
 	Others func(namespace string) []*inject.Policy
 	// Probe is true if the handler creates a pod with the items of the policy in a dry run.
 	Probe bool

@@ -60,9 +60,8 @@ func CheckLayers(g Graph, module string, layers []Layer) []Violation {
 	return out
 }
 
-// forbids returns the reason why a package of layer l may not import a package of the layer in the argument to; "" if
-// it may. room is the pattern that the importing package matches, and other the pattern that the imported package
-// matches.
+// forbids returns the reason why a package of layer l may not import a package of another or the same layer; "" if it
+// may. room and other are the patterns that the importing and the imported package match.
 func (l *Layer) forbids(room string, to *Layer, other string) string {
 	switch {
 	case l.Name == to.Name && l.Apart && room != other:

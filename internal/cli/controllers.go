@@ -344,7 +344,7 @@ func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads
 	}
 }
 
-// leadership returns the object that tells whether this replica leads.
+// leadership takes part in the leader election. Without an election, this replica always leads.
 func (c *controllers) leadership(cfg *rest.Config, changed func()) (*leadership.Leadership, error) {
 	if !c.elect {
 		return leadership.Alone(), nil

@@ -43,8 +43,7 @@ func (o *inCluster) in() string {
 	return o.cluster.namespace()
 }
 
-// peek calls the function of for each injection policy of a namespace, and returns the texts without duplicates, for
-// completion and hints.
+// peek returns a text for each injection policy of a namespace, without duplicates, for completion and hints.
 func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refractv1beta1.ServiceInjectionPolicy) string) []string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -125,8 +125,8 @@ func (p *Places) join(name string, w *waiter) error {
 	return nil
 }
 
-// makeRoom removes the last caller for the key with the largest waiting weight. It returns false if no key has a larger
-// weight than the argument than.
+// makeRoom removes the last caller for the key with the largest waiting weight. It returns false if no key has more
+// weight than the given one.
 func (p *Places) makeRoom(than int) bool {
 	var most *key
 	for _, k := range p.keys {

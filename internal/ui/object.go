@@ -84,8 +84,8 @@ type fieldStep struct {
 	Shadowed           bool
 }
 
-// object returns the page of an object; nil if the object does not exist. The page shows the object on the cluster in
-// the argument on. If with names a second cluster, it shows both side by side.
+// object returns the page of an object; nil if the object does not exist. The page shows the object on one cluster. If
+// a second cluster is named, it shows both side by side.
 func (s *Snapshot) object(kind schema.GroupKind, namespace, name, on, with string) *objectPage {
 	at := slices.IndexFunc(s.fleet.rows, func(r *row) bool {
 		return r.kind == kind && r.about.Namespace == namespace && r.about.Name == name
@@ -218,7 +218,7 @@ func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 	p.Fields = fieldRows(&x.Groups[at])
 }
 
-// fieldRows returns the fields that policies have changed for a group of clusters.
+// fieldRows returns the fields that were changed for a group of clusters, with their changes.
 func fieldRows(g *explain.Group) (rows []fieldRow) {
 	for i := range g.Fields {
 		f := &g.Fields[i]

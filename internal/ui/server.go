@@ -138,8 +138,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, page func(*Snaps
 	}
 }
 
-// whatIf responds with the effect of a changed policy. The editor sends a request after each keystroke, so the number
-// of concurrent computations is limited.
+// whatIf responds with the effect of a changed policy. The editor sends a request after each keystroke, so whatIf
+// computes only one effect at a time.
 func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	if err := r.ParseForm(); err != nil {

@@ -106,8 +106,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestLeftFields: the page of an object names the fields whose values members may set themselves. It has no link to a
-// policy for them, because there is none.
+// TestLeftFields: the page of an object names the fields that are left to the clusters. No policy is involved, so the
+// page has no link to a policy.
 func TestLeftFields(t *testing.T) {
 	s := shown(t, "../../examples/exported/service.yaml")
 	code, text, _ := ask(t, s, http.MethodGet, "/object/Service/shop/front", "")
