@@ -116,7 +116,7 @@ func (a arbitrary) fill(v reflect.Value, name string) {
 	}
 }
 
-// oneOf sets one field of a struct of pointers. One call in seldom calls sets two fields or none instead.
+// oneOf sets one field of a struct of pointers. With the probability 1/seldom it sets two fields or none instead.
 func (a arbitrary) oneOf(v reflect.Value, seldom int) {
 	n := 1
 	if a.IntN(seldom) == 0 {

@@ -269,7 +269,7 @@ func (d *injection) isProven(p *Policy) bool {
 	return false
 }
 
-// fromPolicy separates the conflict in a message from the name of the policy that added the conflicting item.
+// fromPolicy comes before the name of the policy that added the conflicting item, in the message of a conflict.
 const fromPolicy = ", from policy "
 
 // conflict returns the reason for skipping a policy whose item conflicts with an entry. c is the container of the

@@ -50,8 +50,8 @@ func checkLaws(t *testing.T, set *Set, pod []byte) {
 }
 
 // checkStatus: an injected pod is never stale for the applied policies, because a stale pod would be recreated in vain.
-// This is true right after the injection, after a later webhook has added a container, and after it has changed
-// injected items. The policies still apply at a second injection.
+// This is true right after the injection, after a later webhook has added a container, and after a later webhook has
+// changed injected items. The policies still apply at a second injection.
 func checkStatus(t *testing.T, set *Set, after []byte, result *Result) {
 	t.Helper()
 	mute := isMute(after)

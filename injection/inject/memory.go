@@ -21,7 +21,8 @@ func (r *past) of(p *Policy) *RecordApplied {
 	return r.policies[p.Name()]
 }
 
-// current returns the entry of a policy in the record if the content of the policy has not changed since.
+// current returns the entry of a policy in the record; nil if the content of the policy has changed since the
+// injection.
 func (r *past) current(p *Policy) *RecordApplied {
 	if a := r.of(p); a != nil && a.Hash == p.hash {
 		return a
@@ -29,8 +30,8 @@ func (r *past) current(p *Policy) *RecordApplied {
 	return nil
 }
 
-// previous is the entry of a policy in the pod's record, if the content of the policy has not changed since. The zero
-// value has no entry.
+// previous is the entry of a policy in the pod's record. The zero value stands for no entry, or for an entry with
+// another content of the policy.
 type previous struct {
 	record     *past
 	of         *RecordApplied // Nil without an entry.
@@ -88,7 +89,7 @@ func (g *sources) gave(c *container, of itemKind, id string) bool {
 }
 
 // ours reports whether a later webhook has changed an injected entry. Such an entry is no conflict, although it differs
-// from the item of the policy that is being considered. ours returns true only if the record has two facts: this
+// from the item of the policy that is being considered. ours returns true only if the record says both of this: this
 // policy, with its current content, was applied to the container or pod, and this policy or another one added the
 // entry. A trimmed record lists no items, so ours returns false.
 func (d *injection) ours(e *entry, c *container, of itemKind) bool {

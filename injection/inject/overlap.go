@@ -12,7 +12,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// Overlap describes that two policies cannot both apply to some pods.
+// Overlap is a conflict of two policies: some pods cannot get both.
 type Overlap struct {
 	// Witness is a set of labels that both selectors match. Other labels of the pod do not matter, except for labels
 	// that a selector forbids.
@@ -170,8 +170,8 @@ func ends(pattern string) (start, end string, open bool) {
 	return pattern[:first], pattern[last+1:], true
 }
 
-// findWitness returns labels that match both selectors. ok is false if there are none. It treats each key separately,
-// because no requirement of a selector relates two keys.
+// findWitness returns labels that match both selectors, and whether there are such labels. It treats each key
+// separately, because no requirement of a selector relates two keys.
 func findWitness(a, b labels.Selector) (map[string]string, bool) {
 	first, ok := a.Requirements()
 	if !ok {

@@ -172,9 +172,9 @@ func noRecord(out []claim, h *head, by *Policy) []claim {
 	return out
 }
 
-// author returns the policy that reports name as the author of the annotations. This is the first policy that applies,
-// or else the first skipped policy. A policy of the mode Audit causes no annotations, except to correct a record that
-// names applied policies. Without such a policy, author returns nil.
+// author returns the author of the annotations, for reports: the first policy that applies, or else the first skipped
+// policy. A policy of the mode Audit causes no annotations, except to correct a record that names applied policies.
+// Without such a policy, author returns nil.
 func author(before *past, outcomes []outcome) *Policy {
 	var first *Policy
 	for i := range outcomes {

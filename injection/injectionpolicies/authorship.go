@@ -21,7 +21,7 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// resources maps the kinds of objects that a pod could disclose to its users to their resources.
+// resources has the resource name of each kind whose content a pod could disclose to its users.
 var resources = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"}
 
 // ofService is the field of a policy that is reported for objects that the Service names.

@@ -56,7 +56,7 @@ func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.Service
 
 // judged reports whether admission has examined and rejected a pod. It may have been rejected by Pod Security, by a
 // ServiceAccount that may use only certain Secrets, by admission policies or by webhooks. Errors do not count if they
-// depend on the present usage or on the permissions of Refract.
+// depend on the current resource usage or on the permissions of Refract.
 func judged(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

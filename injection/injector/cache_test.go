@@ -40,7 +40,7 @@ spec:
   volumeMounts: [{mountPath: /cache, name: cache-volume}]
 `
 
-// changed returns a text with replacements. pairs are the old and new parts by turns.
+// changed replaces parts of a text. pairs has an old part, its new part, the next old part, and so on.
 func changed(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
 
 // record collects log lines.

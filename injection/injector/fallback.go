@@ -140,7 +140,7 @@ func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, he
 		}
 		found := result.Hash == here.TemplateHash
 		if !found && l.begun.Before(arrived) {
-			continue // The list may have begun before the policy changed for which this pod was recreated.
+			continue // The list may have begun before the policy change that caused the recreation of this pod.
 		}
 		m.remember(here, result, l)
 		if found {

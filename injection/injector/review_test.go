@@ -57,8 +57,8 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// TestHostileReviews reviews the most expensive pods of 1 MiB each: one with as many elements as fit into 1 MiB, and
-// one with as many elements as are read.
+// TestHostileReviews reviews the most expensive pods of 1 MiB each: one with the most elements that fit into 1 MiB, and
+// one with the most elements that the reader accepts.
 func TestHostileReviews(t *testing.T) {
 	h := served(t, database, changed(database, "allow-database", "debug", "spec:", "spec:\n  containers: {ephemeralContainers: true}"))
 	const (

@@ -53,8 +53,8 @@ type assessment struct {
 	complete            bool
 	touched             bool // The template has the annotation, or the kind of the owner is unknown.
 	inherited           bool // The group is being recreated, but a later change has replaced the content of this recreation.
-	// settling is greater than 0 if a complete group must stay available for this number of seconds before the next
-	// group follows, and has not been available for so long yet.
+	// settling is the number of seconds for which a complete group must be available before the next group follows. It
+	// is 0 if the group has already been available for so long.
 	settling int32
 
 	phase           groupPhase

@@ -21,7 +21,7 @@ const (
 // decide decides which actions to take in a namespace, and computes the statuses. It has no side effects, and the same
 // snapshot always gives the same plan.
 //
-// If decide needs the result of a check first, it requests the check in the resolve, probe or owners of the plan. The
+// If decide needs the result of a check first, it requests the check in plan.resolve, plan.probe or plan.owners. The
 // plan then touches no workload that depends on this check.
 func decide(s *snapshot) *plan {
 	d := &decision{snapshot: s, plan: &plan{

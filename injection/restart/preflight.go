@@ -171,8 +171,8 @@ const (
 	mostBase  = 63 - 5
 )
 
-// unnamed removes the generated suffix of a name that begins with base from a message. Each try has another suffix, so
-// the status would be written after each try.
+// unnamed removes generated suffixes from a message: those of names that begin with base. Each try has another suffix.
+// So without unnamed, the status would change after each try.
 func unnamed(message, base string) string {
 	base = base[:min(len(base), mostBase)]
 	return regexp.MustCompile(`\b`+regexp.QuoteMeta(base)+generated+`\b`).ReplaceAllLiteralString(message, base)

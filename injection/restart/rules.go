@@ -163,7 +163,7 @@ func (j *judge) underWay(a *assessment) bool {
 		a.victim, a.bounced = victim, bounced
 	}
 	if a.inherited && a.victim != nil {
-		return a.is(ready, "", "") // The pods do not work with their earlier content, so the new content may be tried on the next pod.
+		return a.is(ready, "", "") // The pods do not work with the content that they have, so the new content may be tried on the next pod.
 	}
 	if a.inherited && refused {
 		return a.is(waiting, m.reason, "%s", m.message) // No pod has the new content yet, so its rollout is not halted.

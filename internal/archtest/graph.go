@@ -84,8 +84,8 @@ func visit(root string) error {
 }
 
 // Chain returns a shortest chain of imports. It begins with the given package, and ends with a package that matches a
-// pattern in the second argument. No other package in the chain matches a pattern in the third argument. Chain returns
-// nil if there is no such chain.
+// pattern in the second argument. Except for the given package, no package in the chain matches a pattern in the third
+// argument. Chain returns nil if there is no such chain.
 func (g Graph) Chain(from string, to, through []string) []string {
 	seen := map[string]bool{from: true}
 	for ways := [][]string{{from}}; len(ways) > 0; ways = ways[1:] {

@@ -33,7 +33,7 @@ type ending struct {
 	busy string
 	// timeout has arguments with a short --timeout.
 	timeout string
-	// not is the reason why the command is not interrupted; empty if it is.
+	// The field not has the reason why the command is not interrupted; empty for all other commands.
 	not string
 }
 

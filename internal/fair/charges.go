@@ -28,7 +28,8 @@ type charge struct {
 	at   time.Time // When the debt had this size.
 }
 
-// Add adds work that has just ended to the debt of a namespace. If namespace is empty, Add does nothing.
+// Add increases the debt of a namespace by the time of work that has just ended. If namespace is empty, Add does
+// nothing.
 func (c *Charges) Add(namespace string, took time.Duration, now time.Time) {
 	if namespace == "" {
 		return

@@ -94,8 +94,8 @@ func Describe(o client.Object) string {
 const every = 500 * time.Millisecond
 
 // Wait waits until the Deployments of the parts are ready. It calls tell with the state of each Deployment after every
-// change. If ctx ends first, the error wraps [ErrNotReady]. It has the reason for the first Deployment that is not
-// ready, if the API server responds quickly.
+// change. If ctx ends first, the error wraps [ErrNotReady]. The error has the reason for the first Deployment that is
+// not ready, if the API server responds quickly.
 func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, tell func(line string)) error {
 	for _, part := range parts {
 		last := ""

@@ -187,7 +187,7 @@ func (r *Removal) orphans(ctx context.Context, members []corev1alpha1.FederatedC
 
 // release removes Refract's finalizers, because no controller handles them any more. It returns the number of changed
 // objects. Finalizers of others remain. The API server then deletes objects whose deletion was requested; release tells
-// the user about such clusters.
+// the user about the clusters among these.
 func (r *Removal) release(ctx context.Context, s *Stock) (n int, err error) {
 	ours := []string{refractv1alpha1.Finalizer, refractv1alpha1.ConversionFinalizer}
 	err = s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {

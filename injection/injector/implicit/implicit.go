@@ -178,7 +178,7 @@ func read(u *unstructured.Unstructured) (policy *refractv1beta1.ServiceInjection
 	return policy, sound, nil
 }
 
-// kept has a function for each part of a status that this package writes, which copies this part.
+// For each part of a status that this package writes, kept has a function that copies the part.
 var kept = map[string]func(to, from *refractv1beta1.ServiceInjectionPolicyStatus){
 	"fromService": func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.FromService = from.FromService },
 	"effective":   func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.Effective = from.Effective },
