@@ -10,8 +10,8 @@ import (
 	"refract.dev/fleet/offline/render"
 )
 
-// apartFrom returns an error if an input is inside the output folder, or if the output folder is inside an input.
-// Otherwise the next run would read the output as input, or the output would overwrite an input. An input may be next
+// apartFrom returns an error if an input is inside the output folder, or if the output folder is inside an input. In
+// both cases the next run would read its output as input, or the output would overwrite an input. An input may be next
 // to the output folder.
 func apartFrom(inputs []string, dir string) error {
 	out, err := resolve(dir)

@@ -67,7 +67,7 @@ func (a *attendance) isLeft() bool {
 }
 
 // at records the progress of the command, and advice. Both are shown if the command is ended by a signal or its
-// --timeout. A command calls at before each operation, because the operation may have effects even if it is
+// --timeout. A command calls this method before each operation, because the operation may have effects even if it is
 // interrupted.
 func (a *attendance) at(state, remedy string) {
 	a.mu.Lock()

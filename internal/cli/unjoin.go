@@ -28,7 +28,8 @@ import (
 type unjoinOptions struct {
 	cluster   clusterFlags
 	namespace string // The namespace of Refract on the hub.
-	// The kubeconfig for the member and its context. Their user deletes Refract's account on the member.
+	// The kubeconfig for the member and its context. The user in this kubeconfig deletes Refract's account on the
+	// member.
 	kubeconfig, context string
 
 	force         bool

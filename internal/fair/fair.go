@@ -147,7 +147,7 @@ func (p *Places) makeRoom(than int) bool {
 
 func (k *key) last() *waiter { return k.queue[len(k.queue)-1] }
 
-// leave removes a waiting caller. It returns false if the caller has a place in the meantime.
+// leave removes a waiting caller. It returns false if the caller has got a place in the meantime.
 func (p *Places) leave(name string, w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,9 +26,9 @@ const (
 // that depends on the size also finds small inputs that need too much memory.
 func For(size int) uint64 { return always + perByte*uint64(size) }
 
-// Filled returns a text of 1 MiB. It consists of before, repetitions of repeated, spaces, and behind. The number of
-// repetitions is as large as possible, but not larger than the argument most. The last byte of repeated is a separator;
-// the last repetition lacks it.
+// Filled returns a text of 1 MiB. It consists of the argument before, repetitions of the argument repeated, spaces, and
+// the argument behind. The number of repetitions is as large as possible, but not larger than the argument most. The
+// last byte of repeated is a separator; the last repetition lacks it.
 func Filled(most int, before, repeated, behind string) []byte {
 	n := min((MiB-len(before)-len(behind))/len(repeated), most)
 	text := before + strings.Repeat(repeated, n)[:n*len(repeated)-1]

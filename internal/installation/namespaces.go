@@ -44,8 +44,9 @@ func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, 
 	if len(all) == 0 {
 		return nil, nil
 	}
-	// A second installation, in another namespace, overwrites these objects of an installation in the default
-	// namespace. Then only the Deployments of the latter can be found.
+	// A second installation, in another namespace, overwrites the ClusterRoleBinding and the webhook configuration of
+	// an installation in the default namespace. Then only the Deployments show that the default namespace has an
+	// installation.
 	there, err := Installed(ctx, c, corev1alpha1.SystemNamespace)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Between returns a pseudorandom duration from least to most. most must not be less than least. The duration depends
-// only on the name and the present time. So a simulation with its own clock always gets the same durations.
+// Between returns a pseudorandom duration between two bounds, both included. The second bound must not be less than the
+// first. The duration depends only on the name and the present time. So a simulation with its own clock always gets the
+// same durations.
 func Between(name string, least, most time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte(name), uint64(time.Now().UnixNano())))

@@ -96,7 +96,7 @@ func (c *crew) find(cluster, component string) *process {
 	return nil
 }
 
-// end closes over, unless it is already closed. err is nil if the crew should stop.
+// end closes the channel over, unless it is already closed. err is nil if the crew should stop.
 func (c *crew) end(err error) {
 	c.overOnce.Do(func() {
 		c.err = err
@@ -104,8 +104,8 @@ func (c *crew) end(err error) {
 	})
 }
 
-// wait waits until over is closed. It returns the error of a process that has ended by itself; nil if the crew should
-// stop.
+// wait waits until the channel over is closed. It returns the error of a process that has ended by itself; nil if the
+// crew should stop.
 func (c *crew) wait() error {
 	<-c.over
 	return c.err

@@ -31,7 +31,7 @@ type State struct {
 	Alike bool `json:"alike,omitempty"`
 	// OrdinaryHub is true if the hub has all controllers and Nodes.
 	OrdinaryHub bool `json:"ordinaryHub,omitempty"`
-	// Hub is the hub.
+	// Hub is the hub cluster.
 	Hub Cluster `json:"hub"`
 	// Members are the member clusters in the order of their numbers.
 	Members []Cluster `json:"members"`

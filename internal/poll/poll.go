@@ -62,8 +62,8 @@ func Await(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// Consistently calls the function is at once, and then ten times a second for the given time. It fails the test at the
-// first error.
+// Consistently calls a function at once, and then ten times a second for the given time. It fails the test at the first
+// error of this function.
 func Consistently(t testing.TB, what string, during time.Duration, is func(context.Context) error) {
 	t.Helper()
 	over := time.After(during)

@@ -322,8 +322,8 @@ func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
 	p.Each = other.address(0, 0)
 }
 
-// within returns the first index on the page that has the given index. page is the size of a page, and all the number
-// of rows or columns.
+// within returns the first index on the page that has the given index. page is the size of a page. all is the number of
+// all rows or columns.
 func within(first, all, page int) int {
 	return max(0, min(first, all-1)) / page * page
 }

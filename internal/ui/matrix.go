@@ -57,11 +57,12 @@ func (s state) Words() string { return stateNames[s].words }
 
 // cell is the state of one object on one cluster.
 type cell struct {
-	variant uint8 // The rank of the content in its row; the most frequent content has rank 0. It is none without content.
+	variant uint8 // The rank of the content in its row, 0 for the most frequent content; none without content.
 	state   state
 }
 
-// none is the variant of a cell without content. All contents with a rank of at least most share the variant most.
+// none is the variant of a cell without content. All contents whose rank is greater than the constant most have the
+// variant most.
 const (
 	none = 255
 	most = 254
@@ -246,7 +247,8 @@ func stateOf(c *refractv1alpha1.ClusterStatus, s *refractv1alpha1.PropagationSta
 	}
 }
 
-// stoppedBy returns the state that a stopped change gives to copies of the object; right if the change has not stopped.
+// stoppedBy returns the state that a stopped change gives to copies of the object; the state right if the change has
+// not stopped.
 func stoppedBy(s *refractv1alpha1.PropagationStatus) state {
 	phase := refractv1alpha1.RolloutComplete
 	if s.Rollout != nil {
