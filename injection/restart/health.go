@@ -178,8 +178,8 @@ func (a *assessment) oldestStale() (victim *pod, bounced bool) {
 	return victim, victim != nil && !first.IsZero() && victim.created.After(first)
 }
 
-// sickest returns a stale pod to evict while its workload is being recreated. The pod is not ready, and the workload's
-// controller does not replace it, because it waits until the pod is ready.
+// sickest returns the stale pod that blocks the rollout of its workload; nil if there is none. The pod is not ready,
+// and the workload's controller waits for its readiness and does not replace it.
 func (a *assessment) sickest() (victim *pod, bounced bool) {
 	victim, bounced = a.oldestStale()
 	if victim == nil || victim.ready {

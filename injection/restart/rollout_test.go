@@ -579,8 +579,8 @@ status: {observedGeneration: 1, replicas: 1, availableReplicas: 1}
 	}
 }
 
-// TestTouchKeepsContents: a second touch of a workload keeps the contents of the first. It does not modify the map,
-// because decisions share it.
+// TestTouchKeepsContents: a second touch of a workload keeps the contents of the first. The second touch must not
+// modify the map of the first, because decisions share this map.
 func TestTouchKeepsContents(t *testing.T) {
 	for _, victim := range []*pod{nil, {head: head{name: "web-1-a", uid: "Pod/web-1-a"}}} {
 		c := newCluster(t, policyText, deploymentText, replicaSetText, podText)

@@ -68,8 +68,8 @@ func (o *Owners) References(ctx context.Context, roles ...string) ([]metav1.Owne
 
 // Apply writes an object by server-side apply, with owner references. If the API server rejects the references, Apply
 // writes the object without them: an API server with the plugin OwnerReferencesPermissionEnforcement requires the
-// permission to delete the owner, which Refract does not have. The object then remains after the installation is
-// deleted, but `refract uninstall` deletes it.
+// permission to delete the owner, which Refract does not have. Then only `refract uninstall` deletes the object; the
+// garbage collector does not.
 func Apply(ctx context.Context, c client.Writer, object *unstructured.Unstructured, references []metav1.OwnerReference, manager string) error {
 	write := func() error {
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner(manager), client.ForceOwnership)

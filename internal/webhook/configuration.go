@@ -39,8 +39,8 @@ type Configuration struct {
 	// removed from the configuration. If no webhook has rules, the configuration is deleted. Several goroutines may
 	// call Webhooks at the same time.
 	Webhooks func() []Webhook
-	// Known is closed as soon as Webhooks returns the right result. Until then, the configuration is not changed. Nil
-	// means that the result is always right.
+	// Known is a channel that is closed as soon as Webhooks returns the right result. Until then, the configuration is
+	// not changed. Nil means that the result is always right.
 	Known <-chan struct{}
 	// Changed receives a value when the result of Webhooks may have changed. Nil means that it never changes.
 	Changed <-chan struct{}
