@@ -112,11 +112,11 @@ func (a arbitrary) fill(v reflect.Value, name string) {
 		v.SetInt(numbers[a.IntN(len(numbers))])
 	case reflect.Bool:
 		v.SetBool(a.IntN(2) == 0)
-	default: // Policies have no other kinds.
+	default: // No field of a policy has another kind.
 	}
 }
 
-// oneOf sets one field of a struct of pointers, and in one of seldom cases two fields or none.
+// oneOf sets one field of a struct of pointers. With the probability 1/seldom it sets two fields or none instead.
 func (a arbitrary) oneOf(v reflect.Value, seldom int) {
 	n := 1
 	if a.IntN(seldom) == 0 {

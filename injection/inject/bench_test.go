@@ -13,7 +13,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// benchPod returns a pod of about 10 KB with these labels, in the form of an API server's request.
+// benchPod returns the JSON of a pod of about 10 KB with these labels, as an API server sends it to a webhook.
 func benchPod(b *testing.B, podLabels map[string]string, containers int) []byte {
 	b.Helper()
 	pod := &corev1.Pod{
@@ -114,7 +114,8 @@ func BenchmarkInject(b *testing.B) {
 	}
 }
 
-// BenchmarkInjectTwice injects into a pod that already has all items, as after a change by another webhook.
+// BenchmarkInjectTwice injects into a pod that already has all items. An API server sends such a pod when it calls the
+// webhook again after another webhook has changed the pod.
 func BenchmarkInjectTwice(b *testing.B) {
 	set, pod := benchSet(b, 100, 3), benchPod(b, map[string]string{"consumes": "yes"}, 3)
 	pod = patched(b, set, pod)

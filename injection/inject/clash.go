@@ -10,10 +10,10 @@ import (
 // maxClaimName is the longest name of a PersistentVolumeClaim.
 const maxClaimName = 253
 
-// clash returns the reason why a volume of a policy would make the pod invalid in combination with the rest of the pod;
-// nil if the pod remains valid. The claim of an ephemeral volume is named POD-VOLUME: this must be a valid name, and no
-// other volume may use this claim. Neither rule is violated if the name of the pod is generated: such names are short
-// and not known in advance.
+// clash returns the reason to skip a policy whose volume is valid by itself, but makes the pod invalid. It returns nil
+// if the pod remains valid. An ephemeral volume creates a PersistentVolumeClaim with the name POD-VOLUME. This name
+// must not be too long, and no other volume may use the claim. clash does not check pods with generated names: such
+// names are short and not yet known.
 //
 // Source: ValidateVolumes in
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/validation/validation.go
@@ -43,8 +43,8 @@ func (d *injection) clash(p *Policy, it *item) *Skipped {
 	return &Skipped{Policy: p, Reason: ReasonVolumeConflict, Message: message}
 }
 
-// volumeOfClaim returns the name of a volume of the pod, or of the policy, that uses the claim; empty if no volume
-// does.
+// volumeOfClaim returns the name of the volume in the pod or the policy that uses the claim, or "" without such a
+// volume.
 func (d *injection) volumeOfClaim(p *Policy, name string) string {
 	d.work += len(d.volumes.entries) + len(p.volumes)
 	for i := range d.volumes.entries {
@@ -60,7 +60,7 @@ func (d *injection) volumeOfClaim(p *Policy, name string) string {
 	return ""
 }
 
-// volumeNamed returns a volume of the pod, or of the policy; nil if it does not exist.
+// volumeNamed returns the JSON of the volume with this name in the pod or the policy, or nil if neither has one.
 func (d *injection) volumeNamed(p *Policy, name string) []byte {
 	if e := d.volumes.find(name); e != nil {
 		return e.raw
@@ -73,8 +73,8 @@ func (d *injection) volumeNamed(p *Policy, name string) []byte {
 	return nil
 }
 
-// claimOf returns the name of the PersistentVolumeClaim that a volume uses, or an empty string, and whether the volume
-// is an ephemeral one, which creates its own claim.
+// claimOf returns the name of the PersistentVolumeClaim that a volume uses, or an empty string. ephemeral is true for
+// an ephemeral volume, which creates its own claim.
 func claimOf(volume []byte) (claim string, ephemeral bool) {
 	s := raw.New(volume)
 	s.Object(func(key []byte) {

@@ -97,9 +97,9 @@ func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList
 	return c.policy, nil
 }
 
-// Bounded returns an error for each list of the spec that is longer than allowed. [Compile] makes this check itself. A
-// caller that copies the policy before Compile calls Bounded before the copy, so that it copies no long list. Bounded
-// retains nothing of p.
+// Bounded returns an error for each list of the spec that is too long. Callers check a policy with Bounded before they
+// copy it, so that they never copy a list that is too long. [Compile] makes the same check. Bounded retains nothing of
+// p.
 func Bounded(p *refractv1beta1.ServiceInjectionPolicy) field.ErrorList {
 	var errs field.ErrorList
 	for _, list := range []struct {
@@ -138,7 +138,8 @@ type compiler struct {
 
 func (c *compiler) fail(err *field.Error) { c.errs = append(c.errs, err) }
 
-// compileName checks the name: an annotation of the pod has a list of policy names, separated by commas.
+// compileName checks the name of the policy. A comma is not allowed, because an annotation of the pod lists the names
+// of policies, separated by commas.
 func (c *compiler) compileName(meta *metav1.ObjectMeta) {
 	at := field.NewPath("metadata", "name")
 	if meta.Name == "" {
@@ -293,7 +294,7 @@ func (c *compiler) compileItems() {
 	c.policy.hash = hash
 }
 
-// findNeeds returns one mount for each volume that the policy mounts but does not contain: the first one.
+// findNeeds returns the first mount of each volume that the policy mounts but does not define.
 func (p *Policy) findNeeds() []*item {
 	known := make(map[string]bool, len(p.volumes))
 	for i := range p.volumes {
@@ -309,8 +310,8 @@ func (p *Policy) findNeeds() []*item {
 	return out
 }
 
-// compileList compiles the items of a list. identify returns an item with its identity. The bytes of all items are added
-// to size.
+// compileList compiles the items of a list. identify returns an item that has only its identity. compileList adds the
+// bytes of all items to size.
 func compileList[T any](c *compiler, of itemKind, list []placed[T], size *int, identify func(*T) item) []item {
 	items := make([]item, 0, len(list))
 	for _, from := range list {
@@ -355,8 +356,8 @@ func envFromID(v *corev1.EnvFromSource) string {
 // its identity.
 func MountID(v *corev1.VolumeMount) string { return cleanMount(v.MountPath) }
 
-// cleanMount returns the canonical form of a path in a container. A relative path begins at the root of the container,
-// as for a kubelet; only Windows has other roots.
+// cleanMount returns the canonical form of a path in a container. Like a kubelet, it takes a relative path as relative
+// to the root of the container. A Windows path with a drive letter is not relative.
 func cleanMount(at string) string {
 	if at == "" || at[0] == '/' || len(at) >= 2 && at[1] == ':' && isLetter(at[0]) {
 		return path.Clean(at) // Clean does not allocate for a clean path.
@@ -366,8 +367,8 @@ func cleanMount(at string) string {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// digest returns the hash of the items and of the fields that determine their places in a pod. The items in the hash
-// have all their defaults. So the hash is the same whether a default is written in the policy or not.
+// digest returns the hash of the items and of the fields that determine their places in a pod. Defaults are filled in
+// first, so an explicit default does not change the hash.
 func (p *Policy) digest() (string, error) {
 	normals := func(items []item) []any {
 		out := make([]any, len(items))

@@ -403,8 +403,8 @@ volumeMounts: [{name: v, mountPath: /opt}, {name: v, mountPath: /opt/}]
 	}
 }
 
-// TestCompileTooMuch: the memory for the errors of a large policy is bounded, and lists that are too long are rejected
-// without memory for their elements.
+// TestCompileTooMuch: the memory for the errors of a large policy is bounded. Lists that are too long are rejected
+// without an allocation for each element.
 func TestCompileTooMuch(t *testing.T) {
 	policy := func(env, files int) *refractv1beta1.ServiceInjectionPolicy {
 		p := &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}

@@ -11,16 +11,16 @@ import (
 // Inject returns the result of injecting the policies into a new pod, given as JSON. It neither modifies nor retains
 // pod.
 //
-// The policies of the set whose selectors match the pod apply in order, each as a whole or not at all. Each policy sees
-// the additions of the earlier ones. A policy that lacks volumes gets one more try as soon as other policies have added
-// them all. Injection into the patched pod gives no further patch.
+// The policies whose selectors match the pod apply in the order of the set. Each policy applies as a whole or not at
+// all, and sees the additions of earlier policies. A policy that mounts a missing volume is tried once more after other
+// policies have added all its missing volumes. A second injection into the patched pod adds nothing.
 //
 // Inject returns an error only if pod is not JSON, or if a part that Inject reads does not have the shape of a pod. If
 // no policy selects the pod, Inject reads only the metadata. If the pod and its policies exceed the work limit of a
-// pod, Inject skips all of them with [ReasonTooMuchWork].
+// pod, Inject skips all policies with [ReasonTooMuchWork].
 func (s *Set) Inject(pod []byte) (*Result, error) { return s.inject(pod, false) }
 
-// Explain is like [Set.Inject], and also lists the single changes.
+// Explain is like [Set.Inject], and also lists each change.
 func (s *Set) Explain(pod []byte) (*Result, error) { return s.inject(pod, true) }
 
 func (s *Set) inject(pod []byte, explain bool) (*Result, error) {
@@ -46,14 +46,14 @@ func (s *Set) inject(pod []byte, explain bool) (*Result, error) {
 	outcomes, rejected := d.run(policies, before.trust)
 	result.report(outcomes, rejected)
 	if rejected != nil || d.spent() && before.Version != 0 {
-		return result, nil // The existing record was written when the pod needed less work, and is still correct.
+		return result, nil // The existing record is still correct: it was written when the pod needed less work.
 	}
 	d.patch.annotate(h, claims(h, body, before, outcomes, result.Hash))
 	result.Patch, result.Changes = d.patch.done(), d.patch.changes
 	return result, nil
 }
 
-// forAll returns a copy of s for each policy.
+// forAll returns one copy of s for each policy.
 func (s *Skipped) forAll(policies []*Policy) []Skipped {
 	out := make([]Skipped, len(policies))
 	for i, p := range policies {
@@ -70,9 +70,11 @@ type outcome struct {
 	skipped *Skipped
 }
 
-// run applies the policies in order, with the given tolerance for each, until one of them rejects the pod, and then
-// returns the reason. Policies that lack a volume get another try when other policies have added it. Otherwise they
-// would apply only when the API server sends the same pod again. The outcomes are in the order of the policies.
+// run tries the policies in order, each with its tolerance. It returns the outcomes in the order of the policies. If a
+// policy rejects the pod, run stops and also returns the reason.
+//
+// A policy that mounts missing volumes is tried again when other policies have added them all. Without this second
+// attempt the policy would apply only at the next review of the same pod.
 //
 // If the work limit is exceeded, run skips all policies and adds nothing.
 func (d *injection) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped) {
@@ -109,13 +111,13 @@ type runner struct {
 	outcomes  []outcome
 	rejected  *Skipped
 
-	// waiting maps the name of a volume to the policies that lack it, lacking counts the missing volumes of each
-	// policy, and ready lists the policies whose volumes are complete. Policies are indexes.
+	// waiting maps the name of a missing volume to the policies that mount it. lacking counts the missing volumes of
+	// each policy. ready lists the policies that no longer lack a volume. All policies are given as indexes.
 	waiting map[string][]int
 	lacking map[int]int
 	ready   []int
 	held    int // The number of policies that apply.
-	after   int // One more than the value of held when the first policy was skipped; 0 if none was.
+	after   int // 1 + the value of held when the first policy was skipped; 0 if none was.
 }
 
 // try determines the outcome of a policy.
@@ -145,7 +147,7 @@ func (r *runner) try(i int) {
 	}
 }
 
-// wait registers a policy for all volumes that it lacks.
+// wait registers a policy for all volumes that it mounts but cannot find.
 func (r *runner) wait(i int) {
 	if r.waiting == nil {
 		r.waiting, r.lacking = map[string][]int{}, map[int]int{}
@@ -156,7 +158,7 @@ func (r *runner) wait(i int) {
 	}
 }
 
-// wake finds the policies whose volumes are complete after the additions of p.
+// wake finds the policies that lack no volume after the additions of p.
 func (r *runner) wake(p *Policy) {
 	if len(r.waiting) == 0 {
 		return
@@ -172,8 +174,8 @@ func (r *runner) wake(p *Policy) {
 	}
 }
 
-// settle updates the reasons of the skipped policies at the end. Later additions of other policies may conflict with
-// them by now, and will conflict when the API server sends the same pod again.
+// settle examines the skipped policies again after all additions. A policy may now conflict with an item that was added
+// later. The next review of the same pod would report this conflict, so the first review reports it, too.
 func (r *runner) settle() {
 	if r.after == 0 || r.held < r.after || r.rejected != nil {
 		return
@@ -197,8 +199,8 @@ func (r *runner) settle() {
 	}
 }
 
-// trust returns the tolerance that the pod's record justifies at admission. A user may have written the record, so the
-// pod must also have the recorded items.
+// trust returns the tolerance for a policy at admission. For a recorded policy with onConflict Skip this is proven, and
+// not lenient, because a user may have written the record: one container must really have the items.
 func (r *past) trust(p *Policy) tolerance {
 	if p.onConflict == refractv1beta1.ConflictSkip && r.current(p) != nil {
 		return proven

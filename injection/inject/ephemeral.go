@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// InjectEphemeral returns the result of injecting the policies into the ephemeral containers that an update of
-// pods/ephemeralcontainers adds. pod is the pod with them, old the pod before the update; both remain unmodified. Only
-// policies that choose ephemeral containers apply. A running pod gets no volumes and annotations.
+// InjectEphemeral injects into the ephemeral containers that an update of pods/ephemeralcontainers adds. old is the pod
+// before the update, and pod the pod after it; both remain unmodified. Only policies that choose ephemeral containers
+// apply. A running pod gets no volumes and annotations.
 //
-// InjectEphemeral returns errors like [Set.Inject], for pod and for old.
+// Like [Set.Inject], InjectEphemeral returns an error if pod or old cannot be read.
 func (s *Set) InjectEphemeral(pod, old []byte) (*Result, error) {
 	h, err := readHead(pod)
 	if err != nil {
@@ -69,10 +69,10 @@ func newcomers(pod, old []byte) (*body, error) {
 	return is, nil
 }
 
-// unsupported returns the reason why a running pod cannot have the items of a policy; nil if it can have them.
+// unsupported returns the reason why a running pod cannot have the items of a policy; nil if it can have them. A mount
+// in an ephemeral container may not have a subPath, and no other part of the spec may change.
 //
-// Source: ephemeral containers may not have mounts with a subPath, and nothing else of the spec may change, see
-// ValidatePodEphemeralContainersUpdate in
+// Source: ValidatePodEphemeralContainersUpdate in
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/validation/validation.go
 func unsupported(p *Policy, b *body) *Skipped {
 	for i := range p.mounts {

@@ -35,10 +35,10 @@ func (k itemKind) goType() reflect.Type {
 	}[k]
 }
 
-// normalize returns a copy of an element of such a list in its normal form, which is the same for the element of a
-// policy and for the API server's version of it in a pod: defaults are filled in, members that mean the same as absent
-// ones are removed, and quantities and paths have their canonical form. Members that are unknown to this version of the
-// API remain unchanged.
+// normalize returns a copy of an element of such a list in its normal form. An item of a policy and the item that the
+// API server makes of it in a pod have the same normal form. In the normal form, defaults are filled in, redundant
+// members are removed, and quantities and paths are canonical. Members that are unknown to this version of the API
+// remain unchanged.
 func normalize(of itemKind, value any) any {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -52,7 +52,7 @@ func normalize(of itemKind, value any) any {
 		defaultVolume(object)
 	case mountItem:
 		defaultMount(object)
-	default: // A source of variables has no defaults.
+	default: // An element of envFrom has no defaults.
 	}
 	return object
 }
@@ -60,10 +60,10 @@ func normalize(of itemKind, value any) any {
 // equal reports whether two normalized items have the same meaning.
 func equal(a, b any) bool { return tree.Equal(a, b) }
 
-// reduceStruct returns a copy of object, which is of this type, without members that mean the same as absent ones:
-// null; zero values of non-pointer fields, which the API server drops, too; and false, because every boolean of an item
-// is false by default. For other pointers nil and zero differ: a defaultMode of 0 is a mode, a storageClassName of ""
-// is a class.
+// reduceStruct returns a copy of object, a value of the given type, without its redundant members. These are null, zero
+// values of non-pointer fields (the API server drops them, too), and false (every boolean of an item defaults to
+// false). Other zero values of pointer fields remain: a defaultMode of 0 is a mode, and a storageClassName of "" is a
+// class.
 //
 // Source: k8s.io/apimachinery/pkg/api/equality, and the types of k8s.io/api/core/v1.
 func reduceStruct(object map[string]any, of reflect.Type) map[string]any {
@@ -81,7 +81,7 @@ func reduceStruct(object map[string]any, of reflect.Type) map[string]any {
 	return out
 }
 
-// fieldOf returns the type of the field with this JSON name, also in embedded structs.
+// fieldOf returns the type of the field with this JSON name. It also searches embedded structs.
 func fieldOf(of reflect.Type, name string) (reflect.Type, bool) {
 	for field := range of.Fields() {
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -161,12 +161,13 @@ func reduceMap(object map[string]any, of reflect.Type) map[string]any {
 		}
 		return out
 	}
-	return maps.Clone(object) // A map of strings: an empty string is a value.
+	return maps.Clone(object) // In a map of strings, an empty string is a value like any other.
 }
 
-// canonical returns a quantity in canonical form, and any other value unchanged. Zero becomes the empty string, unless
-// rounded is true. If rounded is true, it rounds up to thousandths, as SetDefaults_ResourceList does for a list of
-// resources in https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/v1/defaults.go
+// canonical returns a quantity in canonical form, and any other value unchanged. If rounded is true, it rounds up to
+// thousandths, as SetDefaults_ResourceList in
+// https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/v1/defaults.go does for the resources of a
+// container. If rounded is false, zero becomes the empty string.
 func canonical(value any, rounded bool) any {
 	var text string
 	switch v := value.(type) {
@@ -201,17 +202,17 @@ func canonical(value any, rounded bool) any {
 // The functions below fill in the defaults that the API server gives to the items of a pod, in SetObjectDefaults_Pod
 // and the functions that it calls:
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/v1/zz_generated.defaults.go and defaults.go in
-// the same directory. For some fields the API server fills in no default, but the documentation of the API defines the
-// meaning of an absent field. A field with that value is removed.
+// the same directory. Some fields have a default only in the documentation of the API, and the API server does not fill
+// it in. Such a field is removed if its value is the default.
 
-// fallback sets a member that has no value.
+// fallback sets a member to its default if it has no value.
 func fallback(object map[string]any, key string, value any) {
 	if object != nil && object[key] == nil {
 		object[key] = value
 	}
 }
 
-// absent removes a member with the value that an absent member means.
+// absent removes a member whose value is its documented default.
 func absent(object map[string]any, key string, value any) {
 	if object[key] == value {
 		delete(object, key)
@@ -329,7 +330,7 @@ func defaultImage(image map[string]any) {
 	}
 }
 
-// decode returns the value of JSON that was scanned before.
+// decode returns the value of JSON that is known to be valid.
 func decode(raw []byte) any {
 	var value any
 	if err := utiljson.Unmarshal(raw, &value); err != nil {

@@ -11,13 +11,16 @@ import (
 // Examine returns the status of a running pod, given as JSON, for the policies of the set that select it. It does not
 // modify pod.
 //
-// A pod is injected by a policy in two cases: its record says that the policy was applied with its current content, and
-// the items exist, even if other writers changed them since; or the pod has all items of the policy in its own
-// manifest. Containers that were added after the injection are ignored, because they would be added after it the next
-// time, too. Otherwise the pod is stale, unless the policy would be skipped for the same pod if it were created now,
-// without the additions of policies.
+// A pod is injected by a policy in two cases:
+//   - The pod's record says that the policy was applied with its current content, and the pod has items with the names of
+//     the policy's items. Other writers may have changed their content.
+//   - The pod has all items of the policy in its own manifest.
 //
-// Examine returns errors like [Set.Inject].
+// Otherwise the pod is skipped if the policy would be skipped for it now, and stale if not. For this comparison Examine
+// assumes a new pod without the recorded additions. Containers that were added after the injection are ignored, because
+// they would again be added after the injection of a new pod.
+//
+// Like [Set.Inject], Examine returns an error if pod cannot be read.
 func (s *Set) Examine(pod []byte) (*Examination, error) {
 	h, err := readHead(pod)
 	if err != nil {
@@ -67,12 +70,12 @@ type examiner struct {
 	head   *head
 	record *past
 	is     injection
-	// mute is true if the record may be missing because there was no room for it.
+	// mute is true if the record may be missing because the pod's annotations left no room for it.
 	mute bool
 }
 
-// look determines whether the record may be missing for lack of room, by the longest possible record: the one of
-// policies that all apply.
+// look sets mute if the longest possible record does not fit into the pod's annotations. A record is longest if all
+// policies apply.
 func (x *examiner) look(policies []*Policy) {
 	if x.record.Version != 0 {
 		return
@@ -86,21 +89,22 @@ func (x *examiner) look(policies []*Policy) {
 	x.mute = !slices.ContainsFunc(written, func(c claim) bool { return c.key == refractv1beta1.InjectionAnnotation && c.value != "" })
 }
 
-// named reports whether the annotation of the policy's service contains its name. If the annotation is missing, too,
-// there may have been no room for it, and named returns true.
+// named reports whether the annotation for the policy's service names the policy. named also returns true if this
+// annotation is missing, because there may have been no room for it.
 func (x *examiner) named(p *Policy) bool {
 	names, there := x.head.annotation(serviceKey(p))
 	return p.mode != refractv1beta1.ModeAudit && (!there || slices.Contains(strings.Split(names, ","), p.Name()))
 }
 
-// recorded reports whether the pod's record says that a policy was applied with its current content, and the items
-// exist. The items matter because a record may have been copied into the template of a pod that was created without
-// injection.
+// recorded reports whether the pod's record says that a policy was applied with its current content, and the pod has
+// items with the same names. The record alone proves nothing, because it may have been copied into the template of a
+// pod that was created without injection.
 func (x *examiner) recorded(p *Policy) bool {
 	return x.record.current(p) != nil && p.mode != refractv1beta1.ModeAudit && x.is.shows(p)
 }
 
-// trust returns the tolerance for the record of a running pod: differences from the record arose after the injection.
+// trust returns the tolerance for a policy in a running pod. For a recorded policy it is lenient, because other writers
+// may have changed the pod after the injection.
 func (x *examiner) trust(p *Policy) tolerance {
 	if x.recorded(p) {
 		return lenient
@@ -108,8 +112,8 @@ func (x *examiner) trust(p *Policy) tolerance {
 	return strict
 }
 
-// shows reports whether the pod has all volumes of a policy, and one of the chosen containers has all its other items,
-// with any content.
+// shows reports whether the pod has all volumes of a policy, and one of the chosen containers has all its other items.
+// It compares only the names of items, not their content.
 func (d *injection) shows(p *Policy) bool {
 	d.work += len(p.volumes)
 	for i := range p.volumes {
@@ -130,7 +134,7 @@ func (d *injection) shows(p *Policy) bool {
 	})
 }
 
-// examine returns the status of the pod for a policy; would is the outcome of the policy if the pod were created now.
+// examine returns the status of the pod for a policy. The argument would is the outcome of the policy for a new pod.
 func (x *examiner) examine(p *Policy, would *outcome) PodStatus {
 	switch {
 	case x.recorded(p):
@@ -152,8 +156,8 @@ const (
 	ReasonMissing = "Missing"
 )
 
-// guess determines the status of a pod that has the policy's items but no room for a record, so that their origin is
-// unknown.
+// guess determines the status of a pod that has the policy's items but had no room for a record. The items may be from
+// the policy or from the pod's own manifest.
 func (x *examiner) guess(p *Policy) PodStatus {
 	if x.is.consider(p, proven) == nil && (len(x.is.additions) == 0 || x.is.isProven(p)) {
 		return PodStatus{Policy: p, State: StateInjected}
@@ -164,8 +168,8 @@ func (x *examiner) guess(p *Policy) PodStatus {
 	}
 }
 
-// compare determines the status of a pod for a policy that would apply to it, but is not recorded as applied with its
-// current content and all its items.
+// compare determines the status of a pod for a policy that would apply to a new pod. The pod has no record of the
+// policy with its current content, or lacks items that the record lists.
 func (x *examiner) compare(p *Policy) PodStatus {
 	before := x.record.of(p)
 	if before != nil && before.Hash != p.hash && x.left(before) {
@@ -184,7 +188,8 @@ func (x *examiner) compare(p *Policy) PodStatus {
 	return PodStatus{Policy: p, State: StateStale, Reason: ReasonMissing, Message: message}
 }
 
-// left reports whether an earlier content of the policy left items in the pod; true if the record is trimmed.
+// left reports whether the record lists items that an earlier generation of the policy added. left also returns true
+// for a trimmed record, which lists no items.
 func (x *examiner) left(before *RecordApplied) bool {
 	return x.record.Trimmed || len(before.Env)+len(before.EnvFrom)+len(before.Volumes)+len(before.Mounts) > 0
 }

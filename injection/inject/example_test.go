@@ -37,8 +37,8 @@ func setOf(text string) (*inject.Set, error) {
 	return inject.NewSet(policy), nil
 }
 
-// The result for a pod is a patch of additions. The patch does not contain the other fields of the pod, so these remain
-// unchanged, including fields that this package does not know.
+// The result for a pod is a patch of additions. All other fields of the pod remain unchanged, including fields that
+// this package does not know.
 func ExampleSet_Inject() {
 	set, err := setOf(databasePolicy)
 	if err != nil {

@@ -21,7 +21,7 @@ func patched(tb testing.TB, set *Set, pod []byte) []byte {
 	return apply(tb, pod, result.Patch)
 }
 
-// apply returns a pod with a patch applied, in the way of the API server. Without a patch it returns the pod unchanged.
+// apply returns the pod that an API server makes of a pod and a patch. Without a patch it returns the pod unchanged.
 func apply(tb testing.TB, pod, patch []byte) []byte {
 	tb.Helper()
 	if patch == nil {

@@ -71,8 +71,8 @@ func FuzzLaws(f *testing.F) {
 	})
 }
 
-// checkAgain checks the laws for an injected pod that another webhook or a user has changed, and for its ephemeral
-// containers.
+// checkAgain checks the laws for an injected pod after a change by another webhook or a user. It then checks them for
+// ephemeral containers.
 func checkAgain(t *testing.T, c *choices, set *Set, pod []byte) {
 	t.Helper()
 	after := apply(t, pod, mustInject(t, set, pod).Patch)
@@ -134,8 +134,8 @@ func encoded(t *testing.T, v any) []byte {
 	return data
 }
 
-// FuzzPod injects a set of policies into any text as a pod; its seeds are the pods of the golden files. It must not
-// panic, and each patch must apply.
+// FuzzPod injects a set of policies into any text instead of a pod; its seeds are the pods of the golden files. The
+// injection must not panic, and each patch must apply.
 func FuzzPod(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *choices) one(n int) bool { return c.below(n) == n-1 }
 
 func pick[T any](c *choices, from ...T) T { return from[c.below(len(from))] }
 
-// parsed has the items below as values, which are never modified.
+// parsed maps the text of each item below to its decoded value. No test modifies these values.
 var parsed = func() map[string]any {
 	out := map[string]any{}
 	for _, text := range slices.Concat(someEnv, someEnvFrom, someVolumes, someMounts) {

@@ -13,12 +13,12 @@ import (
 // rootCA is a ConfigMap that exists in every namespace and is mounted in every pod.
 const rootCA = "kube-root-ca.crt"
 
-// HandsOut returns the Secrets and ConfigMaps that a policy hands out for the first time or in another way than before:
-// to other pods or containers, under another name, or expanded into another value. The author of the change must be
-// allowed to read them. was is nil for a new policy.
+// HandsOut returns the Secrets and ConfigMaps that the author of a change must be allowed to read. These are the
+// objects that the policy gives to pods for the first time, or in a new way: to other pods or containers, under another
+// name, or expanded into another value. was is nil for a new policy.
 //
 // HandsOut considers only the policy's own items; for items of the Service see [TakesOver]. now must be valid, because
-// an invalid policy hands out nothing. HandsOut modifies neither policy.
+// an invalid policy injects nothing. HandsOut modifies neither policy.
 func HandsOut(was, now *refractv1beta1.ServiceInjectionPolicy) []Reference {
 	fresh := Stated(now)
 	if was != nil {
@@ -28,22 +28,22 @@ func HandsOut(was, now *refractv1beta1.ServiceInjectionPolicy) []Reference {
 		return nil // Mounts alone do not name an object.
 	}
 	policy, errs := Compile(fresh)
-	if len(errs) > 0 { // A part of a valid policy is valid. Otherwise the whole policy counts.
+	if len(errs) > 0 { // A part of a valid policy should be valid. If it is not, the whole policy counts.
 		policy, _ = Compile(Stated(now))
 	}
 	return guarded(policy.References())
 }
 
-// TakesOver reports whether a policy uses the annotations of its Service in another way than before, or for the first
-// time. The author of that change must be allowed to read the objects that the Service names at that time, see [Named].
-// A later change of the Service requires the permission of its own author. was is nil for a new policy. TakesOver
-// modifies neither policy.
+// TakesOver reports whether a change of a policy makes a new use of the annotations of its Service. The author of the
+// change must then be allowed to read the objects that the Service names at that time, see [Named]. The author of a
+// later change of the Service needs the same permission. was is nil for a new policy. TakesOver modifies neither
+// policy.
 func TakesOver(was, now *refractv1beta1.ServiceInjectionPolicy) bool {
 	return now.Spec.Implicit && (was == nil || !was.Spec.Implicit || goesElsewhere(&was.Spec, &now.Spec) || mountsOthers(&was.Spec, &now.Spec))
 }
 
-// Named returns the Secrets and ConfigMaps that a Service's items name and a policy takes over. An object may occur
-// several times. The Path of the references has no meaning. Named modifies no argument.
+// Named returns the Secrets and ConfigMaps that the items of a Service name and that the policy would inject. An object
+// may occur several times. The Path of the references has no meaning. Named modifies no argument.
 func Named(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.InjectedItems) []Reference {
 	alone := Stated(p)
 	alone.Spec.Env, alone.Spec.EnvFrom, alone.Spec.Volumes, alone.Spec.VolumeMounts = nil, nil, nil, nil
@@ -56,7 +56,7 @@ func Named(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.Injec
 		}
 		return guarded(policy.References()), true
 	}
-	// Each kind of item is compiled separately, because a volume counts even without a mount.
+	// Each list is compiled separately: the object of a volume counts even if no mount uses the volume.
 	return slices.Concat(
 		namedIn(items.Env, func(of []refractv1beta1.EnvVar) ([]Reference, bool) {
 			return name(refractv1beta1.InjectedItems{Env: of})
@@ -70,8 +70,9 @@ func Named(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.Injec
 	)
 }
 
-// namedIn returns the references of all items. If they are invalid together, it tries each half: items that exceed a
-// limit together may be within it after a part is removed. An item that is invalid by itself has no references.
+// namedIn returns the references of all items. If the list is invalid, namedIn splits it in two and tries each half,
+// because a list that exceeds a limit may have parts within the limit. An item that is invalid by itself has no
+// references.
 func namedIn[T any](items []T, name func([]T) ([]Reference, bool)) []Reference {
 	if len(items) == 0 {
 		return nil
@@ -94,16 +95,16 @@ func Stated(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.ServiceInj
 	return alone.DeepCopy()
 }
 
-// guarded returns the references to objects that not every user may read.
+// guarded returns the references to Secrets and ConfigMaps, except for rootCA, which every user may read.
 func guarded(refs []Reference) []Reference {
 	return slices.DeleteFunc(refs, func(r Reference) bool {
 		return r.Kind != secretKind && r.Kind != configMapKind || r.Kind == configMapKind && r.Name == rootCA
 	})
 }
 
-// freshIn returns the part of a spec that hands out objects in another way than the spec before, so that an author
-// cannot find a new use for an object that only other users may read. If the targeted containers and the expansion in
-// the pod are unchanged, the part is the new items; otherwise it is the whole spec.
+// freshIn returns the part of a spec that uses objects in a new way. This is the whole spec if all its items may go to
+// other pods or containers, or expand into other values there. Otherwise it is the new items. So an author cannot find
+// a new use for an object that only other users may read.
 func freshIn(was, now *refractv1beta1.ServiceInjectionPolicySpec) *refractv1beta1.ServiceInjectionPolicySpec {
 	if goesElsewhere(was, now) {
 		return now
@@ -117,8 +118,8 @@ func freshIn(was, now *refractv1beta1.ServiceInjectionPolicySpec) *refractv1beta
 	return out
 }
 
-// goesElsewhere reports whether all items of a policy go to other pods or containers than before, or may all be
-// expanded there into other values.
+// goesElsewhere reports whether all items of a policy may go to other pods or containers than before, or may expand
+// into other values there.
 func goesElsewhere(was, now *refractv1beta1.ServiceInjectionPolicySpec) bool {
 	sameItems := equality.Semantic.DeepEqual(was.Env, now.Env) && equality.Semantic.DeepEqual(was.VolumeMounts, now.VolumeMounts)
 	return !equality.Semantic.DeepEqual(frame(was), frame(now)) || !sameItems && expandsVariables(now)
@@ -133,7 +134,7 @@ func mountsOthers(was, now *refractv1beta1.ServiceInjectionPolicySpec) bool {
 	})
 }
 
-// frame returns the spec without its items, and without the fields that do not change the target of the items.
+// frame returns the spec without its items and without the fields that do not affect the destination of the items.
 func frame(s *refractv1beta1.ServiceInjectionPolicySpec) *refractv1beta1.ServiceInjectionPolicySpec {
 	out := *s
 	out.Env, out.EnvFrom, out.Volumes, out.VolumeMounts = nil, nil, nil, nil
@@ -141,7 +142,7 @@ func frame(s *refractv1beta1.ServiceInjectionPolicySpec) *refractv1beta1.Service
 	return &out
 }
 
-// expandsVariables reports whether an item of the spec may contain the value of a variable, by $(NAME).
+// expandsVariables reports whether an item of the spec may contain the value of another variable, as $(NAME).
 func expandsVariables(s *refractv1beta1.ServiceInjectionPolicySpec) bool {
 	const reference = "$("
 	return slices.ContainsFunc(s.Env, func(e refractv1beta1.EnvVar) bool { return strings.Contains(string(e.Value), reference) }) ||

@@ -21,7 +21,7 @@ func fromSecret(name, secret string) refractv1beta1.EnvVar {
 }
 
 // TestNamed: Named returns the objects that a Service names even if some items are invalid or all items together exceed
-// a limit, and does not copy all items for each of them.
+// a limit. It does not copy the whole list for each item.
 func TestNamed(t *testing.T) {
 	p := &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a"}}
 	p.Spec.Service, p.Spec.Implicit, p.Spec.Selector = "db", true, &metav1.LabelSelector{}

@@ -12,13 +12,13 @@ import (
 
 // head is the relevant part of a pod's metadata.
 type head struct {
-	name         string // Empty if the API server generates the name, as the next such pod gets another one.
+	name         string // Empty if the API server generates the name, because the next such pod gets another one.
 	labels       podLabels
 	annotations  []annotation      // Only the annotations that this package uses.
-	values       map[string]string // Of annotations; created once there are many.
+	values       map[string]string // Maps the keys of annotations to their values; created if there are many.
 	size         int               // The bytes of all annotations.
 	hasMetadata  bool
-	hasAnnotated bool // The pod has an object of annotations.
+	hasAnnotated bool // The metadata has the member annotations.
 }
 
 // annotation is one annotation of a pod.
@@ -65,8 +65,8 @@ func (h *head) read(s *raw.Scanner) {
 	})
 }
 
-// readLabels stores all labels as substrings of one string, to save allocations: pods have many labels and are created
-// often.
+// readLabels reads the labels as substrings of one string. This saves allocations: pods have many labels and are
+// created often.
 func (h *head) readLabels(s *raw.Scanner) {
 	h.labels = nil
 	if s.Null() {
@@ -112,7 +112,7 @@ func optionalText(s *raw.Scanner) []byte {
 	return s.Text()
 }
 
-// meansSomething reports whether this package reads or writes an annotation.
+// meansSomething reports whether this package reads or writes the annotation with this key.
 func meansSomething(key []byte) bool {
 	switch string(key) {
 	case refractv1beta1.InjectAnnotation, refractv1beta1.ExcludeAnnotation, refractv1beta1.InjectionAnnotation,
@@ -129,7 +129,7 @@ func (h *head) annotation(key string) (string, bool) {
 	if len(h.annotations) > few {
 		if h.values == nil {
 			h.values = make(map[string]string, len(h.annotations))
-			for _, a := range slices.Backward(h.annotations) { // The first value of a key counts.
+			for _, a := range slices.Backward(h.annotations) { // Of duplicate keys, the first one counts.
 				h.values[a.key] = a.value
 			}
 		}
@@ -158,12 +158,12 @@ func (h *head) record() *past {
 	}
 	record, err := ReadRecord(text)
 	if err != nil {
-		return &past{} // Another program wrote the annotation, so nothing is known.
+		return &past{} // Another program wrote the annotation, so the earlier additions are unknown.
 	}
 	return &past{Record: *record}
 }
 
-// excluded returns the reason for leaving the pod unchanged; nil without a reason.
+// excluded returns the reason to exclude the pod from injection; nil if it is not excluded.
 func (h *head) excluded() *Skipped {
 	if _, mirror := h.annotation(corev1.MirrorPodAnnotationKey); mirror {
 		return &Skipped{

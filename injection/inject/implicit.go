@@ -14,12 +14,12 @@ const (
 	claimKind     = "PersistentVolumeClaim"
 )
 
-// Effective returns the items that the policy injects: those of its spec and, if spec.implicit is true, behind them
-// those of status.fromService. An item of the spec replaces an item of the Service with the same name of a variable or
-// volume, the same mount path, or the same source of variables with the same prefix. A volume of the Service is removed
-// if all its mounts are replaced.
+// Effective returns the items that the policy injects: first the items of its spec and then, if spec.implicit is true,
+// those of status.fromService. An item of the spec replaces an item of the Service with the same identity: the name of
+// a variable or volume, the path of a mount, or the prefix and object of an envFrom source. A volume of the Service is
+// omitted if the spec replaces all its mounts.
 //
-// Effective checks nothing, and its result shares no memory with p.
+// Effective validates nothing. Its result shares no memory with p.
 func Effective(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.InjectedItems {
 	merged := merge(p)
 	return &refractv1beta1.InjectedItems{
@@ -105,7 +105,7 @@ func place[T any](list []T, at *field.Path) []placed[T] {
 	return out
 }
 
-// complete appends the items of implicit whose identities do not occur in explicit.
+// complete appends to explicit the items of implicit whose identities are not in explicit yet.
 func complete[T any](explicit, implicit []placed[T], id func(*T) string) []placed[T] {
 	taken := make(map[string]bool, len(explicit))
 	for _, e := range explicit {

@@ -203,7 +203,7 @@ func TestHostWithoutNamespace(t *testing.T) {
 	}
 }
 
-// TestVolumeNames: names are valid and unique to each object.
+// TestVolumeNames: each object gets a valid name of its own.
 func TestVolumeNames(t *testing.T) {
 	names := []string{
 		"a", "a.b", "a-b", "a..b", strings.Repeat("a", 51), strings.Repeat("a", 52), strings.Repeat("a", 53), strings.Repeat("a", 253),

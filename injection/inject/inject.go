@@ -1,9 +1,9 @@
 // Package inject applies ServiceInjectionPolicies to pods. Its input is compiled policies and the JSON of a pod. Its
-// output is a JSON patch that only adds, and a report of each policy's additions and of the reason for each skipped
-// policy.
+// output is a JSON patch with only "add" operations, and a report. The report has the additions of each policy, and the
+// reason for each skipped policy.
 //
-// The pod is never decoded into Go types, so fields that this package does not know survive. The result depends only on
-// the pod and the policies, not on the order of the arguments. Injection into a pod that is already injected adds
+// The pod is never decoded into Go types, so the package preserves fields that it does not know. The result depends
+// only on the pod and the policies, not on the order of the arguments. A second injection into the same pod adds
 // nothing.
 package inject
 
@@ -19,22 +19,23 @@ const (
 	ReasonVolumeConflict  = "VolumeConflict"  // The pod has another volume of the same name.
 	ReasonMountConflict   = "MountConflict"   // A container has another mount at the same path.
 	ReasonVolumeMissing   = "VolumeMissing"   // Neither the policy nor the pod has the volume of a mount.
-	ReasonNoContainer     = "NoContainer"     // The policy chooses no container of the pod.
+	ReasonNoContainer     = "NoContainer"     // The pod has no container that the policy chooses.
 	ReasonAudit           = "Audit"           // The policy's mode is Audit.
 	ReasonOptedOut        = "OptedOut"        // An annotation opts the pod out.
 	ReasonMirrorPod       = "MirrorPod"       // The pod is a mirror pod: a kubelet created it from a file.
 	ReasonUnsupported     = "Unsupported"     // An ephemeral container cannot have the item.
 	ReasonTooMuchWork     = "TooMuchWork"     // The pod and its policies exceed the work limit of a pod.
 	ReasonTooLarge        = "TooLarge"        // The pod would be too large to be stored.
-	ReasonNoRecord        = "NoRecord"        // Without a record, the items may be of another generation.
+	ReasonNoRecord        = "NoRecord"        // The pod has no record, so its items may be from an earlier generation of the policy.
 )
 
 // Applied is a policy that applies to a pod, with its additions. The lists do not contain items that the pod already
 // had.
 type Applied struct {
 	Policy *Policy
-	// Env, EnvFrom and Mounts name the additions to containers, Volumes the additions to the pod; each name occurs
-	// once, in the order of the policy. EnvFrom has the form PREFIX:KIND/NAME; Mounts are paths.
+	// Env, EnvFrom and Mounts name the additions to containers. Volumes names the additions to the pod. Each list has
+	// each name once, in the order of the policy. A name in EnvFrom is PREFIX:KIND/NAME, and a name in Mounts is a
+	// path.
 	Env, EnvFrom, Volumes, Mounts []string
 	// Containers are the names of the containers that have the items of the policy, in the order of the pod. It is nil
 	// if all containers and init containers have them.
@@ -54,8 +55,8 @@ type Skipped struct {
 
 // Result is the result of an injection into a pod.
 type Result struct {
-	// Patch is a JSON patch (RFC 6902) that has only "add" operations and cannot fail on the pod that it was made for;
-	// nil without additions.
+	// Patch is a JSON patch (RFC 6902) that has only "add" operations, and always applies to the given pod. It is nil
+	// without additions.
 	Patch []byte
 	// Hash covers the policies that apply to the pod and the content that they inject; empty if no policy applies.
 	Hash string
@@ -64,13 +65,14 @@ type Result struct {
 	TemplateHash string
 	// Applied are the policies that apply, in the order of application.
 	Applied []Applied
-	// Skipped are the policies that do not apply, in the same order. They include the policies of the mode Audit that
-	// would apply, with ReasonAudit and a message that lists their additions.
+	// Skipped are the policies that do not apply, in the order of application. It includes policies of the mode Audit:
+	// one that would apply has ReasonAudit, and its message lists the additions.
 	Skipped []Skipped
-	// Rejected is the reason to reject the pod: a conflict with a policy whose onConflict is Reject. Skipped contains
-	// it, too, and Patch and Applied are nil. Rejected is nil if the pod is not rejected.
+	// Rejected is the reason to reject the pod: it conflicts with a policy whose onConflict is Reject. If Rejected is
+	// not nil, Skipped also contains it, and Patch and Applied are nil.
 	Rejected *Skipped
-	// Changes are the single additions, in the order of the patch, each with its policy. Only [Set.Explain] fills them.
+	// Changes are the individual additions, in the order of the patch, each with its policy. Only [Set.Explain] fills
+	// them.
 	Changes []tree.Change
 }
 
@@ -99,15 +101,15 @@ type PodStatus struct {
 
 // Examination is the status of a running pod for the policies of its namespace.
 type Examination struct {
-	// Hash is the hash of the same pod if it were created now, without the additions of policies. Recorded is the hash
-	// in the pod's record, empty without a record.
+	// Hash is the hash that a new pod would get, without the recorded additions. Recorded is the hash in the pod's
+	// record; empty without a record.
 	Hash, Recorded string
 	// Statuses has one entry for each policy that selects the pod, in the order of application.
 	Statuses []PodStatus
 }
 
-// Stale reports whether the pod would get other items if it were created now. Items of a policy that was deleted do not
-// make a pod stale: nothing is removed from running pods.
+// Stale reports whether a new pod would get other items. Items of a deleted policy do not make a pod stale, because
+// nothing is removed from running pods.
 func (e *Examination) Stale() bool {
 	for i := range e.Statuses {
 		if e.Statuses[i].State == StateStale {
@@ -124,13 +126,14 @@ type Record struct {
 	// Hash is the Hash of [Result].
 	Hash string `json:"hash"`
 	// Containers are the names of the containers and init containers at the time of the injection, if a policy applied.
-	// Later webhooks added all other containers.
+	// All other containers of the pod were added by later webhooks.
 	Containers []string `json:"c,omitempty"`
 	// Applied are the policies that applied, with their additions.
 	Applied []RecordApplied `json:"applied,omitempty"`
 	// Skipped are the policies that were skipped.
 	Skipped []RecordSkipped `json:"skipped,omitempty"`
-	// Trimmed is true if the record has no lists, because all annotations together must not exceed 256 KiB.
+	// Trimmed is true if the lists were left out of the record, because all annotations together must not exceed 256
+	// KiB.
 	Trimmed bool `json:"trimmed,omitempty"`
 }
 
@@ -145,8 +148,8 @@ type RecordApplied struct {
 	Mounts     []string `json:"mnt,omitempty"`
 	// Containers are the names of the containers that have the policy's items; empty if all have them.
 	Containers []string `json:"in,omitempty"`
-	// Had are listed items that some containers already had while other containers got them, in the form
-	// CONTAINER:env:NAME, CONTAINER:volumeMounts:PATH and so on.
+	// Had are exceptions to the lists above: listed items that a container already had, so that the policy added them
+	// only to other containers. Each has the form CONTAINER:env:NAME, CONTAINER:volumeMounts:PATH and so on.
 	Had []string `json:"had,omitempty"`
 }
 

@@ -47,7 +47,7 @@ func TestMalformed(t *testing.T) {
 				t.Errorf("Examine() = %+v, %v", x, err)
 			}
 			if name == "ContainersAreText" || name == "ContainersTwice" || name == "DeviceIsNumber" {
-				return // InjectEphemeral does not read these parts.
+				return // InjectEphemeral does not read the malformed part of this document.
 			}
 			if result, err := set.InjectEphemeral([]byte(pod), []byte(good)); err == nil && result.Patch != nil {
 				t.Errorf("InjectEphemeral() = %+v", result)

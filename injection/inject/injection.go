@@ -17,7 +17,7 @@ type injection struct {
 	size    int      // The bytes of the pod with all additions.
 	patch   *patch   // Nil if no patch is needed.
 	before  *past    // The pod's record of earlier additions; nil if it does not matter.
-	sources *sources // The sources of before; created on first use.
+	sources *sources // The sources in before; created at the first use.
 
 	// The fields below concern the policy that is being considered.
 	previous  previous
@@ -26,8 +26,9 @@ type injection struct {
 	growth    int // The bytes of the additions.
 }
 
-// maxPod is the most bytes that a pod may have with all additions. An API server stores at most 1.5 MiB; the rest is
-// left for annotations and the pod's status. A dry run does not detect the limit, because it stores nothing.
+// maxPod is the maximum size of a pod with all additions, in bytes. An API server stores at most 1.5 MiB. The
+// difference is reserved for annotations and for the pod's status. A dry run does not show whether a pod is too large,
+// because it stores nothing.
 //
 // Source: --max-request-bytes of etcd.
 const maxPod = 1 << 20
@@ -39,7 +40,7 @@ type addition struct {
 	index     int // The index in the policy's list.
 }
 
-// ofPod is the container of an addition to the pod itself: a volume.
+// ofPod is the value of addition.container for an addition to the pod itself, which is a volume.
 const ofPod = -1
 
 // items returns the policy's list of items of a kind.
@@ -56,30 +57,30 @@ func (p *Policy) items(of itemKind) []item {
 	}
 }
 
-// inContainers are the kinds of items that containers have, in the order of injection.
+// inContainers are the kinds of items in a container, in the order of injection.
 var inContainers = [...]itemKind{envItem, envFromItem, mountItem}
 
-// conflictReasons are the reasons for a conflict over an item of each kind.
+// conflictReasons has the reason for skipping a policy that conflicts over an item of each kind.
 var conflictReasons = [...]string{
 	envItem: ReasonEnvConflict, envFromItem: ReasonEnvFromConflict,
 	volumeItem: ReasonVolumeConflict, mountItem: ReasonMountConflict,
 }
 
-// tolerance is the treatment of a container that conflicts with a policy.
+// tolerance is the consequence of a conflict between a policy and one container.
 type tolerance int
 
 const (
-	// strict: the policy is skipped.
+	// strict: the whole policy is skipped.
 	strict tolerance = iota
-	// proven: the container is skipped if another container has all items of the policy. This is the treatment of a
-	// policy that was applied before the container was added.
+	// proven: only the container is skipped, provided that another container has all items of the policy. This applies
+	// to a policy in the pod's record: the container may have been added after the first injection.
 	proven
-	// lenient: the container is skipped.
+	// lenient: only the container is skipped.
 	lenient
 )
 
-// consider determines the additions of a policy. It returns the reason for skipping the policy; if it returns nil,
-// d.additions has the missing items.
+// consider determines the additions of a policy. If the policy must be skipped, consider returns the reason. Otherwise
+// it returns nil and stores the additions in d.additions.
 func (d *injection) consider(p *Policy, t tolerance) *Skipped {
 	d.additions, d.growth = d.additions[:0], 0
 	d.previous = d.before.previous(p)
@@ -113,8 +114,8 @@ func (d *injection) consider(p *Policy, t tolerance) *Skipped {
 	return nil
 }
 
-// toleranceOf returns the tolerance for a container. If a policy was applied before and the pod has no room for a
-// further container, the earlier containers still have the policy's items.
+// toleranceOf returns the tolerance for a conflict. If a recorded policy has no room in one more container, that
+// container is skipped, because the earlier containers still have the policy's items.
 func (d *injection) toleranceOf(s *Skipped, t tolerance) tolerance {
 	if s.Reason == ReasonTooLarge && d.previous.of != nil {
 		return max(t, proven)
@@ -122,7 +123,8 @@ func (d *injection) toleranceOf(s *Skipped, t tolerance) tolerance {
 	return t
 }
 
-// add adds an addition. If the pod has no room for it, add returns the reason for skipping the policy.
+// add appends an addition to d.additions. If the pod would become too large, add returns the reason for skipping the
+// policy.
 func (d *injection) add(p *Policy, a addition) *Skipped {
 	d.additions = append(d.additions, a)
 	d.growth += len(p.items(a.of)[a.index].raw)
@@ -169,7 +171,7 @@ func (d *injection) considerVolumes(p *Policy) *Skipped {
 	return nil
 }
 
-// same reports whether an entry is equal to an item.
+// same reports whether an entry of the pod means the same as an item of a policy.
 func (d *injection) same(there *entry, of itemKind, it *item) bool {
 	if there.of == it {
 		return true
@@ -182,7 +184,7 @@ func (d *injection) same(there *entry, of itemKind, it *item) bool {
 	return there.same(of, it)
 }
 
-// missing returns a mount for each volume that neither the policy nor the pod has.
+// missing returns the first mount of each volume that neither the policy nor the pod has.
 func (d *injection) missing(p *Policy) []*item {
 	var out []*item
 	for _, it := range p.needs {
@@ -193,8 +195,8 @@ func (d *injection) missing(p *Policy) []*item {
 	return out
 }
 
-// missingVolume returns the reason for skipping a policy because of a missing volume: an API server rejects a pod with
-// a mount of a missing volume.
+// missingVolume returns the reason for skipping a policy because of a missing volume: an API server rejects a pod that
+// mounts a volume that the pod does not have.
 func missingVolume(p *Policy, it *item) *Skipped {
 	return &Skipped{
 		Policy:  p,
@@ -232,7 +234,8 @@ func (d *injection) considerContainer(p *Policy, container int) *Skipped {
 	return nil
 }
 
-// blocked returns the conflict of a mount with a block device of the container; nil without a conflict.
+// blocked returns the reason for skipping a policy whose mount uses the path or the volume of a block device; nil
+// without such a device.
 func (c *container) blocked(p *Policy, it *item) *Skipped {
 	there, message := c.devices.find(it.id), "has a block device at "+it.id
 	if there == nil {
@@ -249,7 +252,8 @@ func (c *container) blocked(p *Policy, it *item) *Skipped {
 	}
 }
 
-// isProven reports whether one of the chosen containers has all items of the policy, and the pod has all its volumes.
+// isProven reports whether the pod has all volumes of the policy, and one of the chosen containers has all its other
+// items.
 func (d *injection) isProven(p *Policy) bool {
 	before, growth := len(d.additions), d.growth
 	defer func() { d.additions, d.growth = d.additions[:before], growth }()
@@ -265,10 +269,11 @@ func (d *injection) isProven(p *Policy) bool {
 	return false
 }
 
-// fromPolicy precedes, in a message, the name of the policy that added the conflicting item.
+// fromPolicy comes before the name of the policy that added the conflicting item, in the message of a conflict.
 const fromPolicy = ", from policy "
 
-// conflict returns the conflict of an item with an entry of a container, or of the pod if c is nil.
+// conflict returns the reason for skipping a policy whose item conflicts with an entry. c is the container of the
+// entry, or nil for a volume of the pod.
 func conflict(p *Policy, of itemKind, it *item, there *entry, c *container) *Skipped {
 	s := &Skipped{Policy: p, Reason: conflictReasons[of]}
 	who := "the pod"
@@ -284,7 +289,7 @@ func conflict(p *Policy, of itemKind, it *item, there *entry, c *container) *Ski
 	return s
 }
 
-// singular returns the singular of the list's name.
+// singular returns the name for one container of this list, for messages.
 func (part containerPart) singular() string {
 	switch part {
 	case initContainersPart:
@@ -296,7 +301,7 @@ func (part containerPart) singular() string {
 	}
 }
 
-// describe names an item without its value, which may be secret.
+// describe names an item for messages. It omits the value, which may be secret.
 func (it *item) describe(of itemKind) string {
 	switch of {
 	case envItem:
@@ -314,7 +319,7 @@ func (it *item) describe(of itemKind) string {
 	}
 }
 
-// apply adds the missing items that consider has determined, and returns them.
+// apply adds the items that consider has found missing, and returns them.
 func (d *injection) apply(p *Policy) Applied {
 	front := front{container: ofPod}
 	d.patch.grow(len(d.additions), d.growth)
@@ -343,7 +348,7 @@ func (d *injection) apply(p *Policy) Applied {
 	return d.applied(p)
 }
 
-// alike returns how many of the first additions go to the same list.
+// alike returns the number of additions at the start that go to the same list.
 func alike(additions []addition) int {
 	n := slices.IndexFunc(additions, func(a addition) bool { return a.container != additions[0].container || a.of != additions[0].of })
 	if n < 0 {
@@ -352,16 +357,15 @@ func alike(additions []addition) int {
 	return n
 }
 
-// front determines the places of prepended variables.
+// front determines the indexes of prepended variables in one container.
 type front struct {
 	container int
-	seen      int // The number of the policy's variables that were examined.
-	behind    int // All of them are before this index.
+	seen      int // How many variables of the policy have been examined.
+	behind    int // The first index behind the examined variables and the earlier prepended ones.
 }
 
-// next returns the index for the next added variable. It comes after the variables that policies prepended before, and
-// after all variables that precede it in its policy. The pod may already have some of these, and the variable may refer
-// to them.
+// next returns the index for an added variable. The variable comes after the variables that earlier policies prepended,
+// and after the preceding variables of its own policy, to which it may refer. The pod may already have some of these.
 func (f *front) next(d *injection, p *Policy, a addition, l *list) int {
 	if f.container != a.container {
 		*f = front{container: a.container, behind: l.prepended}
@@ -377,7 +381,7 @@ func (f *front) next(d *injection, p *Policy, a addition, l *list) int {
 	return at
 }
 
-// applied lists the additions, each item once, in the order of the policy.
+// applied lists the names of the additions, each name once, in the order of the policy.
 func (d *injection) applied(p *Policy) Applied {
 	out := Applied{Policy: p}
 	if len(d.chosen) < len(d.containers) {

@@ -49,9 +49,9 @@ func checkLaws(t *testing.T, set *Set, pod []byte) {
 	}
 }
 
-// checkStatus: an injected pod is never stale for the applied policies, because it would be recreated in vain. This
-// holds right after the injection, after a later webhook has added a container, and after it has changed injected
-// items. At a further injection, the policies still apply.
+// checkStatus: an injected pod is never stale for the applied policies, because a stale pod would be recreated in vain.
+// This is true right after the injection, after a later webhook has added a container, and after a later webhook has
+// changed injected items. The policies still apply at a second injection.
 func checkStatus(t *testing.T, set *Set, after []byte, result *Result) {
 	t.Helper()
 	mute := isMute(after)
@@ -77,7 +77,7 @@ func checkStatus(t *testing.T, set *Set, after []byte, result *Result) {
 		}
 		again := mustInject(t, set, changed)
 		if why := again.Rejected; why != nil && !slices.ContainsFunc(result.Applied, func(a Applied) bool { return a.Policy == why.Policy }) {
-			continue // It was skipped before, for another reason.
+			continue // The rejecting policy did not apply the first time either.
 		}
 		for i := range result.Applied {
 			holds := func(a Applied) bool { return a.Policy == result.Applied[i].Policy }
@@ -94,8 +94,8 @@ func isMute(pod []byte) bool {
 	return !bytes.Contains(pod, []byte(`"refract.dev/injection":"{\"v\":1`))
 }
 
-// checkInjected: a pod has the injected items. Without room for a record this cannot always be determined, but the pod
-// is not stale.
+// checkInjected: a pod has the injected items. Without a record Examine may not be sure of that, but then the pod is
+// skipped and not stale.
 func checkInjected(t *testing.T, set *Set, pod []byte, result *Result, mute bool) {
 	t.Helper()
 	x, err := set.Examine(pod)
@@ -204,8 +204,8 @@ func withoutEmpty(value any) any {
 	}
 }
 
-// checkReport: each policy that selects the pod and is not empty is reported as applied or skipped, in order. Other
-// policies are not reported. Without such a policy nothing is added.
+// checkReport: the result reports each policy that selects the pod and has items, as applied or skipped, in order. It
+// reports no other policies. If it reports no policy, the pod remains unchanged.
 func checkReport(t *testing.T, set *Set, pod []byte, result *Result, x *Examination) {
 	t.Helper()
 	var selecting []string
@@ -319,7 +319,7 @@ func checkTwice(t *testing.T, set *Set, after []byte, first *Result, copied bool
 		t.Errorf("the second time is another one: %v, %v", outline(first), outline(second))
 	}
 	if copied {
-		return // The engine trusts a copied record where it may be true.
+		return // Inject trusts a copied record, so its hash may be wrong.
 	}
 	x, err := set.Examine(after)
 	if err != nil {
@@ -330,8 +330,8 @@ func checkTwice(t *testing.T, set *Set, after []byte, first *Result, copied bool
 	}
 }
 
-// checkAdditions: the patch only adds. Without the additions the pod is unchanged, including unknown fields. Only the
-// annotations of this package may have other values.
+// checkAdditions: the patch only adds. All original content of the pod remains, including unknown fields. Only the
+// annotations of this package may change their values.
 func checkAdditions(t *testing.T, before, after []byte, result *Result) {
 	t.Helper()
 	if result.Patch == nil {
@@ -357,12 +357,12 @@ func checkAdditions(t *testing.T, before, after []byte, result *Result) {
 	}
 }
 
-// contained reports whether a value is contained in another one, whose objects may have more members and whose arrays
-// may have more elements. It returns the first place that differs.
+// contained reports whether part is contained in whole: objects in whole may have more members, and arrays more
+// elements. It returns the first place that differs.
 func contained(part, whole any, place string) (string, bool) {
 	switch part := part.(type) {
 	case nil:
-		return place, true // Null may become a list.
+		return place, true // A list may replace null.
 	case map[string]any:
 		object, ok := whole.(map[string]any)
 		for key, value := range part {
@@ -396,7 +396,7 @@ func contained(part, whole any, place string) (string, bool) {
 	}
 }
 
-// checkChanges: the changes, made one after the other, give the same pod as the patch.
+// checkChanges: the pod is the same after the individual changes as after the patch.
 func checkChanges(t *testing.T, before, after []byte, explained *Result) {
 	t.Helper()
 	object, ok := decode(before).(map[string]any)

@@ -5,15 +5,15 @@ import (
 	"hash/maphash"
 )
 
-// list is an array of a pod.
+// list is one array of a pod, such as the variables of a container.
 type list struct {
 	entries []entry
-	index   *index // Of entries; created after many comparisons.
-	there   bool   // The pod has the array, which may be empty.
-	looked  int32  // The comparisons so far without an index.
+	index   *index // The index of the entries by id; created after many comparisons.
+	there   bool   // Whether the pod has the array, which may be empty.
+	looked  int32  // The number of comparisons before the index was created.
 	length  int
-	// prepended is the number of elements that were inserted at the beginning. inserted has the index of each element
-	// that was inserted before others, in the order of insertion.
+	// prepended is the number of elements that were inserted at the beginning. inserted has the index of each insertion
+	// before the end of the list, in the order of insertion.
 	prepended int
 	inserted  []int
 }
@@ -22,14 +22,14 @@ type list struct {
 type entry struct {
 	id    string
 	raw   []byte
-	at    int     // The index in the original pod, or the index at the time of its addition.
-	since int     // The length of list.inserted at that time.
-	by    *Policy // The policy that added the entry; nil for an original one.
-	of    *item   // The added item. For an original entry, its normal form after the first comparison.
+	at    int     // The index in the original pod, or the index at which the entry was inserted.
+	since int     // The length of list.inserted when the entry was added.
+	by    *Policy // The policy that added the entry; nil for an entry of the original pod.
+	of    *item   // The added item. For an entry of the original pod, its normal form, set at the first comparison.
 }
 
-// many is the number of comparisons after which a list gets an index. For a few policies with a few items, an index
-// costs more than it saves. For many, the comparisons before it are a small part.
+// many is the number of comparisons after which a list gets an index. For a few comparisons, an index costs more than
+// it saves.
 const many = 1000
 
 // seed is the seed of the hashes of ids. It is random so that a user cannot make a pod whose ids all have the same
@@ -38,8 +38,8 @@ var seed = maphash.MakeSeed()
 
 func hashOfID(id string) uint64 { return maphash.String(seed, id) }
 
-// find returns the last entry with this id, because the last of two variables with the same name counts; nil if there
-// is no such entry.
+// find returns the last entry with this id, because the last of two variables with the same name counts. It returns nil
+// if there is no such entry.
 func (l *list) find(id string) *entry {
 	if l.indexed() {
 		return l.index.find(l.entries, id, hashOfID(id))
@@ -47,7 +47,7 @@ func (l *list) find(id string) *entry {
 	return l.look(id)
 }
 
-// findItem is like find, with the id of an item, whose hash is known.
+// findItem is like find, but uses the hash that the item already has.
 func (l *list) findItem(it *item) *entry {
 	if l.indexed() {
 		return l.index.find(l.entries, it.id, it.hash)
@@ -55,7 +55,7 @@ func (l *list) findItem(it *item) *entry {
 	return l.look(it.id)
 }
 
-// look searches the entries one by one.
+// look finds an entry without an index.
 func (l *list) look(id string) *entry {
 	for i := len(l.entries) - 1; i >= 0; i-- {
 		l.looked++
@@ -66,7 +66,7 @@ func (l *list) look(id string) *entry {
 	return nil
 }
 
-// indexed reports whether the list has an index, after creating it if it is due.
+// indexed reports whether the list has an index. It first creates the index if the list has had many comparisons.
 func (l *list) indexed() bool {
 	if l.index == nil && l.looked > many {
 		l.index = &index{}
@@ -95,7 +95,7 @@ func (x *index) find(entries []entry, id string, hash uint64) *entry {
 	return nil
 }
 
-// slot returns the slot of an id, or else the free slot for it.
+// slot returns the slot with the id. If the index lacks the id, it returns the free slot for the id.
 func (x *index) slot(entries []entry, id string, hash uint64) *slot {
 	last := len(x.slots) - 1
 	for at := int(hash & uint64(last)); ; at = (at + 1) & last {
@@ -165,8 +165,8 @@ func (l *list) position(e *entry) int {
 	return at
 }
 
-// remove removes the entries for which gone returns true, and returns their size in bytes. Entries with a duplicate id
-// remain: no policy added them, because policies do not add an existing item.
+// remove removes the entries for which gone returns true, and returns their size in bytes. It keeps entries that share
+// their id with another entry: a policy did not add them, because policies do not add an existing item.
 func (l *list) remove(gone func(*entry) bool) int {
 	bytes := 0
 	var times map[string]int

@@ -2,8 +2,7 @@ package inject
 
 import "slices"
 
-// past is a record with indexes. The indexes keep lookups fast in a record of any size, because any user may have
-// written it.
+// past is a pod's record with indexes. Any user may write a record of any size, and the indexes keep its lookups fast.
 type past struct {
 	Record
 
@@ -15,14 +14,15 @@ type past struct {
 func (r *past) of(p *Policy) *RecordApplied {
 	if r.policies == nil {
 		r.policies = make(map[string]*RecordApplied, len(r.Applied))
-		for i := range slices.Backward(r.Applied) { // The first entry of a name counts.
+		for i := range slices.Backward(r.Applied) { // Of entries with the same name, the first one counts.
 			r.policies[r.Applied[i].Policy] = &r.Applied[i]
 		}
 	}
 	return r.policies[p.Name()]
 }
 
-// current returns the entry of a policy in the record if the policy still has the recorded content.
+// current returns the entry of a policy in the record; nil if the content of the policy has changed since the
+// injection.
 func (r *past) current(p *Policy) *RecordApplied {
 	if a := r.of(p); a != nil && a.Hash == p.hash {
 		return a
@@ -30,7 +30,8 @@ func (r *past) current(p *Policy) *RecordApplied {
 	return nil
 }
 
-// previous is the entry of a policy in the pod's record, for its current content. The zero value has no entry.
+// previous is the entry of a policy in the pod's record. The zero value stands for no entry, or for an entry with
+// another content of the policy.
 type previous struct {
 	record     *past
 	of         *RecordApplied // Nil without an entry.
@@ -39,7 +40,7 @@ type previous struct {
 	containers map[string]bool
 }
 
-// previous returns the entry of a policy; r may be nil.
+// previous returns the entry of a policy. The receiver may be nil.
 func (r *past) previous(p *Policy) previous {
 	if r == nil {
 		return previous{}
@@ -47,15 +48,15 @@ func (r *past) previous(p *Policy) previous {
 	return previous{record: r, of: r.current(p)}
 }
 
-// few is the largest number of names that are searched one by one.
+// few is the largest number of names that are searched without an index.
 const few = 16
 
-// lists reports whether the policy has added an item to at least one container or to the pod.
+// lists reports whether the entry lists an item as added to at least one container or to the pod.
 func (m *previous) lists(of itemKind, id string) bool {
 	return m.of != nil && contains(m.of.list(of), &m.names[of], id)
 }
 
-// gave reports whether an existing item comes from the policy; c is nil for a volume.
+// gave reports whether the policy added an item that exists in the container or, if c is nil, in the pod.
 func (m *previous) gave(c *container, of itemKind, id string) bool {
 	if !m.lists(of, id) {
 		return false
@@ -63,7 +64,7 @@ func (m *previous) gave(c *container, of itemKind, id string) bool {
 	return c == nil || m.reached(c) && !contains(m.of.Had, &m.had, hadKey(c.name, of, id))
 }
 
-// sources are the policies of a record, indexed by the items that they added.
+// sources finds the policies of a record by the items that they added.
 type sources [4]map[string][]*previous
 
 func (r *past) sources() *sources {
@@ -82,15 +83,15 @@ func (r *past) sources() *sources {
 	return &g
 }
 
-// gave reports whether an existing item comes from any policy.
+// gave reports whether any policy of the record added an existing item.
 func (g *sources) gave(c *container, of itemKind, id string) bool {
 	return slices.ContainsFunc(g[of][id], func(m *previous) bool { return m.gave(c, of, id) })
 }
 
-// ours reports whether an entry was injected although it differs from the item of the policy that is being considered,
-// because a later webhook has changed it. This requires that the policy was applied before to this container or pod
-// with its current content, and that the item comes from this policy or another one. A trimmed record has no items, so
-// ours returns false.
+// ours reports whether a later webhook has changed an injected entry. Such an entry is no conflict, although it differs
+// from the item of the policy that is being considered. ours returns true only if the record says both of this: this
+// policy, with its current content, was applied to the container or pod, and this policy or another one added the
+// entry. A trimmed record lists no items, so ours returns false.
 func (d *injection) ours(e *entry, c *container, of itemKind) bool {
 	m := &d.previous
 	if m.of == nil || e.by != nil || c != nil && !m.reached(c) {
@@ -122,7 +123,7 @@ func (r *past) knows(c *container) bool {
 	return len(r.Containers) == 0 || contains(r.Containers, &r.containers, c.name)
 }
 
-// reached reports whether the policy's items were in the container.
+// reached reports whether the container had the policy's items after the recorded injection.
 func (m *previous) reached(c *container) bool {
 	return m.record.knows(c) && (len(m.of.Containers) == 0 || contains(m.of.Containers, &m.containers, c.name))
 }

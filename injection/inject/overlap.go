@@ -12,24 +12,25 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// Overlap describes that two policies cannot both apply to some pods.
+// Overlap is a conflict of two policies: some pods cannot get both.
 type Overlap struct {
-	// Witness is a set of labels that both policies select. Labels with other keys do not matter or must be absent.
+	// Witness is a set of labels that both selectors match. Other labels of the pod do not matter, except for labels
+	// that a selector forbids.
 	Witness map[string]string
 	// Reason is the reason of the first conflict: ReasonEnvConflict, ReasonEnvFromConflict, ReasonVolumeConflict or
 	// ReasonMountConflict.
 	Reason string
 	// Message describes, for users, the conflicting items and the result for a pod that both policies select. It
-	// contains no value of a variable.
+	// contains no values of variables.
 	Message string
 }
 
-// FindOverlap returns the conflict of two policies, or nil if there is no conflict: they belong to different
-// namespaces, or are the same policy; no labels match both selectors; or all items with the same identity are equal.
-// The order of the arguments does not matter.
+// FindOverlap returns the conflict of two policies, or nil without a conflict. There is no conflict in three cases: the
+// policies have different namespaces or the same name; no labels match both selectors; or all items with the same
+// identity are equal. The order of the arguments does not matter.
 //
-// Policies for different containers conflict only over volumes, as far as the names of containers show this. If both
-// policies have patterns, FindOverlap assumes in doubt that both choose the same container.
+// Policies conflict over items of containers only if they may choose the same container. In doubt FindOverlap assumes
+// that two patterns match the same container name.
 func FindOverlap(a, b *Policy) *Overlap {
 	if a.object.Namespace != b.object.Namespace || a.object.Name == b.object.Name {
 		return nil
@@ -106,7 +107,7 @@ func findConflicts(a, b *Policy) (reason string, conflicts []string) {
 	return reason, conflicts
 }
 
-// different returns the identities with different items in both lists, in the order of a.
+// different returns the identities that have different items in the two lists, in the order of a.
 func different(a, b []item) []string {
 	others := make(map[string]*item, len(b))
 	for i := range b {
@@ -121,8 +122,8 @@ func different(a, b []item) []string {
 	return out
 }
 
-// overlaps reports whether both scopes may choose the same container. The container's list does not matter, because
-// every scope includes ordinary containers.
+// overlaps reports whether both scopes may choose the same container. Init containers and ephemeral containers need no
+// check, because every scope also includes ordinary containers.
 func (s *scope) overlaps(other *scope) bool {
 	for _, p := range s.patterns() {
 		for _, q := range other.patterns() {
@@ -141,11 +142,11 @@ func (s *scope) patterns() []string {
 	return s.include
 }
 
-// leaves reports whether the scope does not exclude a whole pattern. An excluded pattern that matches the text of the
-// other pattern also matches every name that the other one matches.
+// leaves reports whether the scope leaves some names of the pattern: no excluded pattern covers all of them. An
+// excluded pattern covers them if it matches the text of the pattern.
 func (s *scope) leaves(pattern string) bool { return !matchesAny(s.exclude, pattern) }
 
-// meet reports whether a name may match both patterns.
+// meet reports whether some name may match both patterns.
 func meet(p, q string) bool {
 	pStart, pEnd, pOpen := ends(p)
 	qStart, qEnd, qOpen := ends(q)
@@ -160,8 +161,7 @@ func meet(p, q string) bool {
 	}
 }
 
-// ends returns the parts of a pattern before the first * and behind the last one. open is false for a pattern without
-// *.
+// ends returns the parts of a pattern before the first * and after the last one. open is false if the pattern has no *.
 func ends(pattern string) (start, end string, open bool) {
 	first, last := strings.IndexByte(pattern, '*'), strings.LastIndexByte(pattern, '*')
 	if first < 0 {
@@ -170,8 +170,8 @@ func ends(pattern string) (start, end string, open bool) {
 	return pattern[:first], pattern[last+1:], true
 }
 
-// findWitness returns labels that match both selectors, and whether there are any. It treats each key separately,
-// because no requirement of a selector relates two keys.
+// findWitness returns labels that match both selectors, and whether there are such labels. It treats each key
+// separately, because no requirement of a selector relates two keys.
 func findWitness(a, b labels.Selector) (map[string]string, bool) {
 	first, ok := a.Requirements()
 	if !ok {
@@ -187,7 +187,7 @@ func findWitness(a, b labels.Selector) (map[string]string, bool) {
 			demands[r.Key()] = &demand{not: map[string]bool{}}
 		}
 		if !demands[r.Key()].add(r.Operator(), r.ValuesUnsorted()) {
-			return nil, false // An operator that label selectors do not have.
+			return nil, false // Label selectors do not have this operator.
 		}
 	}
 	witness := make(map[string]string, len(demands))
@@ -203,10 +203,10 @@ func findWitness(a, b labels.Selector) (map[string]string, bool) {
 	return witness, true
 }
 
-// demand is the combined requirements for the value of one key.
+// demand combines the requirements of both selectors for the value of one key.
 type demand struct {
 	present, absent bool
-	among           []string // Sorted. If limited is true, the value must be one of these.
+	among           []string // If limited is true, the value must be one of these. Sorted.
 	limited         bool
 	not             map[string]bool
 }
@@ -234,14 +234,14 @@ func (d *demand) add(op selection.Operator, values []string) bool {
 	return true
 }
 
-// meet returns a value that meets the demand. present is false if the witness needs no label with the key. possible is
-// false if no value meets the demand.
+// meet returns a value that fulfills the demand. possible is false if there is no such value. present is false if the
+// witness needs no label with this key.
 func (d *demand) meet() (value string, present, possible bool) {
 	switch {
 	case d.absent:
 		return "", false, !d.present
 	case !d.present:
-		return "", false, true // NotIn also matches a missing label.
+		return "", false, true // NotIn also matches a pod without the label.
 	case d.limited:
 		i := slices.IndexFunc(d.among, func(v string) bool { return !d.not[v] })
 		if i < 0 {

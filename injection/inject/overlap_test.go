@@ -149,7 +149,7 @@ func TestScopesOverlap(t *testing.T) {
 	}
 }
 
-// TestScopesOverlapSoundly: if a container exists that both scopes choose, overlaps returns true.
+// TestScopesOverlapSoundly: if both scopes choose the same container, overlaps returns true.
 func TestScopesOverlapSoundly(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var names []string
@@ -194,8 +194,8 @@ func TestNoWitness(t *testing.T) {
 	}
 }
 
-// TestFindWitness: both selectors match the witness, and without a witness no labels match both. The test compares the
-// result with all label sets of a small world, which includes one value that no selector names.
+// TestFindWitness: both selectors match the witness. If there is no witness, no labels match both. The test compares
+// the result with all label sets of a few keys and values, including one value that no selector names.
 func TestFindWitness(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	keys, values := []string{"a", "b"}, []string{"x", "y", "any"}

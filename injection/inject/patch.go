@@ -54,14 +54,14 @@ func (w *patch) begin() {
 	w.text = append(w.text, `{"op":"add","path":"`...)
 }
 
-// value ends the path and writes the value.
+// value completes the path of the operation and writes its value.
 func (w *patch) value(value []byte) {
 	w.text = append(w.text, `","value":`...)
 	w.text = append(w.text, value...)
 	w.text = append(w.text, '}')
 }
 
-// appendPlace appends the JSON pointer to a list of a container, or of the pod if c is nil.
+// appendPlace appends the JSON pointer to a list. c is the container that has the list, or nil for a list of the pod.
 func appendPlace(dst []byte, c *container, name string) []byte {
 	dst = append(dst, "/spec/"...)
 	if c != nil {
@@ -73,8 +73,8 @@ func appendPlace(dst []byte, c *container, name string) []byte {
 	return append(dst, name...)
 }
 
-// addItem adds an item of a policy to a list, at this index. It first creates a missing list. The caller updates l
-// afterwards.
+// addItem adds an item of a policy to a list, at the index in the argument at. If the list does not exist, addItem
+// creates it first. The caller must update l afterwards.
 func (w *patch) addItem(p *Policy, a addition, c *container, l *list, at int, prepend bool) {
 	if w == nil {
 		return
@@ -102,8 +102,8 @@ func (w *patch) addItem(p *Policy, a addition, c *container, l *list, at int, pr
 	})
 }
 
-// change lists a change if the patch explains its changes. No change shadows another one ([tree.Change.Shadows]): an
-// added item did not exist before, and each annotation is written once.
+// change records a change if the patch explains its changes. No change shadows another one ([tree.Change.Shadows]): an
+// added item did not exist before, and each annotation is written only once.
 func (w *patch) change(what func() tree.Change) {
 	if w.explain {
 		w.changes = append(w.changes, what())
@@ -115,7 +115,7 @@ func (p *Policy) author(of itemKind, index int) *tree.Author {
 	return &tree.Author{Policy: p.object, Rule: tree.NoRule, Overrider: of.field(), Item: index}
 }
 
-// addObject adds an empty object for the annotation of a policy.
+// addObject adds an empty object, as needed for the annotations of a policy.
 func (w *patch) addObject(place string, by *Policy) {
 	w.begin()
 	w.text = append(w.text, place...)
@@ -125,10 +125,10 @@ func (w *patch) addObject(place string, by *Policy) {
 	})
 }
 
-// whole returns the policy as the author of a change that no single item caused.
+// whole returns the policy as the author of a change that belongs to no single item.
 func (p *Policy) whole() *tree.Author { return &tree.Author{Policy: p.object, Rule: tree.NoRule} }
 
-// annotate writes the annotations, each on behalf of its policy. It omits annotations that already have the right
+// annotate writes the annotations, each with its policy as the author. It omits annotations that already have the right
 // value.
 func (w *patch) annotate(h *head, annotations []claim) {
 	for i := range annotations {

@@ -21,7 +21,8 @@ type container struct {
 	name  string
 
 	env, envFrom, mounts list
-	// devices has the paths of raw block devices, blocks the names of their volumes. A mount may use neither.
+	// devices has the paths of raw block devices, and blocks the names of their volumes. A mount may use no such path
+	// and no such volume.
 	devices, blocks list
 }
 
@@ -40,7 +41,7 @@ func (c *container) list(of itemKind) *list {
 // errSpec is the error for a pod without a spec.
 var errSpec = errors.New("spec: want an object, got none")
 
-// readBody reads the spec of a pod: its volumes and the containers of these lists.
+// readBody reads the spec of a pod: the volumes and the given lists of containers.
 func readBody(pod []byte, parts ...containerPart) (*body, error) {
 	r := bodyReader{
 		Scanner: raw.New(pod),
@@ -71,16 +72,16 @@ func readBody(pod []byte, parts ...containerPart) (*body, error) {
 type bodyReader struct {
 	*raw.Scanner
 
-	all             string // The whole pod. Names are substrings of it, because there are many.
+	all             string // The whole pod. Names are substrings of it, which saves an allocation for each name.
 	parts           []containerPart
 	body            *body
-	entries         []entry // The entries of all lists, one list after the other.
+	entries         []entry // The entries of all lists, one list behind the other.
 	metadata, found bool
 	elements        int
 }
 
-// room counts a container or an element and reports whether to read it. The reader skips elements beyond the limit, and
-// the pod exceeds its work limit.
+// room counts a container or an element, and reports whether the reader may store it. The reader skips all elements
+// beyond the limit, and the pod then counts as exceeding its work limit.
 func (r *bodyReader) room(elements int) bool {
 	if r.elements += elements; r.elements <= maxElements {
 		return true
@@ -89,7 +90,7 @@ func (r *bodyReader) room(elements int) bool {
 	return false
 }
 
-// once fails for a duplicate member: JSON readers disagree about the member that counts.
+// once fails if an object has the key twice, because JSON readers do not agree which of the two members counts.
 func (r *bodyReader) once(seen *bool, key string) {
 	if *seen {
 		r.Fail(fmt.Errorf("%w: duplicate key %s", raw.ErrSyntax, key))
@@ -143,7 +144,7 @@ func (r *bodyReader) container(c *container) {
 	})
 }
 
-// list reads an array of items. The last array counts if there are several, as for the API server.
+// list reads an array of items. If the pod has several arrays with this name, the last one counts, as in an API server.
 func (r *bodyReader) list(l *list, of itemKind) {
 	*l = list{}
 	if r.Null() {

@@ -36,21 +36,21 @@ type Policy struct {
 
 // item is one item that a policy injects.
 type item struct {
-	// id is the identity of the item; two items with the same id cannot be in one container or pod. It is the name of a
-	// variable or volume, the clean absolute path of a mount, and PREFIX:Secret/NAME or PREFIX:ConfigMap/NAME for a
-	// source of variables.
+	// id is the identity of the item. A list of a container or pod cannot have two items with the same id. It is the
+	// name of a variable or volume, the clean absolute path of a mount, or, for an envFrom source, PREFIX:Secret/NAME
+	// or PREFIX:ConfigMap/NAME.
 	id string
 	// hash is the hash of id.
 	hash uint64
 	// volume is the name of a mount's volume.
 	volume string
-	// raw is the injected value as compact JSON.
+	// raw is the item as compact JSON, as it is injected.
 	raw []byte
-	// normal is the value with the defaults of the API server, for comparisons.
+	// normal is the item in its normal form, for comparisons. See normalize.
 	normal any
 }
 
-// Reference is an object, in the namespace of a policy, that pods with the policy's items need.
+// Reference is an object that the policy's pods need, in the namespace of the policy.
 type Reference struct {
 	// Kind is Secret, ConfigMap or PersistentVolumeClaim.
 	Kind string
@@ -89,8 +89,8 @@ func (p *Policy) Generation() int64 { return p.object.Generation }
 // Service returns the name of the service; may be empty.
 func (p *Policy) Service() string { return p.service }
 
-// Hash returns the hash of the injected content and its place: 16 hexadecimal digits. It is the same for the manifest
-// and the stored object, and does not depend on the selector, mode, onConflict, rollout or labels.
+// Hash returns the hash of the injected content and its place: 16 hexadecimal digits. The manifest and the stored
+// object have the same hash. The hash does not depend on the selector, mode, onConflict, rollout or labels.
 func (p *Policy) Hash() string { return p.hash }
 
 // Mode returns whether the policy takes effect.
@@ -133,10 +133,10 @@ func Compare(a, b *Policy) int {
 	)
 }
 
-// containerPart is the list of a pod that contains a container.
+// containerPart is the field of the pod's spec that lists a container.
 type containerPart string
 
-// The lists of containers in a pod.
+// The lists of containers in the spec of a pod.
 const (
 	containersPart          containerPart = "containers"
 	initContainersPart      containerPart = "initContainers"
@@ -145,7 +145,7 @@ const (
 
 // scope chooses containers of a pod.
 type scope struct {
-	include, exclude []string // Names; * stands for any characters. An empty include chooses all names.
+	include, exclude []string // Names of containers; * stands for any characters. An empty include chooses all names.
 	init, ephemeral  bool
 }
 
@@ -182,7 +182,7 @@ func glob(pattern, name string) bool {
 		if !more {
 			return strings.HasSuffix(name, rest)
 		}
-		// The first match is the best one: it leaves the longest rest.
+		// Taking the first match is correct, because it leaves the longest rest for the other parts of the pattern.
 		at := strings.Index(name, middle)
 		if at < 0 {
 			return false

@@ -19,7 +19,7 @@ type projection struct {
 
 func (p *projection) add(errs ...*field.Error) { p.errs = append(p.errs, errs...) }
 
-// file records the path of a file; each path must be unique in the volume.
+// file checks that no earlier file of the volume has the same path.
 func (p *projection) file(name string, at *field.Path) {
 	if name == "" {
 		return

@@ -79,13 +79,13 @@ func (a *Applied) list(of itemKind) []string {
 	}
 }
 
-// hadKey returns the name of a container's item in [RecordApplied].Had.
+// hadKey returns the entry in [RecordApplied].Had for an item of a container.
 func hadKey(container string, of itemKind, id string) string {
 	return container + ":" + of.field() + ":" + id
 }
 
-// had lists the items of an applied policy that a container had already, although the lists of the record contain them
-// because other containers got them.
+// had returns the value of [RecordApplied].Had for an applied policy: the recorded items that a container already had
+// while another container got them.
 func (d *injection) had(p *Policy, a *Applied) []string {
 	if d.before == nil {
 		return nil
@@ -111,7 +111,7 @@ func (d *injection) had(p *Policy, a *Applied) []string {
 				if !listed && !contains(a.list(of), &names[of], id) {
 					continue
 				}
-				// A recorded item comes from the policy unless the record lists it as had.
+				// An item that the record already lists comes from the policy, unless the record lists it in Had.
 				c := &d.containers[i]
 				if key := hadKey(c.name, of, id); !seen[key] && !m.gave(c, of, id) {
 					seen[key] = true
@@ -123,13 +123,13 @@ func (d *injection) had(p *Policy, a *Applied) []string {
 	return out
 }
 
-// even reports whether each chosen container got every item that any of them got.
+// even reports whether the policy added the same items to each chosen container.
 func (d *injection) even(a *Applied) bool {
 	return len(d.additions) == len(a.Volumes)+len(d.chosen)*(len(a.Env)+len(a.EnvFrom)+len(a.Mounts))
 }
 
-// claims returns the annotations for a pod: the applied policies of each service, and the record. It omits an
-// annotation that does not fit.
+// claims returns the annotations for a pod: the names of the applied policies for each service, and the record. It
+// omits annotations for which the pod has no room.
 func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []claim {
 	first := author(before, outcomes)
 	if first == nil {
@@ -151,9 +151,9 @@ func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []
 	}
 	room -= size + len(refractv1beta1.InjectionAnnotation)
 	for _, trimmed := range [...]bool{before.Trimmed, true} {
-		// A trimmed record has its lists removed and says so. A record with few or empty lists may be shorter than that
-		// remark. An untrimmed record must therefore leave room for the remark: otherwise a record that was trimmed
-		// would fit untrimmed at the next review, when its lists are empty.
+		// A trimmed record has no lists, but it has the member "trimmed". If the lists were short, the trimmed record
+		// may be longer. So a record must leave room for this member. Otherwise a trimmed record could return to an
+		// untrimmed one at the next review, when its lists are empty.
 		const saying = len(`,"trimmed":true`)
 		text := appendRecord(make([]byte, 0, 1024), of, before, hash, outcomes, trimmed)
 		if len(text) <= room && (trimmed || len(text) <= room-saying) {
@@ -163,7 +163,8 @@ func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []
 	return noRecord(out, h, first)
 }
 
-// noRecord appends an empty record if the pod has a record, because that record is no longer correct.
+// noRecord appends an empty value for the pod's record if the pod has a record, because that record is no longer
+// correct.
 func noRecord(out []claim, h *head, by *Policy) []claim {
 	if text, _ := h.annotation(refractv1beta1.InjectionAnnotation); text != "" {
 		out = append(out, claim{key: refractv1beta1.InjectionAnnotation, by: by})
@@ -171,9 +172,9 @@ func noRecord(out []claim, h *head, by *Policy) []claim {
 	return out
 }
 
-// author returns the policy on whose behalf annotations are written: the first policy that applies, or else the first
-// one that was skipped. Policies of the mode Audit do not write annotations, except to correct a record that names
-// applied policies. author returns nil if there is no such policy.
+// author returns the author of the annotations, for reports: the first policy that applies, or else the first skipped
+// policy. A policy of the mode Audit causes no annotations, except to correct a record that names applied policies.
+// Without such a policy, author returns nil.
 func author(before *past, outcomes []outcome) *Policy {
 	var first *Policy
 	for i := range outcomes {
@@ -193,8 +194,8 @@ func (o *outcome) counts() bool {
 	return o.skipped != nil && o.skipped.Policy.mode != refractv1beta1.ModeAudit
 }
 
-// serviceClaims returns the annotations that name the policies of each service. An existing annotation that names only
-// policies that do not apply becomes empty.
+// serviceClaims returns the annotations that name the applied policies of each service. An existing annotation becomes
+// empty if none of its policies applies any more.
 func serviceClaims(h *head, outcomes []outcome, first *Policy) []claim {
 	out, at, names := make([]claim, 0, 4), make(map[string]int, 4), make([][]string, 0, 4)
 	for i := range outcomes {
@@ -226,8 +227,8 @@ func serviceClaims(h *head, outcomes []outcome, first *Policy) []claim {
 	return out
 }
 
-// appendRecord appends the record as compact JSON, like encoding/json. It lists again the recorded additions of an
-// earlier injection.
+// appendRecord appends the record as compact JSON, like encoding/json. The record also has the additions in the pod's
+// earlier record.
 func appendRecord(dst []byte, of *body, before *past, hash string, outcomes []outcome, trimmed bool) []byte {
 	dst = append(dst, `{"v":1,"hash":`...)
 	dst = raw.AppendString(dst, hash)
@@ -265,8 +266,8 @@ func appendRecord(dst []byte, of *body, before *past, hash string, outcomes []ou
 func appendSkipped(dst []byte, s *Skipped, trimmed bool) []byte {
 	dst = raw.AppendString(append(dst, `{"p":`...), s.Policy.Name())
 	dst = raw.AppendString(append(dst, `,"r":`...), s.Reason)
-	// At a second review of the pod, the policy that added the conflicting item is no longer known. The record must be
-	// the same at both reviews, so it never names that policy.
+	// The record must be the same at each review of the pod. Later reviews do not know which policy added a conflicting
+	// item, so the record never names that policy.
 	if why, _, _ := strings.Cut(s.Message, fromPolicy); why != "" && !trimmed {
 		dst = raw.AppendString(append(dst, `,"why":`...), why)
 	}
@@ -316,8 +317,8 @@ func appendStrings(dst []byte, opening string, list []string) []byte {
 	return appendEnd(dst, len(list))
 }
 
-// appendNames appends the items of a policy that were added now or before, in the order of the policy. It ignores
-// recorded names that are not items of the policy.
+// appendNames appends the names of a policy's items that were added now or by an earlier injection, in the order of the
+// policy. It ignores names in before that are not items of the policy.
 func appendNames(dst []byte, opening string, items []item, now, before []string) []byte {
 	n := 0
 	var known map[string]bool

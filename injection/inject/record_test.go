@@ -75,8 +75,8 @@ func annotationsOf(t *testing.T, pod []byte) map[string]string {
 	return head.Metadata.Annotations
 }
 
-// TestRoom: all annotations together have at most 256 KiB. Annotations without room are omitted, the lists of the
-// record first. The pod is injected in any case, and a second injection adds nothing.
+// TestRoom: all annotations together have at most 256 KiB. If there is not enough room, the lists of the record are
+// omitted first, and then whole annotations. The pod is injected in any case, and a second injection adds nothing.
 func TestRoom(t *testing.T) {
 	var env strings.Builder
 	for i := range 100 {

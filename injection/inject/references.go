@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// references returns the objects that the items name, each once. If several items name the same object, all keys of
-// these items are required, and the object is optional only if it is optional for each of them. An item for which the
-// object is optional requires no keys.
+// references returns the objects that the items name, each once. If several items name the same object, the result has
+// the required keys of all of them, and the object is optional only if it is optional for each item. An item requires
+// no keys of an optional object.
 func (c *contents) references() []Reference {
 	var r references
 	for _, v := range c.env {
@@ -71,7 +71,7 @@ func (r *references) add(kind, name string, keys []string, optional *bool, at *f
 	}
 }
 
-// addSecret adds the Secret of a volume whose type does not require one.
+// addSecret adds the Secret of a volume, if the volume names one.
 func (r *references) addSecret(ref *corev1.LocalObjectReference, at *field.Path) {
 	if ref != nil && ref.Name != "" {
 		r.add(secretKind, ref.Name, nil, nil, at.Child("name"))
@@ -132,8 +132,8 @@ func (r *references) addProjected(sources []corev1.VolumeProjection, at *field.P
 	}
 }
 
-// addClaim adds the claim in the same namespace that is the data source of another claim. The template is not nil,
-// because the items are valid.
+// addClaim adds the PersistentVolumeClaim that is the data source of the claim template, if both are in the same
+// namespace. The template is not nil, because the items are valid.
 func (r *references) addClaim(template *corev1.PersistentVolumeClaimTemplate, at *field.Path) {
 	core := func(group *string) bool { return group == nil || *group == "" }
 	if from := template.Spec.DataSourceRef; from != nil {

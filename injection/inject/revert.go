@@ -6,12 +6,12 @@ import (
 )
 
 // Revert returns a JSON patch (RFC 6902) that removes the recorded additions of policies from the spec of a pod, given
-// as JSON. The patch has only "remove" operations; it is nil if there is nothing to remove. Empty lists and annotations
-// remain. Revert does not modify pod.
+// as JSON. The patch has only "remove" operations; it is nil if nothing needs to be removed. Empty lists and
+// annotations remain in the pod. Revert does not modify pod.
 //
-// The result is the spec before injection, with the later changes of other writers. If the pod exceeds the work limit
-// of a pod, some additions remain. Revert returns an error only if pod is not JSON, or does not have the shape of a
-// pod.
+// The patched spec is the spec before injection, with the later changes of other writers. If the pod exceeds the work
+// limit of a pod, some additions remain. Revert returns an error only if pod is not JSON, or does not have the shape of
+// a pod.
 func Revert(pod []byte) ([]byte, error) {
 	h, err := readHead(pod)
 	if err != nil {
@@ -39,8 +39,8 @@ func Revert(pod []byte) ([]byte, error) {
 	return append(patch, ']'), nil
 }
 
-// appendRemovals appends operations that remove the elements that are missing in a list, from the last to the first, so
-// that the indexes of the others remain valid.
+// appendRemovals appends operations that remove the pod's elements that l no longer has. It begins with the last one,
+// so that the indexes of the other elements remain valid.
 func appendRemovals(dst []byte, c *container, of itemKind, l *list) []byte {
 	left := len(l.entries)
 	for i := l.length - 1; i >= 0; i-- {
@@ -75,8 +75,8 @@ func (b *body) revert(record *past) int {
 	return removed
 }
 
-// forget removes the containers that a record does not list: later webhooks added them, and will do so again for the
-// next pod. If the record lists none of the containers, it is the record of another pod, and all containers remain.
+// forget removes the containers that a record does not list. Later webhooks added them, and will also add them to the
+// next pod. If the record lists none of the containers, it belongs to another pod, and forget removes nothing.
 func (b *body) forget(record *past) {
 	known := func(c container) bool { return record.knows(&c) }
 	if slices.ContainsFunc(b.containers, known) {

@@ -92,7 +92,7 @@ func (s *service) readEnv() {
 	}
 }
 
-// readVariables reads the object in its own order, which a map would lose.
+// readVariables reads the variables in the order of the JSON object. A Go map would lose this order.
 func readVariables(text string) ([]refractv1beta1.EnvVar, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -140,7 +140,7 @@ func expect(d *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// incomplete replaces io.EOF by io.ErrUnexpectedEOF, which has a clearer text.
+// incomplete replaces io.EOF by io.ErrUnexpectedEOF, whose text is clearer to users.
 func incomplete(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -148,7 +148,7 @@ func incomplete(err error) error {
 	return err
 }
 
-// derive derives variables from the Service itself and puts them before those of refract.dev/env.
+// derive adds the variables that are derived from the Service itself. They come before those of refract.dev/env.
 func (s *service) derive() {
 	wanted := s.derivations()
 	if len(wanted) == 0 {
@@ -181,7 +181,7 @@ func (s *service) derive() {
 	s.items.Env = append(derived, s.items.Env...)
 }
 
-// derivations returns the words that refract.dev/derive lists.
+// derivations returns the elements of the annotation refract.dev/derive.
 func (s *service) derivations() map[string]bool {
 	const key = refractv1beta1.DeriveAnnotation
 	wanted := map[string]bool{}
@@ -313,8 +313,8 @@ func readObject(entry string) (kind, name string, err error) {
 	return kind, name, nil
 }
 
-// volumeName returns the name of the volume for an object. The name is always the same, and different objects have
-// different names: if the plain name is invalid, the kind is replaced by a hash of the plain name.
+// volumeName returns the name of the volume for an object. The same object always gets the same name, and different
+// objects get different names. If svc-KIND-NAME is not valid, the name has a hash of svc-KIND-NAME instead of the kind.
 func volumeName(kind, name string) string {
 	kind = strings.ToLower(kind)
 	full := "svc-" + kind + "-" + name

@@ -11,9 +11,9 @@ import (
 // policies.
 type Set struct {
 	policies []*Policy // In the order of application.
-	// The fields below have indexes into policies. byLabel has the policies that require one of some values of a key,
-	// byKey has those that only require the key, and rest has all others. A pod finds each policy in at most one of
-	// these maps, because it has one value for a key.
+	// The fields below have indexes into policies. byLabel has the policies whose selectors require one of some values
+	// of a key. byKey has the policies whose selectors require only that a key exists. rest has all other policies. A
+	// pod has one value for each key, so it finds a policy at most once.
 	byLabel map[label][]int
 	byKey   map[string][]int
 	rest    []int
@@ -22,8 +22,9 @@ type Set struct {
 // label is one label of a pod.
 type label struct{ key, value string }
 
-// NewSet returns the set of these policies, which must be of one namespace, in any order. A policy without items, such
-// as one whose Service has no annotations yet, has no effect on pods. NewSet retains the policies but not the slice.
+// NewSet returns the set of the given policies, in any order. All must be of one namespace. A policy without items has
+// no effect on pods; for example, its Service may have no annotations yet. NewSet retains the policies but not the
+// slice.
 func NewSet(policies ...*Policy) *Set {
 	s := &Set{policies: slices.Clone(policies), byLabel: map[label][]int{}, byKey: map[string][]int{}}
 	slices.SortStableFunc(s.policies, Compare)
@@ -40,7 +41,7 @@ func (p *Policy) empty() bool {
 	return len(p.env)+len(p.envFrom)+len(p.volumes)+len(p.mounts) == 0
 }
 
-// file adds a policy to the most selective index that its selector permits.
+// file adds a policy to byLabel, byKey or rest. It prefers a requirement for values to a requirement for a key.
 func (s *Set) file(i int, selector labels.Selector) {
 	requirements, selectable := selector.Requirements()
 	if !selectable {
@@ -89,7 +90,7 @@ func (s *Set) matching(of podLabels) []*Policy {
 	}
 	slices.Sort(candidates)
 	var chosen []*Policy
-	for _, i := range slices.Compact(candidates) { // The JSON may have a key twice.
+	for _, i := range slices.Compact(candidates) { // A label that occurs twice in the JSON finds its policies twice.
 		if p := s.policies[i]; p.selector.Matches(of) {
 			chosen = append(chosen, p)
 		}

@@ -58,7 +58,7 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// TestLabelTwice: the last value of a duplicate label counts, and a policy applies once.
+// TestLabelTwice: if the JSON has a label twice, its last value counts, and a policy applies only once.
 func TestLabelTwice(t *testing.T) {
 	set := testSet(t, `{selector: {matchExpressions: [{key: a, operator: In, values: ["1", "2"]}]}, env: [{name: A, value: "1"}]}`, `{selector: {matchLabels: {a: "1"}}, env: [{name: B, value: "1"}]}`)
 	result := mustInject(t, set, []byte(`{"metadata":{"labels":{"a":"1","a":"2"}},"spec":{"containers":[{"name":"a"}]}}`))
@@ -145,8 +145,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestTooLarge: a policy that would make a pod too large is skipped, a policy that still fits is not, and Examine gives
-// the same result.
+// TestTooLarge: a policy is skipped if it would make the pod too large, and a later policy that fits still applies.
+// Examine gives the same result.
 func TestTooLarge(t *testing.T) {
 	value := strings.Repeat("x", 30_000)
 	env := fmt.Sprintf("[{name: A, value: %s}, {name: B, value: %s}, {name: C, value: %s}]", value, value, value)
@@ -181,7 +181,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestMostOfAPod: with its additions a pod may have exactly maxPod bytes.
+// TestMostOfAPod: a pod may have exactly maxPod bytes after injection.
 func TestMostOfAPod(t *testing.T) {
 	set := testSet(t, `{selector: {}, env: [{name: A, value: "1"}]}`)
 	const around = len(`{"metadata":{},"spec":{"containers":[{"name":"c","image":""}]}}`)
@@ -207,7 +207,7 @@ func TestMostOfAPod(t *testing.T) {
 	}
 }
 
-// TestSpent: a pod may take exactly maxWork units.
+// TestSpent: an injection may use exactly maxWork units of work.
 func TestSpent(t *testing.T) {
 	if b := (&body{work: maxWork}); b.spent() {
 		t.Error("a pod may be as much")
@@ -217,7 +217,7 @@ func TestSpent(t *testing.T) {
 	}
 }
 
-// TestTooMuchWork: a pod that would delay all others gets no policy, and its record says so.
+// TestTooMuchWork: a pod that would delay the pods of other users gets no policies, and its record says so.
 func TestTooMuchWork(t *testing.T) {
 	specs := make([]string, 400)
 	for i := range specs {
@@ -244,7 +244,7 @@ func TestTooMuchWork(t *testing.T) {
 	}
 }
 
-// TestChain: policies that each mount a volume of the next one take no more work than others.
+// TestChain: policies that each mount a volume of the next policy need no more work than other policies.
 func TestChain(t *testing.T) {
 	specs := make([]string, 300)
 	for i := range specs {

@@ -15,8 +15,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// The functions of this file validate items like an API server validates those of a pod after it has filled in
-// defaults: an absent field with a default is valid.
+// The functions of this file validate items as an API server validates the items of a pod after it has filled in
+// defaults. So a missing field is valid if it has a default.
 
 // validate returns the errors of the policy's items.
 func (c *contents) validate() field.ErrorList {
@@ -58,8 +58,8 @@ func (c *contents) validate() field.ErrorList {
 	return errs
 }
 
-// duplicates returns an error for each item whose identity also belongs to an earlier item. name is the field with the
-// identity; if it is empty, the error is at the item itself.
+// duplicates returns an error for each item with the same identity as an earlier item. name is the field that has the
+// identity; if name is empty, the error refers to the whole item.
 func duplicates[T any](list []placed[T], name string, id func(*T) string) field.ErrorList {
 	var errs field.ErrorList
 	first := make(map[string]*field.Path, len(list))
@@ -110,7 +110,7 @@ func required(at *field.Path, fields ...present) field.ErrorList {
 	return errs
 }
 
-// oneOf checks a value that may be absent.
+// oneOf checks that the value is nil or one of the supported values.
 func oneOf[T ~string](value *T, at *field.Path, supported ...T) field.ErrorList {
 	if value == nil || slices.Contains(supported, *value) {
 		return nil
@@ -220,9 +220,9 @@ func validateFileRef(ref *corev1.FileKeySelector, at *field.Path) field.ErrorLis
 	return append(errs, noBacksteps(ref.Path, at.Child("path"))...)
 }
 
-// validateFileVolume checks the volume of a variable that is read from a file: an API server rejects the pod if this
-// volume is missing or is not an emptyDir. The volume must belong to the policy, because the volumes of the pod are not
-// known here.
+// validateFileVolume checks the volume of a variable that is read from a file: an API server rejects the pod if the
+// volume is missing or is not an emptyDir. The policy itself must have the volume, because the volumes of the pod are
+// not known here.
 func validateFileVolume(v *refractv1beta1.EnvVar, volumes map[string]*corev1.Volume, at *field.Path) field.ErrorList {
 	if v.ValueFrom == nil || v.ValueFrom.FileKeyRef == nil {
 		return nil
@@ -235,7 +235,7 @@ func validateFileVolume(v *refractv1beta1.EnvVar, volumes map[string]*corev1.Vol
 	return field.ErrorList{field.Invalid(at, name, "must name an emptyDir among the volumes of the policy")}
 }
 
-// Fields of a pod that can be the value of a variable or file. Each list is complemented by metadata.labels['KEY'] and
+// Fields of a pod that can be the value of a variable or of a file. Both lists also include metadata.labels['KEY'] and
 // metadata.annotations['KEY'].
 var (
 	envFields = []string{
@@ -386,8 +386,8 @@ func validatePropagation(v *corev1.VolumeMount, at *field.Path) field.ErrorList 
 
 var bindOptions = []string{string(corev1.BindMountOptionNoDev), string(corev1.BindMountOptionNoExec), string(corev1.BindMountOptionNoSUID)}
 
-// validateBindOptions allows these options only if the policy has the volume. A volume of the pod is unknown here, and
-// might be an image.
+// validateBindOptions allows mount options only if the policy has the volume. A volume of the pod is not known here,
+// and might be an image, which allows no options.
 func validateBindOptions(v *corev1.VolumeMount, volume *corev1.Volume, at *field.Path) field.ErrorList {
 	if len(v.BindMountOptions) == 0 {
 		return nil
@@ -421,7 +421,8 @@ func noBacksteps(p string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// descendingFile checks the path of a file that a kubelet writes. The kubelet reserves names that begin with two dots.
+// descendingFile checks the path of a file that a kubelet writes. A kubelet reserves names that begin with two dots for
+// itself.
 func descendingFile(p string, at *field.Path) field.ErrorList {
 	errs := descending(p, at)
 	if len(errs) == 0 && strings.HasPrefix(p, "..") {

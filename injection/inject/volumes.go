@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// volumeSource has the API server's requirements for one type of volume.
+// volumeSource has an API server's requirements for volumes of one type.
 type volumeSource struct {
 	name string
 	// used reports whether a volume is of this type.
@@ -23,7 +23,7 @@ type volumeSource struct {
 	check func(*corev1.VolumeSource, *field.Path) field.ErrorList
 }
 
-// source returns the volumeSource of the field that pick returns.
+// source returns the volumeSource for the type in the field that pick returns.
 func source[T any](name string, pick func(*corev1.VolumeSource) *T, check func(*T, *field.Path) field.ErrorList) volumeSource {
 	return volumeSource{
 		name:  name,
@@ -51,8 +51,8 @@ func validateVolume(v *corev1.Volume, at *field.Path) field.ErrorList {
 		}
 	}
 	if first == "" {
-		// An API server treats such a volume as an emptyDir. Here its type may be unknown to this release or to the
-		// schema of the kind.
+		// An API server treats such a volume as an emptyDir. In a policy the volume may instead have a type that this
+		// release, or the schema of ServiceInjectionPolicy, does not know.
 		errs = append(errs, field.Required(at, "must specify a type of volume, such as emptyDir: {}"))
 	}
 	if v.ISCSI != nil && v.ISCSI.InitiatorName != nil && len(v.Name+":"+v.ISCSI.TargetPortal) > 64 {
@@ -161,7 +161,8 @@ var volumeSources = []volumeSource{
 
 const allPermissions = 0o777
 
-// validateFiles checks the files that are made from the keys of an object, and their common defaults.
+// validateFiles checks the files that a volume makes from the keys of an object, and the default mode and owner of
+// these files.
 func validateFiles(items []corev1.KeyToPath, mode *int32, user *int64, at *field.Path) field.ErrorList {
 	errs := inRange(mode, at.Child("defaultMode"), 0, allPermissions)
 	errs = append(errs, validateUser(user, at.Child("defaultUser"))...)
@@ -212,7 +213,7 @@ func validateUser(user *int64, at *field.Path) field.ErrorList {
 	return invalid(at, *user, validation.IsValidUserID(*user))
 }
 
-// validateSecretRef checks a reference that may be absent.
+// validateSecretRef checks a reference, which may be nil.
 func validateSecretRef(ref *corev1.LocalObjectReference, at *field.Path) field.ErrorList {
 	if ref == nil {
 		return nil
@@ -241,8 +242,8 @@ func validateCSI(s *corev1.CSIVolumeSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// imageReference is [REGISTRY/]NAME[:TAG][@DIGEST]. A name of 64 hexadecimal digits is the identifier of an image and
-// not allowed: https://github.com/distribution/reference/blob/v0.6.0/reference.go
+// imageReference is [REGISTRY/]NAME[:TAG][@DIGEST]. A name of 64 hexadecimal digits is not allowed, because it is the
+// identifier of an image: https://github.com/distribution/reference/blob/v0.6.0/reference.go
 var imageReference = regexp.MustCompile(
 	`^(?:(?:[a-zA-Z0-9](?:[-a-zA-Z0-9]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[-a-zA-Z0-9]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?` +
 		`[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*` +
@@ -250,7 +251,8 @@ var imageReference = regexp.MustCompile(
 
 var imageIdentifier = regexp.MustCompile(`^[a-f0-9]{64}$`)
 
-// validateImage also rejects invalid references. An API server accepts them, but no image can be pulled by them.
+// validateImage rejects an empty or invalid image reference. An API server accepts invalid references, but no kubelet
+// can pull such an image.
 func validateImage(s *corev1.ImageVolumeSource, at *field.Path) field.ErrorList {
 	errs := required(at, present{"reference", s.Reference})
 	if s.Reference != "" && (!imageReference.MatchString(s.Reference) || imageIdentifier.MatchString(s.Reference)) {

@@ -71,7 +71,8 @@ var unprivileged = []string{
 	"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",
 }
 
-// forbidding returns the type of a volume and the Pod Security levels that forbid it; levels may be empty.
+// forbidding returns the type of a volume, and the names of the Pod Security levels that forbid this type; levels is
+// empty without any.
 func forbidding(v *corev1.Volume) (name, levels string) {
 	i := slices.IndexFunc(volumeSources, func(s volumeSource) bool { return s.used(&v.VolumeSource) })
 	switch name := volumeSources[i].name; {

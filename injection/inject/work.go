@@ -2,29 +2,29 @@ package inject
 
 import "fmt"
 
-// maxWork is the most units of work for one pod and the policies that select it: about 20 ms of one processor, at about
-// 10 ns for each unit. Work is counted instead of timed, so that the same pod and policies give the same result on
-// every machine, however busy it is. A pod beyond the limit is admitted without any policy, because the pods of other
-// users wait.
+// maxWork is the maximum work for one pod and the policies that select it, in units of about 10 ns: about 20 ms of one
+// processor. Work is counted and not timed, so that the same pod and policies give the same result on any machine with
+// any load. A pod beyond the limit is admitted without any policy, because the pods of other users must not wait for
+// it.
 //
-// BenchmarkInjectHeavy measures pods at and beyond the limit.
+// BenchmarkInjectHeavy measures pods at the limit and beyond it.
 const maxWork = 2_000_000
 
-// maxElements is the most elements that a pod may have in the lists of its containers, together with its volumes. An
-// element takes many times its JSON in memory, and a container as much as elementsOfContainer elements. With more
+// maxElements is the maximum number of elements in the lists of a pod's containers, including the volumes. An element
+// needs many times the memory of its JSON. A container needs as much memory as elementsOfContainer elements. With more
 // elements, fifty policies would exceed maxWork.
 const (
 	maxElements         = maxWork / 50
 	elementsOfContainer = 8
 )
 
-// The units of work of each step. Finding an item in a list is 1 unit.
+// The costs of each step, in units of work. To find an item in a list costs 1 unit.
 const (
-	workOfByte       = 16  // Bytes of a pod that are read or compared for one unit.
+	workOfByte       = 16  // The number of bytes of a pod that 1 unit reads or compares.
 	workOfPolicy     = 100 // To start a policy and report its outcome.
 	workOfAddition   = 50  // To add an item and record it.
-	workOfComparison = 100 // To compare two forms of an item, in addition to its bytes.
-	workOfName       = 10  // To match the name of a container and list it.
+	workOfComparison = 100 // To compare the normal forms of two items, in addition to their bytes.
+	workOfName       = 10  // To match and list the name of a container.
 )
 
 // spent reports whether the work limit is exceeded.

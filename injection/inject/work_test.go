@@ -51,7 +51,7 @@ func heavyPod(tb testing.TB, containers int) []byte {
 	return data
 }
 
-// BenchmarkInjectHeavy uses the policies of one team and the largest possible pods.
+// BenchmarkInjectHeavy injects the policies of one team into the largest possible pods.
 func BenchmarkInjectHeavy(b *testing.B) {
 	for _, c := range []struct {
 		name                            string
@@ -76,7 +76,8 @@ func BenchmarkInjectHeavy(b *testing.B) {
 	}
 }
 
-// TestTooManyElements: a pod with too many containers and items gets no policy, and is not read to its end.
+// TestTooManyElements: a pod with too many containers and items gets no policies, and the elements beyond the limit are
+// not read.
 func TestTooManyElements(t *testing.T) {
 	const most = maxElements - elementsOfContainer
 	for n, want := range map[int]bool{most: false, most + 1: true} {

@@ -11,15 +11,16 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// Difference is an item that would be different in the pod if it were created now.
+// Difference is an item that differs between a pod and a new pod that would be created now.
 type Difference struct {
-	// Is is the present item; nil if the pod lacks it.
+	// Is is the item in the existing pod; nil if it has no such item.
 	Is *Item `json:"is,omitempty"`
-	// Would is the item that a new pod would have; nil if a new pod would lack it.
+	// Would is the item in a new pod; nil if a new pod would not have it.
 	Would *Item `json:"would,omitempty"`
 }
 
-// anew returns a pod, given as JSON, in the state of a new one, with a record of each policy's additions.
+// anew returns a new pod that would be created now in place of the given pod, and a record of each policy's additions
+// to it. The argument pod is JSON.
 func anew(set *inject.Set, pod []byte) (*corev1.Pod, *inject.Record, error) {
 	removals, err := inject.Revert(pod)
 	if err != nil {
@@ -67,8 +68,8 @@ func patched(pod, patch []byte) ([]byte, error) {
 	return after, nil
 }
 
-// differences returns the different items: first those of a new pod, in their order, then the items that a new pod
-// would lack.
+// differences returns the items that differ: first the items of the new pod, in their order, then the items that a new
+// pod would not have.
 func differences(is, would []Item) []Difference {
 	find := func(in []Item, like *Item) *Item {
 		at := slices.IndexFunc(in, func(i Item) bool { return i.Kind == like.Kind && i.Name == like.Name })

@@ -1,6 +1,6 @@
 // Package injected describes the results of ServiceInjectionPolicies. For a policy it describes the rollout to the
 // policy's pods. For a pod it describes the additions of each policy and the reasons for skipped policies. It reads the
-// stored results of the controllers, and computes the rest like them.
+// stored results of the controllers. It computes all other results in the same way as the controllers do.
 package injected
 
 import (

@@ -32,7 +32,7 @@ const (
 	kindMount   = "volumeMount"
 )
 
-// items returns the additions of a policy with their current content in the pod.
+// items returns the policy's additions that a record lists, with their current content in the pod.
 func items(pod *corev1.Pod, a *inject.RecordApplied) []Item {
 	if a == nil {
 		return nil
@@ -72,7 +72,7 @@ func items(pod *corev1.Pod, a *inject.RecordApplied) []Item {
 	return found
 }
 
-// inContainers adds the containers that have an item to it.
+// inContainers returns the item with the containers that have it.
 func inContainers(pod *corev1.Pod, item Item, has func(*corev1.Container) (says string, ok bool)) Item {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// mismatch describes why a selector does not match these labels, by its first requirement that is not met.
+// mismatch describes why a selector does not match these labels: it names the first requirement that the labels do not
+// meet.
 func mismatch(selector *metav1.LabelSelector, of map[string]string) string {
 	if selector == nil {
 		return "has no selector"

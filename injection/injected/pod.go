@@ -21,13 +21,13 @@ type Pod struct {
 	Name       string `json:"name"`
 	// Owner is the topmost owner of the pod, as KIND/NAME; empty for a bare pod.
 	Owner string `json:"owner,omitempty"`
-	// Stale is true if the pod would get other items if it were created now.
+	// Stale is true if a new pod that is created now would get other items.
 	Stale bool `json:"stale"`
-	// Hash is the hash of the policies that a new pod would get, Recorded the hash in the pod's record; empty without
-	// such policies.
+	// Hash is the hash of the policies that a new pod would get. Recorded is the hash in the pod's record. A hash is
+	// empty if no policy applies.
 	Hash     string `json:"hash,omitempty"`
 	Recorded string `json:"recorded,omitempty"`
-	// Doubt is the reason why the additions to the pod are not known; empty if they are known.
+	// Doubt is the reason why the injected items are not known; empty if they are known.
 	Doubt string `json:"doubt,omitempty"`
 	// Policies are the policies that select the pod, in the order of application.
 	Policies []PodPolicy `json:"policies"`
@@ -41,8 +41,8 @@ type Pod struct {
 type PodPolicy struct {
 	Name    string `json:"name"`
 	Service string `json:"service,omitempty"`
-	// Generation is the current generation of the policy. Injected is the generation that was injected into the pod, 0
-	// for none.
+	// Generation is the current generation of the policy. Injected is the generation of the policy that was injected
+	// into the pod, or 0 if the pod's record does not have the policy.
 	Generation int64        `json:"generation"`
 	Injected   int64        `json:"injected,omitempty"`
 	State      inject.State `json:"state"`
@@ -51,12 +51,12 @@ type PodPolicy struct {
 	Message string `json:"message,omitempty"`
 	// Added are the policy's additions to the pod, without the items that the pod already had.
 	Added []Item `json:"added,omitempty"`
-	// Differs are the items that would be different if the pod were created now, as far as this can be told for single
-	// items; empty unless the pod is stale.
+	// Differs are the items that would be different in a new pod, as far as single items can be compared. It is empty
+	// unless the pod is stale.
 	Differs []Difference `json:"differs,omitempty"`
 	// Rollout describes the progress of the policy's rollout; empty unless the pod is stale.
 	Rollout string `json:"rollout,omitempty"`
-	// Workload is the status of the pod's owner for the policy, if it needs attention.
+	// Workload is the entry for the pod's owner in the policy's status, if the owner needs attention.
 	Workload *refractv1beta1.WorkloadStatus `json:"workload,omitempty"`
 }
 
@@ -70,23 +70,23 @@ type Other struct {
 // Left has the additions of a policy that no longer applies to the pod.
 type Left struct {
 	Policy string `json:"policy"`
-	// Why is the reason why it does not apply.
+	// Why is the reason: the policy does not exist any more, or does not apply.
 	Why   string `json:"why"`
 	Items []Item `json:"items,omitempty"`
 }
 
-// Evidence is the input for the explanation of a pod.
+// Evidence has the objects that explain the injection of a pod.
 type Evidence struct {
 	// Pod is the pod as JSON.
 	Pod []byte
 	// Owner is the topmost owner of the pod, as KIND/NAME; empty for a bare pod.
 	Owner string
-	// Policies are the policies of its namespace in their stored form, so that an unreadable policy does not hide
-	// others.
+	// Policies are the policies of the pod's namespace in their stored form. So a policy that cannot be decoded does
+	// not hide others.
 	Policies []unstructured.Unstructured
 }
 
-// Explain explains a pod. It neither retains nor modifies the evidence.
+// Explain returns the explanation of a pod. It neither retains nor modifies the evidence.
 func Explain(e *Evidence) (*Pod, error) {
 	pod := &corev1.Pod{}
 	if err := json.Unmarshal(e.Pod, pod); err != nil {
@@ -167,8 +167,8 @@ func (x *Pod) examine(
 	return nil
 }
 
-// statusOf returns a policy's status of the owner of a pod, or of a pod without owner itself; nil if it needs no
-// attention.
+// statusOf returns the entry for the owner of a pod in a policy's status. A pod without an owner has an entry itself.
+// statusOf returns nil if there is no entry, so that no attention is needed.
 func statusOf(object *refractv1beta1.ServiceInjectionPolicy, pod *corev1.Pod, owner string) *refractv1beta1.WorkloadStatus {
 	if owner == "" {
 		owner = "Pod/" + pod.Name
@@ -181,7 +181,7 @@ func statusOf(object *refractv1beta1.ServiceInjectionPolicy, pod *corev1.Pod, ow
 	return nil
 }
 
-// left sets the additions of policies that no longer apply.
+// left fills the field Left: the additions of policies that no longer apply.
 func (x *Pod) left(pod *corev1.Pod, record *inject.Record, objects map[string]*refractv1beta1.ServiceInjectionPolicy) {
 	for i := range record.Applied {
 		a := &record.Applied[i]

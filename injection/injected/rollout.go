@@ -26,12 +26,12 @@ type Rollout struct {
 	ObservedGeneration int64 `json:"observedGeneration"`
 	// Hash is the hash of the content that the policy injects.
 	Hash string `json:"hash,omitempty"`
-	// Strategy is how existing pods are recreated.
+	// Strategy is the strategy for the recreation of existing pods.
 	Strategy refractv1beta1.RolloutStrategy `json:"strategy"`
 	// Phase is the phase of the rollout; empty if it has not begun.
 	Phase refractv1beta1.RolloutPhase `json:"phase,omitempty"`
-	// Workloads is the number of workloads of the rollout, including those that are done. Done is the number of these.
-	// Current are the workloads that are being recreated now, as KIND/NAME.
+	// Workloads is the number of workloads of the rollout. Done is the number of workloads among them that are
+	// complete. Current are the workloads that are being recreated now, as KIND/NAME.
 	Workloads int32    `json:"workloads"`
 	Done      int32    `json:"done"`
 	Current   []string `json:"current,omitempty"`
@@ -90,11 +90,12 @@ func (r *Rollout) Complete() bool {
 	return r.Observed() && r.Phase == refractv1beta1.PhaseComplete
 }
 
-// Idle reports whether the policy recreates no pods, so that waiting does not help: its strategy is None, its mode is
-// Audit, it is invalid, or the controller may not recreate pods.
+// Idle reports whether the policy recreates no pods, so that it makes no sense to wait: its strategy is None, its mode
+// is Audit, it is invalid, or the controller may not recreate pods.
 func (r *Rollout) Idle() bool { return r.Observed() && r.Phase == "" }
 
-// Halted reports whether the rollout waits for a user because a recreated workload failed.
+// Halted reports whether the rollout has stopped because a recreated workload failed. It continues only after an action
+// of a user.
 func (r *Rollout) Halted() bool { return r.Observed() && r.Phase == refractv1beta1.PhaseHalted }
 
 // Line describes the progress in one line.
@@ -160,10 +161,10 @@ func WriteRollout(w io.Writer, r *Rollout) error {
 
 // Step is an action of a user on the rollout of a policy.
 type Step struct {
-	// Annotations are the annotations to set on the policy; a nil value removes one. They are empty if the step is
-	// already done.
+	// Annotations are the annotations to set on the policy; a nil value removes an annotation. It is empty if the step
+	// is already done.
 	Annotations map[string]any
-	// Said describes the effect for the user.
+	// Said describes the effect of the step for the user.
 	Said string
 }
 

@@ -10,7 +10,7 @@ import (
 	"refract.dev/internal/output"
 )
 
-// Marks of a pod's status for a policy: injected, stale, skipped or excluded, and not selected.
+// The marks for the status of a pod: injected, stale, skipped or excluded, and not selected by the policy.
 const (
 	markRight = "✔"
 	markStale = "✗"

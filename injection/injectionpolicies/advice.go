@@ -19,11 +19,11 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// advised is the time limit of checks that only lead to warnings, and of the trial of a pod.
+// advised is the time limit for the checks that lead only to warnings, and for the dry run of a pod.
 const advised = 2 * time.Second
 
-// advise returns the causes to reject a valid policy of an allowed author, and warnings, the most important first.
-// Results that are not ready in time are omitted.
+// advise examines a valid policy whose author has the necessary permissions. It returns the causes to reject the
+// policy, and warnings, the most important first. It omits the results of checks that exceed the time limit.
 func (v *validator) advise(ctx context.Context, w *write, refs []inject.Reference) ([]metav1.StatusCause, []string) {
 	ctx, cancel := context.WithTimeout(ctx, advised)
 	defer cancel()
@@ -46,7 +46,7 @@ func (v *validator) advise(ctx context.Context, w *write, refs []inject.Referenc
 	var running sync.WaitGroup
 	if v.Probe && !exempt {
 		running.Go(func() {
-			var err error // Its result is then omitted as well.
+			var err error // After a panic, the result is omitted like any result that is late.
 			defer rescue.To(&err, v.Log, "trying out an injection policy", "namespace", p.Namespace, "policy", w.name())
 			tried = v.try(ctx, w, p)
 		})
@@ -61,7 +61,7 @@ func (v *validator) advise(ctx context.Context, w *write, refs []inject.Referenc
 	return tried.causes, slices.Concat(contradictions, tried.warnings, missing, warnings)
 }
 
-// completed returns the policy with the items that its Service has at present, and warnings about the Service.
+// completed returns the policy with the items that its Service has now, and warnings about the Service.
 func (v *validator) completed(ctx context.Context, w *write) (*refractv1beta1.ServiceInjectionPolicy, []string) {
 	out := inject.Stated(w.now)
 	if !out.Spec.Implicit {
@@ -87,10 +87,10 @@ func (v *validator) completed(ctx context.Context, w *write) (*refractv1beta1.Se
 	return out, nil
 }
 
-// mostContradictions limits the contradicting policies that are named.
+// mostContradictions is the number of contradicting policies that a warning names at most.
 const mostContradictions = 3
 
-// contradictions returns warnings about policies that cannot apply to some of the same pods.
+// contradictions returns warnings about other policies that cannot apply together with this policy to the same pod.
 func (v *validator) contradictions(ctx context.Context, policy *inject.Policy) []string {
 	if v.Others == nil {
 		return nil
@@ -116,11 +116,11 @@ func (v *validator) contradictions(ctx context.Context, policy *inject.Policy) [
 	return out
 }
 
-// mostLookedAt limits the references that are looked up.
+// mostLookedAt is the maximum number of references that are looked up in the cluster.
 const mostLookedAt = 50
 
-// missing returns warnings about references that do not exist, for which pods would wait. The author may read all of
-// these references, so the warnings reveal nothing.
+// missing returns warnings about referenced objects that do not exist: pods would not start without them. The author is
+// allowed to read all these objects, so the warnings reveal nothing.
 func (v *validator) missing(ctx context.Context, namespace string, refs []inject.Reference) []string {
 	refs = refs[:min(len(refs), mostLookedAt)]
 	texts := make([]string, len(refs))
@@ -139,7 +139,8 @@ func (v *validator) missing(ctx context.Context, namespace string, refs []inject
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
-// lacks returns a warning if the object or a key of a reference is missing; "" if all exist, or if that is unknown.
+// lacks returns a warning if the referenced object or one of its required keys is missing. It returns "" if nothing is
+// missing or if this cannot be determined.
 func (v *validator) lacks(ctx context.Context, namespace string, ref *inject.Reference) string {
 	key := client.ObjectKey{Namespace: namespace, Name: ref.Name}
 	var keys map[string]bool

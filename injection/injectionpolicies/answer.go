@@ -12,10 +12,10 @@ import (
 	"refract.dev/kit/webhook/admission"
 )
 
-// mostCauses limits the causes of one answer.
+// mostCauses is the maximum number of causes in one response.
 const mostCauses = 25
 
-// refuse returns the errors of a policy in the form of an API server.
+// refuse returns the errors of a policy in the form in which an API server reports an invalid object.
 func refuse(w *write, causes []metav1.StatusCause) error {
 	if more := len(causes) - mostCauses; more > 0 {
 		causes = append(causes[:mostCauses:mostCauses], metav1.StatusCause{
@@ -55,13 +55,13 @@ func at(where, what string) string {
 	return where + ": " + what
 }
 
-// An API server truncates each warning if all of them together are longer than 4096 characters.
+// Bounds for warnings. An API server truncates them if all together have more than 4096 characters.
 const (
 	mostWarnings   = 10
 	longestWarning = 400
 )
 
-// short returns the warnings within the limits of an API server in number and length, each on one line.
+// short returns the warnings, each on one line, with at most the number and the lengths that an API server accepts.
 func short(warnings []string) []string {
 	if more := len(warnings) - mostWarnings; more > 0 {
 		warnings = append(warnings[:mostWarnings-1:mostWarnings-1], fmt.Sprintf("and %d more", more+1))

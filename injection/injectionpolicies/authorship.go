@@ -21,18 +21,19 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// resources are the kinds of objects whose content a user could read by means of a pod that gets it.
+// resources has the resource name of each kind whose content a pod could disclose to its users.
 var resources = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"}
 
-// ofService is the field of a policy that hands out the references of its Service.
+// ofService is the field of a policy that is reported for objects that the Service names.
 const ofService = "spec.service"
 
-// handsOut returns the Secrets and ConfigMaps that the write hands out for the first time, or in another way than
-// before. The policy must be valid.
+// handsOut returns the Secrets and ConfigMaps that the write gives to pods for the first time or in a new way. The
+// policy must be valid.
 func (w *write) handsOut() []inject.Reference { return inject.HandsOut(w.was, w.now) }
 
-// handsOn returns the Secrets and ConfigMaps that the policy takes over from its Service in its present state, if the
-// write uses them in another way than before. A later change of the Service requires the permission of its own author.
+// handsOn returns the Secrets and ConfigMaps that the policy takes over from its Service, if the write uses the Service
+// in a new way. Only the present annotations of the Service count: the author of a later change of the Service needs
+// the same permission.
 func (v *validator) handsOn(ctx context.Context, w *write) ([]inject.Reference, error) {
 	if !inject.TakesOver(w.was, w.now) {
 		return nil, nil
@@ -44,9 +45,9 @@ func (v *validator) handsOn(ctx context.Context, w *write) ([]inject.Reference, 
 	case err != nil:
 		return nil, fmt.Errorf("reading Service %s/%s: %w", w.now.Namespace, now.Service, err)
 	}
-	says, _ := inject.FromService(service) // Invalid items are not handed out.
+	says, _ := inject.FromService(service) // Invalid items are not injected.
 	all := inject.Named(w.now, says)
-	if w.was != nil && w.was.Status.FromService != nil { // Applies while the annotations are invalid.
+	if w.was != nil && w.was.Status.FromService != nil { // These items are injected while the annotations are invalid.
 		all = append(all, inject.Named(w.now, w.was.Status.FromService)...)
 	}
 	for i := range all {
@@ -59,16 +60,16 @@ func (v *validator) handsOn(ctx context.Context, w *write) ([]inject.Reference, 
 }
 
 const (
-	// mostReferences limits the references that one write may newly hand out.
+	// mostReferences is the maximum number of new references in one write.
 	mostReferences = 200
-	// asked is the number of concurrent calls of the authorizer.
+	// asked is the maximum number of concurrent requests to the authorizer.
 	asked = 8
-	// askedFor is the time limit of all checks of one write together.
+	// askedFor is the time limit for all permission checks of one write together.
 	askedFor = 5 * time.Second
 )
 
-// mayHandOut returns the reason that the user may not hand out these references and those of the Service; nil if the
-// user may.
+// mayHandOut returns an error if the user may not read the objects of refs or the objects that the policy takes over
+// from its Service. The error has the reason.
 func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []inject.Reference) error {
 	ctx, cancel := context.WithTimeout(ctx, askedFor)
 	defer cancel()
@@ -95,7 +96,7 @@ func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserI
 	}
 }
 
-// unknown returns the error for a write whose permission is unknown.
+// unknown returns the error for a write that is rejected because the permission of its author is unknown.
 func unknown(err error) error {
 	return status(&metav1.Status{
 		Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
@@ -135,7 +136,7 @@ func (v *validator) denied(
 	return out, nil
 }
 
-// forbid returns the error for references that the user may not hand out.
+// forbid returns the error for a write with references that the user may not read.
 func forbid(w *write, user *authenticationv1.UserInfo, denied []inject.Reference) error {
 	names := make([]string, len(denied))
 	causes := make([]metav1.StatusCause, len(denied))

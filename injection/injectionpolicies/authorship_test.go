@@ -102,7 +102,7 @@ func TestHandsOut(t *testing.T) {
 	}
 }
 
-// TestHandsOutOfTheSpec: items in the status come from the Service, and are checked separately.
+// TestHandsOutOfTheSpec: handsOut ignores items in the status. They come from the Service, and are checked separately.
 func TestHandsOutOfTheSpec(t *testing.T) {
 	p := policyOf(t, `implicit: true, env: [{name: A, value: b}]`)
 	p.Status.FromService = &refractv1beta1.InjectedItems{EnvFrom: policyOf(t, `envFrom: [{secretRef: {name: db}}]`).Spec.EnvFrom}

@@ -20,7 +20,7 @@ import (
 	"refract.dev/tree"
 )
 
-// FuzzReview: both handlers answer every review of a ServiceInjectionPolicy, within the limits of an API server.
+// FuzzReview: both handlers respond to every review of a ServiceInjectionPolicy, within the limits of an API server.
 func FuzzReview(f *testing.F) {
 	ask := func(operation, now, was string) []byte {
 		parts := []byte(`"uid":"1","operation":"` + operation + `","namespace":"shop","name":"allow-database"`)

@@ -14,12 +14,15 @@ import (
 	"refract.dev/kit/webhook/admission"
 )
 
-// Mutate returns the handler that turns whole numbers in the variables of a policy into text, so that the stored value
-// is the value that containers get. It changes nothing else, and rejects no policy because of a number that it cannot
-// turn into text. A number that is not whole, or that may have lost digits, stays, and later validation rejects it. The
-// schema rejects it without a reason, so Mutate adds a warning.
+// Mutate returns the handler that turns whole numbers in the variables of a policy into strings, so that the stored
+// value is the value that containers get. It changes nothing else.
 //
-// A policy whose turn to be read does not come in time gets no answer, and a policy with too many values is rejected.
+// Some numbers cannot be turned into a string: they are not whole, or may have lost digits. Mutate does not reject such
+// a policy, because validation rejects it later. Mutate adds a warning, because the schema rejects the policy without a
+// reason.
+//
+// A policy with too many values is rejected. If the namespace of a policy does not get its turn in time, the response
+// is an error.
 func Mutate(reading *bounded.Reader, log logr.Logger) http.Handler {
 	return bounded.Handler(func(ctx context.Context, req *admission.Request) (*admission.Response, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, readFor, bounded.ErrTooLong)
@@ -48,12 +51,12 @@ func Mutate(reading *bounded.Reader, log logr.Logger) http.Handler {
 type number struct {
 	index int
 	value refractv1beta1.EnvValue
-	err   error // Why it cannot become text.
+	err   error // The reason why it cannot become a string.
 }
 
 // numbersIn returns the numbers in the variables of a policy.
 func numbersIn(policy []byte) ([]number, error) {
-	if len(policy) == 0 { // The object of a deletion.
+	if len(policy) == 0 { // A deletion has no object.
 		return nil, nil
 	}
 	var read struct {
@@ -88,7 +91,7 @@ type replacement struct {
 	Value refractv1beta1.EnvValue `json:"value"`
 }
 
-// quoted returns the response that turns numbers into text.
+// quoted returns the response with a patch that turns the numbers into strings.
 func quoted(numbers []number) *admission.Response {
 	out := &admission.Response{}
 	var operations []replacement
@@ -104,7 +107,7 @@ func quoted(numbers []number) *admission.Response {
 		return out
 	}
 	patch, err := json.Marshal(operations)
-	if err != nil { // Strings can always be encoded.
+	if err != nil { // This cannot happen: strings can always be encoded.
 		return out
 	}
 	out.Patch = patch

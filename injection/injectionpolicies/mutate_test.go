@@ -16,7 +16,7 @@ import (
 	"refract.dev/internal/webhook/bounded"
 )
 
-// ask sends a review to a handler like an API server, and returns the answer.
+// ask sends a review to a handler as an API server does, and returns the response.
 func ask(t *testing.T, h http.Handler, req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	t.Helper()
 	req.UID = types.UID(t.Name())

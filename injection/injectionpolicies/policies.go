@@ -1,9 +1,9 @@
-// Package injectionpolicies answers the AdmissionReviews of an API server about ServiceInjectionPolicies. It turns
-// numbers in variables into text, and rejects invalid policies, with the field of each error.
+// Package injectionpolicies responds to the AdmissionReviews of an API server about ServiceInjectionPolicies. It turns
+// numbers in variables into strings, and rejects invalid policies, with the field of each error.
 //
-// A policy hands out Secrets and ConfigMaps to pods: those that it names, and those that its Service names. The API
-// server's own authorizer decides whether the author of the policy may read them. If this check has no result, the
-// write is rejected. If anything else is unknown, only a warning is missing.
+// A policy gives pods access to Secrets and ConfigMaps: those that it names, and those that its Service names. The API
+// server's own authorizer decides whether the author of the policy may read them. If this check fails with an error,
+// the write is rejected. If another check fails with an error, only its warning is missing.
 package injectionpolicies
 
 import (
@@ -34,25 +34,26 @@ const (
 	MutatePath   = "/mutate/injection-policies"
 )
 
-// readFor is the longest time that a policy waits for its turn to be read.
+// readFor is the longest time that a policy waits for the turn of its namespace.
 const readFor = time.Second
 
 // Options configure the handler of [Validate].
 type Options struct {
-	// Reading limits how many policies are decoded at the same time, and lets the namespaces take turns. Required.
+	// Reading limits the number of policies that are decoded at the same time, and lets the namespaces take turns.
+	// Required.
 	Reading *bounded.Reader
-	// Client reads from the API server, and tries out pods. It must not be a cache.
+	// Client reads from the API server, and creates pods in dry runs. It must not read from a cache.
 	Client client.Client
-	// Trusted are the users whose policies may hand out objects that the users may not read themselves. The names are
-	// those of the API server; the name of a service account is system:serviceaccount:NAMESPACE:NAME. Names of groups
-	// have no effect.
+	// Trusted are users who may write policies with Secrets and ConfigMaps that they may not read themselves. The names
+	// are those of the API server; the name of a service account is system:serviceaccount:NAMESPACE:NAME. Names of
+	// groups have no effect.
 	Trusted []string
 	// Allowed decides whether a user may perform an action. Required.
 	Allowed func(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error)
-	// Others returns the policies of a namespace, for warnings about policies that contradict the written one; nil if
-	// they are unknown.
+	// Others returns the policies of a namespace, for warnings about policies that contradict the written one. It may
+	// return nil if they are unknown.
 	Others func(namespace string) []*inject.Policy
-	// Probe tries out a pod with the items of the policy, by a dry run.
+	// Probe is true if the handler creates a pod with the items of the policy in a dry run.
 	Probe bool
 	// Exempt are the namespaces without injection.
 	Exempt []string
@@ -63,19 +64,19 @@ type Options struct {
 // Validate returns the handler that decides whether a policy is stored, and warns its author of problems. It rejects a
 // policy that it cannot check. So no policy can be written while the handler is unavailable.
 //
-// It allows a write that does not change the spec without any check. An answer takes at most some 8 seconds.
+// A write that does not change the spec is allowed without any check. A response takes at most about 8 seconds.
 func Validate(o Options) http.Handler {
 	return bounded.Handler((&validator{o}).handle)
 }
 
 type validator struct{ Options }
 
-// write is the write that a review is about.
+// write is the write of a policy that is under review.
 type write struct {
 	now, was *refractv1beta1.ServiceInjectionPolicy // was is nil for a new policy.
 }
 
-// writeOf decodes a request. If it returns an error, the write has the parts that could be decoded.
+// writeOf decodes a request. After an error, the result has the parts that could be decoded.
 func writeOf(req *admission.Request) (*write, error) {
 	w := &write{now: &refractv1beta1.ServiceInjectionPolicy{}}
 	if err := json.Unmarshal(req.Object, w.now); err != nil {
@@ -89,14 +90,14 @@ func writeOf(req *admission.Request) (*write, error) {
 	}
 	w.was = &refractv1beta1.ServiceInjectionPolicy{}
 	if err := json.Unmarshal(req.OldObject, w.was); err != nil {
-		// The stored policy is invalid: an update that repairs it counts as a new policy.
+		// The stored policy is invalid. An update that repairs it counts as a new policy.
 		w.was = nil
 	}
 	return w, nil
 }
 
-// saysNothingNew reports whether the write does not change the injected items. A policy that is being deleted is not
-// excluded, because it has effect while a finalizer keeps it.
+// saysNothingNew reports whether the write leaves the spec unchanged. A policy in deletion is reviewed like any other,
+// because it has effect while a finalizer keeps it.
 func (w *write) saysNothingNew() bool {
 	return w.was != nil && equality.Semantic.DeepEqual(w.was.Spec, w.now.Spec)
 }
@@ -124,7 +125,7 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	return &admission.Response{Err: err, Warnings: short(warnings)}, nil
 }
 
-// judge returns the error that rejects a policy, or warnings for its author.
+// judge returns the error that rejects a policy, or else warnings for its author.
 func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings []string, err error) {
 	w, refs, err := v.read(ctx, req)
 	if err != nil || w == nil {
@@ -142,8 +143,8 @@ func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings
 	return warnings, nil
 }
 
-// read decodes and checks a policy when its namespace has its turn, and returns the references that the write newly
-// hands out. It returns no write for one that changes nothing.
+// read decodes and checks a policy, when it is the turn of the policy's namespace. It returns the references that the
+// write uses for the first time or in a new way. If the write changes nothing, w is nil.
 func (v *validator) read(ctx context.Context, req *admission.Request) (w *write, refs []inject.Reference, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readFor, bounded.ErrTooLong)
 	defer cancel()
@@ -167,8 +168,8 @@ func (v *validator) read(ctx context.Context, req *admission.Request) (w *write,
 	return w, refs, err
 }
 
-// unreadable returns the error for a policy that cannot be decoded. Numbers that have lost their value are reported
-// with their fields.
+// unreadable returns the error for a policy that cannot be decoded. If the reason is a number that cannot become a
+// string, the error has the field of the number.
 func unreadable(w *write, policy []byte, why error) error {
 	numbers, err := numbersIn(policy)
 	if err != nil {

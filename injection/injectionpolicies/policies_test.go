@@ -75,7 +75,7 @@ func encoded(t *testing.T, v any) []byte {
 	return raw
 }
 
-// authorizer decides who may read which objects, and records the questions.
+// authorizer allows some users to read some objects, and records its requests.
 type authorizer struct {
 	may map[string]bool // RESOURCE/NAME.
 	err error
@@ -506,7 +506,7 @@ func TestValidateOtherRequests(t *testing.T) {
 	}
 }
 
-// TestMostReferences: one write may hand out the maximum of references, and not one more.
+// TestMostReferences: one write may have mostReferences new references, and no more.
 func TestMostReferences(t *testing.T) {
 	for n, want := range map[int]string{
 		mostReferences:     "",
@@ -573,7 +573,7 @@ func TestValidateNumbers(t *testing.T) {
 	}
 }
 
-// TestTooMuch: a review needs little memory, whatever the size of its policy.
+// TestTooMuch: the memory for a review is bounded, whatever the size of its policy.
 func TestTooMuch(t *testing.T) {
 	reading := bounded.NewReader(100_000)
 	handlers := map[string]http.Handler{

@@ -20,17 +20,16 @@ import (
 	"refract.dev/kit/webhook/admission"
 )
 
-// verdict is the result of trying out a pod.
+// verdict is the result of the dry run of a pod.
 type verdict struct {
 	// causes are the API server's errors about items of the policy.
 	causes []metav1.StatusCause
-	// warnings are the reasons for which the namespace would reject such pods at present.
+	// warnings describe why such pods would be rejected.
 	warnings []string
 }
 
-// try sends the API server, as a dry run, a pod that has only the items of the policy. The policy is the cause only if
-// this pod is rejected and a pod without the items is not. All other results, such as a quota or a failure, mean
-// nothing for the policy.
+// try creates, as a dry run, a pod that has only the items of the policy. A rejection is the fault of the policy only
+// if the same pod without the items is accepted. All other results are ignored, such as an exceeded quota or a failure.
 func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.ServiceInjectionPolicy) verdict {
 	with, without := probe(p), probe(&refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace}})
 	create := func(pod *corev1.Pod) error { return v.Client.Create(ctx, pod.DeepCopy(), client.DryRunAll) }
@@ -47,7 +46,7 @@ func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.Service
 	case at && !apierrors.IsInvalid(create(without)):
 		return tried
 	case at || create(without) != nil || !judged(create(with)):
-		return verdict{} // Another admission plugin rejects all pods, or rejected them for a moment.
+		return verdict{} // The cause is another admission plugin, which rejects all pods or rejected one temporarily.
 	case w.now.Spec.Mode == refractv1beta1.ModeAudit:
 		return verdict{warnings: []string{"spec: with the mode Enforce, " + refusal(p.Namespace, err)}}
 	default:
@@ -55,9 +54,9 @@ func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.Service
 	}
 }
 
-// judged reports whether admission has examined and rejected a pod: Pod Security, a ServiceAccount that may use only
-// certain Secrets, admission policies or webhooks. Errors that depend on present usage, or on Refract's own rights, do
-// not count.
+// judged reports whether admission has examined and rejected a pod. It may have been rejected by Pod Security, by a
+// ServiceAccount that may use only certain Secrets, by admission policies or by webhooks. Errors do not count if they
+// depend on the current resource usage or on the permissions of Refract.
 func judged(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -71,23 +70,24 @@ func judged(err error) bool {
 	}
 }
 
-// ofTheMoment are substrings of an API server's messages about temporary reasons to reject a pod: an exhausted or
-// unknown quota, a missing ServiceAccount, a terminating namespace; and about a missing right to try out pods.
+// ofTheMoment are substrings of an API server's messages about rejections that do not concern the items of the policy:
+// an exceeded or unknown quota, a missing ServiceAccount, a terminating namespace, or the missing permission to create
+// pods.
 var ofTheMoment = []string{
 	"exceeded quota", "failed quota", "for quota", "error looking up service account", "is being terminated", `cannot create resource "pods"`,
 }
 
-// refusal returns the message that pods are rejected, with the reason.
+// refusal returns a message with the reason why pods with these items are rejected.
 func refusal(namespace string, err error) string {
 	why := err.Error()
 	if _, after, found := strings.Cut(why, " is forbidden: "); found {
-		why = after // Without the name of the pod, which the user does not know.
+		why = after // Without the name of the probe pod, which means nothing to the user.
 	}
 	return admission.Brief(fmt.Sprintf("pods of namespace %s with these items would be refused: %s", namespace, why), longestWarning)
 }
 
-// probe returns a pod with all items of the policy in one container. The rest of the pod meets the strictest Pod
-// Security Standard, so that each violation comes from the policy. Refract itself injects nothing into it.
+// probe returns a pod that has all items of the policy in one container. The rest of the pod meets the strictest Pod
+// Security Standard, so every violation comes from the policy. An annotation excludes the pod from injection.
 func probe(p *refractv1beta1.ServiceInjectionPolicy) *corev1.Pod {
 	items := inject.Effective(p)
 	if items == nil {
@@ -118,7 +118,8 @@ func probe(p *refractv1beta1.ServiceInjectionPolicy) *corev1.Pod {
 	}
 }
 
-// podsOwn returns volumes for the mounts that refer to a volume of the pod.
+// podsOwn returns an emptyDir for each mounted volume that the policy does not have, because real pods have these
+// volumes.
 func podsOwn(items *refractv1beta1.InjectedItems) []corev1.Volume {
 	there := map[string]bool{}
 	for i := range items.Volumes {
@@ -134,11 +135,11 @@ func podsOwn(items *refractv1beta1.InjectedItems) []corev1.Volume {
 	return out
 }
 
-// inProbe matches the fields of a probe that hold items of the policy.
+// inProbe matches the fields of a probe that contain items of the policy.
 var inProbe = regexp.MustCompile(`^spec\.(?:containers\[0\]\.(env|envFrom|volumeMounts)|(volumes))\[(\d+)\](.*)$`)
 
-// attributed returns the API server's errors about items in a probe. Items in the spec come first in each list: their
-// errors are causes with the fields of the policy. Errors of items from the Service are warnings.
+// attributed returns the API server's errors about items in a probe. Items of the spec come first in each list: their
+// errors become causes at the fields of the policy. Errors about items of the Service become warnings.
 func attributed(err error, spec *refractv1beta1.ServiceInjectionPolicySpec) verdict {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) || answer.Status().Details == nil {

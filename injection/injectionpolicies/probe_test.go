@@ -28,8 +28,8 @@ import (
 	"refract.dev/internal/webhook/bounded"
 )
 
-// refusing returns an API server that rejects pods, and appends the requested pods to asked. It gives the answers in
-// order, and repeats the last one.
+// refusing returns an API server that appends each pod to asked, and answers with the next of the answers. When all are
+// used, it repeats the last one.
 func refusing(asked *[]*corev1.Pod, answers []error, objects ...client.Object) client.Client {
 	return cluster(interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -67,7 +67,7 @@ func TestProbe(t *testing.T) {
 		answers  []error
 		fields   []string
 		message  string   // Substring of the rejection.
-		warnings []string // In addition to the warning about the pods' own volumes.
+		warnings []string // Without the warning about mounts of volumes that the policy does not have.
 		probes   int
 	}{
 		"Fine": {reason: "An accepted pod gives no warnings.", answers: []error{nil}, probes: 1},
@@ -186,7 +186,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbePod shows the pod that is tried out.
+// TestProbePod compares the pod of the dry run with the expected one.
 func TestProbePod(t *testing.T) {
 	p := policyOf(t, `implicit: true, env: [{name: A, value: 1}], volumes: [{name: v, emptyDir: {}}],
   volumeMounts: [{name: v, mountPath: /v}, {name: own, mountPath: /a}, {name: own, mountPath: /b}]`)
@@ -242,7 +242,7 @@ status: {}
 	}
 }
 
-// TestPatience: an API server that does not answer delays an answer only up to the time limits.
+// TestPatience: if the API server does not respond, the handler responds at its time limits.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := func(ctx context.Context) error {

@@ -31,7 +31,7 @@ spec: {serviceAccountName: default, restartPolicy: Always, schedulerName: defaul
   containers: [%s]}`, role, strings.Repeat("x", 400), strings.Join(containers, ", "))
 }
 
-// hundred returns 100 policies of one namespace; three of them select the role frontend.
+// hundred returns 100 policies of one namespace; three of them select pods with the role frontend.
 func hundred() []string {
 	var out []string
 	for i := range 100 {

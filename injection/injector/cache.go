@@ -23,21 +23,21 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// Cache holds the compiled policies of a cluster by namespace. Lookups take no lock, except for the first one after a
-// change.
+// Cache stores the compiled policies of a cluster by namespace. A lookup takes no lock, except for the first lookup
+// after a change.
 //
-// Objects are decoded one by one, not as a typed list, so that a stored object that cannot be decoded is skipped
-// without harm to others.
+// Policies are decoded one by one, not as a typed list. So a policy that cannot be decoded is skipped, and does not
+// affect others.
 type Cache struct {
 	log logr.Logger
-	// sets has a func() *inject.Set for every namespace with policies. It creates the set at the first lookup, and is
-	// replaced at every change. Otherwise each of the many changes at the start would create a set of all policies so
-	// far.
+	// sets has a func() *inject.Set for every namespace with policies. The function creates the set at the first
+	// lookup. Every change of a policy replaces the function. If the set were created at every change, the many changes
+	// at the start would create as many sets.
 	sets   sync.Map
 	synced chan struct{} // Closed when all policies are known.
-	// changed receives a value when the results of Any or AnyEphemeral may have changed.
+	// changed receives a value if the results of Any or AnyEphemeral may have changed.
 	changed chan struct{}
-	// forget is called with a namespace before its policies change; may be nil.
+	// forget is called with the name of a namespace before its policies change; may be nil.
 	forget func(namespace string)
 
 	mu                        sync.Mutex
@@ -92,7 +92,7 @@ func (c *Cache) Ready() error {
 	}
 }
 
-// wait returns nil when all policies are known, or an error after patience.
+// wait returns nil as soon as all policies are known. After the duration patience it returns an error.
 func (c *Cache) wait(ctx context.Context, patience time.Duration) error {
 	err := c.Ready()
 	if err == nil {
@@ -117,8 +117,8 @@ func kind() *unstructured.Unstructured {
 	return u
 }
 
-// watch subscribes to the policies in the manager's cache. All policies are known some time after the start of the
-// manager.
+// watch subscribes to the policies in the manager's cache. The policies are known only after the manager has started
+// and its cache has synced.
 func (c *Cache) watch(ctx context.Context, mgr ctrl.Manager) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, kind(), cache.BlockUntilSynced(false))
 	if err != nil {
@@ -140,8 +140,8 @@ func (c *Cache) watch(ctx context.Context, mgr ctrl.Manager) error {
 	}))
 }
 
-// update adds or updates a policy. Like remove, it is called for one event at a time, so no lock is needed while the
-// policy is compiled.
+// update adds or updates a policy. update and remove are called for one event at a time, so no lock is needed for the
+// compilation.
 func (c *Cache) update(object any) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -184,7 +184,7 @@ func (c *Cache) remove(object any) {
 	}
 }
 
-// swap replaces one entry by another; nil stands for no entry. The caller holds the lock.
+// swap replaces an entry by another one; nil means no entry. The caller holds the lock.
 func (c *Cache) swap(u *unstructured.Unstructured, before, now *entry) {
 	namespace, name := u.GetNamespace(), u.GetName()
 	asked, ephemeral := c.valid > 0, c.ephemeral > 0
@@ -213,11 +213,11 @@ func (c *Cache) swap(u *unstructured.Unstructured, before, now *entry) {
 	}
 	select {
 	case c.changed <- struct{}{}:
-	default: // The receiver of the pending value will see this change, too.
+	default: // A value is pending already. Its receiver will see this change, too.
 	}
 }
 
-// held returns the present policies of a namespace.
+// held returns the current policies of a namespace.
 func (c *Cache) held(namespace string) []*entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +237,7 @@ func (c *Cache) count(e *entry, by int) {
 	}
 }
 
-// read returns the set of listed policies. It reuses the cache's compiled policies if they are equal.
+// read returns the set of the listed policies. It takes a policy from the cache if the cached one is equal.
 func (c *Cache) read(list *unstructured.UnstructuredList) *inject.Set {
 	entries := make([]*entry, len(list.Items))
 	for i := range list.Items {
@@ -251,7 +251,7 @@ func (c *Cache) read(list *unstructured.UnstructuredList) *inject.Set {
 	return setOf(slices.Values(entries))
 }
 
-// setOf returns the set of the valid policies; nil without any.
+// setOf returns the set of the valid policies; nil if there are none.
 func setOf(entries iter.Seq[*entry]) *inject.Set {
 	var policies []*inject.Policy
 	for e := range entries {
@@ -265,7 +265,7 @@ func setOf(entries iter.Seq[*entry]) *inject.Set {
 	return inject.NewSet(policies...)
 }
 
-// compile compiles a policy. For an invalid policy, the entry has the error.
+// compile compiles a policy. If the policy is invalid, the entry has the error.
 func (c *Cache) compile(u *unstructured.Unstructured) *entry {
 	e := &entry{source: u}
 	defer rescue.To(&e.err, c.log, "compiling an injection policy", "namespace", u.GetNamespace(), "policy", u.GetName())
@@ -287,8 +287,8 @@ func (c *Cache) compile(u *unstructured.Unstructured) *entry {
 	return e
 }
 
-// same reports whether a policy has the content of the entry and would be recorded in the same way. It ignores the rest
-// of the status, because its counts change all the time.
+// same reports whether the entry is still right for this version of the policy, so that the policy need not be compiled
+// again. It ignores most of the status, which changes all the time.
 func (e *entry) same(u *unstructured.Unstructured) bool {
 	if e == nil || e.source.GetUID() != u.GetUID() || e.source.GetGeneration() != u.GetGeneration() {
 		return false

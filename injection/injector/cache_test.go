@@ -29,7 +29,7 @@ func policy(tb testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// database is the policy of the proposal.
+// database is a policy that selects the role frontend.
 const database = `
 metadata: {name: allow-database, namespace: shop, uid: "1", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
 spec:
@@ -40,7 +40,7 @@ spec:
   volumeMounts: [{mountPath: /cache, name: cache-volume}]
 `
 
-// changed returns a text with replacements: pairs of old and new parts.
+// changed replaces parts of a text. pairs has an old part, its new part, the next old part, and so on.
 func changed(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
 
 // record collects log lines.
@@ -63,7 +63,7 @@ func (r *record) String() string {
 	return strings.Join(r.lines, "\n")
 }
 
-// full returns a synced cache with these policies.
+// full returns a synced cache that has these policies.
 func full(tb testing.TB, texts ...string) *Cache {
 	tb.Helper()
 	c := newCache(logr.Discard())
@@ -119,7 +119,7 @@ spec: {selector: {}, env: [{name: A, value: a}], containers: {ephemeralContainer
 	}
 }
 
-// TestCacheIsLeftAlone updates policies without a change of the injected content.
+// TestCacheIsLeftAlone: an update that does not change the injected content does not change the cache.
 func TestCacheIsLeftAlone(t *testing.T) {
 	const implicit = `
 status: {matched: 3, fromService: {env: [{name: HOST, value: db}]}}`
@@ -150,7 +150,7 @@ status: {matched: 3, fromService: {env: [{name: HOST, value: db}]}}`
 	}
 }
 
-// TestBrokenPolicies stores policies that no API server would accept.
+// TestBrokenPolicies stores policies that an API server would reject.
 func TestBrokenPolicies(t *testing.T) {
 	cases := map[string]string{
 		"Selector":   changed(database, "matchLabels: {role: frontend}", "matchExpressions: [{key: role, operator: Foo}]"),
@@ -186,7 +186,7 @@ func TestBrokenPolicies(t *testing.T) {
 	}
 }
 
-// TestSetsAreMadeWhenAskedFor: a burst of changes creates one set, at the next lookup. It has all changes.
+// TestSetsAreMadeWhenAskedFor: many changes create only one set, at the next lookup, and this set has all changes.
 func TestSetsAreMadeWhenAskedFor(t *testing.T) {
 	const many = 100_000
 	c := newCache(logr.Discard())
@@ -203,7 +203,7 @@ func TestSetsAreMadeWhenAskedFor(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	c.update(one)
 	runtime.ReadMemStats(&after)
-	// A set has 8 bytes for each policy; the rest of the allocations is for the updated policy.
+	// The set has 8 bytes for each policy. The remaining allocations are for the updated policy.
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4*many {
 		t.Errorf("One policy among %d takes %d bytes", many, took)
 	}

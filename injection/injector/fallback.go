@@ -16,31 +16,32 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// Bounds of the live lists that pods cause.
+// Bounds for the lists of policies that reviews of pods request from the API server.
 const (
-	// listPatience is how long a pod waits for a list of policies.
+	// listPatience is the time limit for a pod that waits for a list of policies.
 	listPatience = 200 * time.Millisecond
-	// listsPerSecond and listsAtOnce bound the lists of one namespace's policies by rate and burst, because any user
-	// may write a hash on a template.
+	// listsPerSecond and listsAtOnce limit the rate and the burst of lists for one namespace. A limit is necessary,
+	// because any user may write an arbitrary hash into a pod template.
 	listsPerSecond, listsAtOnce = 5, 10
-	// allListsPerSecond and allListsAtOnce are the same bounds for all namespaces together.
+	// allListsPerSecond and allListsAtOnce are the corresponding limits for all namespaces together.
 	allListsPerSecond, allListsAtOnce = 50, 200
-	// mostHashes and mostNamespaces bound the memory.
+	// mostHashes is the maximum number of remembered hashes of a namespace, and mostNamespaces the maximum number of
+	// remembered namespaces.
 	mostHashes, mostNamespaces = 256, 4096
 )
 
 // errTooMany is the error when a rate limit for lists is exceeded.
 var errTooMany = errors.New("policies were listed too often lately")
 
-// liveFallback injects pods that are recreated because of a policy even if the cache does not have the policy yet. The
-// template of such a pod has the expected hash. If the cached policies give another hash, the policies are listed live
-// once.
+// liveFallback injects a recreated pod correctly even if the cache does not have the newest policy yet. The rollout of
+// a policy writes the expected hash into the pod template. If the cached policies give another hash for the pod,
+// liveFallback lists the policies from the API server.
 //
-// If the live list gives another hash as well, the expected hash is an old one, for example after a rollback of the
-// workload, or belongs to other containers. It is remembered until the policies of the namespace change, so that such
-// pods cost no more than others.
+// If the listed policies also give another hash, the template's hash is wrong: for example, the workload was rolled
+// back, or its containers have changed. liveFallback remembers such a hash until the policies of the namespace change,
+// so that further pods with this hash cause no list.
 type liveFallback struct {
-	// list lists the present policies of a namespace.
+	// list lists the current policies of a namespace from the API server.
 	list func(ctx context.Context, namespace string) (*inject.Set, error)
 
 	turns   *turns
@@ -50,15 +51,14 @@ type liveFallback struct {
 	known   map[string]*cached
 }
 
-// cached is the memory about a namespace while its cached policies do not change.
+// cached has the remembered results for a namespace. They are dropped when the cached policies of the namespace change.
 type cached struct {
 	limit flowcontrol.RateLimiter
 
 	mu sync.Mutex
-	// negative has the hashes that a list did not give.
+	// negative has the template hashes that the listed policies did not give.
 	negative map[string]bool
-	// newer has the policies of the last list, if they gave a pod another result than the cached policies; otherwise
-	// nil.
+	// newer has the policies of the newest list that gave a pod another result than the cached policies; otherwise nil.
 	newer *listing
 }
 
@@ -76,7 +76,7 @@ func newLiveFallback(live client.Reader, policies *Cache) *liveFallback {
 	return h
 }
 
-// forget drops the memory about a namespace, and the results of lists in progress.
+// forget drops the remembered results for a namespace. Lists that are still running will not be remembered.
 func (h *liveFallback) forget(namespace string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,8 @@ func (h *liveFallback) cached(namespace string) *cached {
 	return m
 }
 
-// settle returns the final result for a pod: the result of the cached policies, or a better one.
+// settle returns the final result for a pod. The argument here is the result of the cached policies. settle returns
+// another result if a list has newer policies.
 func (h *liveFallback) settle(ctx context.Context, namespace string, pod []byte, here *inject.Result) *inject.Result {
 	if here.TemplateHash == "" || here.TemplateHash == here.Hash || (answer{Result: here}).excluded() {
 		return here
@@ -111,8 +112,8 @@ func (h *liveFallback) settle(ctx context.Context, namespace string, pod []byte,
 	return result
 }
 
-// ask returns the best result for a pod, nil if that is the result of the cached policies, and the outcome for the
-// metric.
+// ask returns the best result for a pod, and the outcome for the metric. The result is nil if the result of the cached
+// policies is the best one.
 func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, here *inject.Result) (*inject.Result, string) {
 	arrived := time.Now()
 	m := h.cached(namespace)
@@ -139,7 +140,7 @@ func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, he
 		}
 		found := result.Hash == here.TemplateHash
 		if !found && l.begun.Before(arrived) {
-			continue // The list may be older than the policy for which this pod was recreated.
+			continue // The list may have begun before the policy change that caused the recreation of this pod.
 		}
 		m.remember(here, result, l)
 		if found {
@@ -149,14 +150,14 @@ func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, he
 	}
 }
 
-// listing has the policies of one list, as of some time after its begin.
+// listing has the policies of one list. They are at least as new as the time begun.
 type listing struct {
 	set   *inject.Set
 	begun time.Time
 }
 
-// inject injects the policies of a listing into a pod. It returns nil without a listing, for an unreadable pod, and for
-// a pod without a turn.
+// inject injects the policies of a listing into a pod. It returns nil if there is no listing, if the pod is not valid,
+// or if its namespace did not get its turn.
 func (h *liveFallback) inject(ctx context.Context, namespace string, l *listing, pod []byte) *inject.Result {
 	if l == nil {
 		return nil
@@ -168,7 +169,7 @@ func (h *liveFallback) inject(ctx context.Context, namespace string, l *listing,
 	return result
 }
 
-// join lists the policies of a namespace; concurrent callers share one list.
+// join lists the policies of a namespace. Concurrent callers share one list.
 func (h *liveFallback) join(ctx context.Context, namespace string, m *cached) (*listing, error) {
 	flight := h.flights.DoChan(namespace, func() (any, error) {
 		if !m.limit.TryAccept() || !h.limit.TryAccept() {
@@ -190,14 +191,15 @@ func (h *liveFallback) join(ctx context.Context, namespace string, m *cached) (*
 	}
 }
 
-// recall returns the newer listing, and whether the hash is remembered as negative.
+// recall returns the remembered newer listing, and whether the hash is remembered as negative.
 func (m *cached) recall(hash string) (newer *listing, negative bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.newer, m.negative[hash]
 }
 
-// remember stores the result of a list for a pod; here is the result of the cached policies.
+// remember stores the result that a list gave for a pod. The argument here is the result of the cached policies for the
+// same pod.
 func (m *cached) remember(here, result *inject.Result, l *listing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

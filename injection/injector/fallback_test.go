@@ -22,13 +22,13 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// stale is a cache that differs from the API server.
+// stale has a cache and an API server with different policies.
 type stale struct {
 	cache    *Cache
 	fallback *liveFallback
 	live     atomic.Pointer[[]string] // The policies that a list returns.
 	lists    atomic.Int64
-	takes    time.Duration // How long a list takes.
+	takes    time.Duration // The duration of a list.
 	err      error
 }
 
@@ -40,7 +40,7 @@ func beside(t *testing.T, here, live []string) *stale {
 	s.fallback.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
 		s.lists.Add(1)
 		list := &unstructured.UnstructuredList{}
-		for _, text := range *s.live.Load() { // The state at the begin of the list.
+		for _, text := range *s.live.Load() { // The list has the policies at its begin.
 			if p := policy(t, text); p.GetNamespace() == namespace {
 				list.Items = append(list.Items, *p)
 			}
@@ -55,7 +55,7 @@ func beside(t *testing.T, here, live []string) *stale {
 	return s
 }
 
-// create returns the hash of a created pod whose template has the given hash.
+// create creates a pod whose template has the given hash, and returns the hash of the injected policies.
 func (s *stale) create(t *testing.T, hash string) string {
 	t.Helper()
 	return s.createFrom(t, fmt.Sprintf(`{metadata: {labels: {role: frontend}, annotations: {refract.dev/injection-hash: "%s"}}, spec: {containers: [{name: a}]}}`, hash))
@@ -106,7 +106,7 @@ func outcomes(t *testing.T) func() map[string]int {
 	return count
 }
 
-// TestNewestListIsRemembered: lists end in another order than they begin.
+// TestNewestListIsRemembered: if lists do not end in the order of their begin, the list that began last is remembered.
 func TestNewestListIsRemembered(t *testing.T) {
 	began := time.Unix(0, 0)
 	older, newest := &listing{begun: began}, &listing{begun: began.Add(time.Second)}
@@ -139,7 +139,7 @@ func TestNewestListIsRemembered(t *testing.T) {
 func TestLiveFallback(t *testing.T) {
 	was, is, old := hashOf(t, database), hashOf(t, newer), "0123456789abcdef"
 	type step struct {
-		hash    string // The hash of the template.
+		hash    string // The hash in the template.
 		want    string // The expected hash of the pod.
 		outcome string // Empty without a handshake.
 		lists   int64  // The number of lists so far.
@@ -238,7 +238,7 @@ func TestLiveFallback(t *testing.T) {
 	}
 }
 
-// TestOptedOutPodsDoNotShakeHands: pods that opt out cause no list.
+// TestOptedOutPodsDoNotShakeHands: a pod that has opted out causes no list.
 func TestOptedOutPodsDoNotShakeHands(t *testing.T) {
 	s := beside(t, []string{database}, []string{newer})
 	s.createFrom(t, `{metadata: {labels: {role: frontend}, annotations: {refract.dev/injection-hash: a, refract.dev/inject: "false"}}, spec: {containers: [{name: a}]}}`)
@@ -247,7 +247,7 @@ func TestOptedOutPodsDoNotShakeHands(t *testing.T) {
 	}
 }
 
-// TestManyShakeHands recreates a workload: all its pods are created at the same time.
+// TestManyShakeHands: all pods of a recreated workload are created at the same time, and share a list.
 func TestManyShakeHands(t *testing.T) {
 	is := hashOf(t, newer)
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +268,8 @@ func TestManyShakeHands(t *testing.T) {
 	})
 }
 
-// TestListThatBeganBefore: a list in progress began before the change that caused the recreation of the pod.
+// TestListThatBeganBefore: a list that began before the policy changed does not count for a pod that was recreated
+// after the change.
 func TestListThatBeganBefore(t *testing.T) {
 	is, last := hashOf(t, newer), hashOf(t, newest)
 	synctest.Test(t, func(t *testing.T) {
@@ -289,7 +290,7 @@ func TestListThatBeganBefore(t *testing.T) {
 	})
 }
 
-// TestSlowList: the API server does not respond in time.
+// TestSlowList: the API server does not answer a list in time.
 func TestSlowList(t *testing.T) {
 	was, is := hashOf(t, database), hashOf(t, newer)
 	synctest.Test(t, func(t *testing.T) {
@@ -319,7 +320,7 @@ func TestFailedList(t *testing.T) {
 	}
 }
 
-// TestListsAreLimited: a user writes a different hash on every pod.
+// TestListsAreLimited: a user who writes a different hash on every pod causes only a limited number of lists.
 func TestListsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := beside(t, []string{database}, []string{database})
@@ -340,7 +341,7 @@ func TestListsAreLimited(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded: there are many hashes and many namespaces.
+// TestMemoryIsBounded: the number of remembered hashes and namespaces is bounded.
 func TestMemoryIsBounded(t *testing.T) {
 	h := newLiveFallback(nil, newCache(logr.Discard()))
 	m := h.cached("shop")
@@ -358,7 +359,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestListIsLive: the list uses a client and skips policies that cannot be decoded.
+// TestListIsLive: the list is read with the client, and policies that cannot be decoded are skipped.
 func TestListIsLive(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := refractv1beta1.AddToScheme(scheme); err != nil {

@@ -44,11 +44,11 @@ type Options struct {
 // Injection serves a cluster.
 type Injection struct{ policies *Cache }
 
-// Ready returns an error until pods can be injected. Until then reviews of pods wait for a moment, and the pods are
-// then admitted without injection.
+// Ready returns an error while the policies are not known yet. During this time a review of a pod waits briefly, and
+// then admits the pod without injection.
 func (i *Injection) Ready() error { return i.policies.Ready() }
 
-// Setup adds everything to the manager that the injection of pods needs. The CRD of the policies must be installed.
+// Setup adds to the manager all components that inject pods. The CRD of ServiceInjectionPolicies must be installed.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection, error) {
 	known := newCache(o.Log)
 	o.Server.Handle(PodsPath, newPods(known, newLiveFallback(o.Client, known), o.Log))
@@ -65,8 +65,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection, error)
 	return &Injection{policies: known}, nil
 }
 
-// ServePolicies adds the review of injection policies to the manager, for an API server that propagates them and
-// injects no pods: a hub.
+// ServePolicies adds only the review of ServiceInjectionPolicies to the manager. It is for a hub, whose API server
+// propagates policies and has no pods to inject.
 func ServePolicies(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection, error) {
 	known := newCache(o.Log)
 	o.handlePolicies(known, false)
@@ -79,7 +79,8 @@ func ServePolicies(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection
 	return &Injection{policies: known}, nil
 }
 
-// handlePolicies serves the review of policies. With probe, the review tries a policy on a pod in a dry run.
+// handlePolicies registers the handlers that review policies. If probe is true, the review also creates a pod with the
+// items of the policy in a dry run.
 func (o *Options) handlePolicies(known *Cache, probe bool) {
 	reading := bounded.NewReader(bounded.MaxValues)
 	o.Server.Handle(injectionpolicies.MutatePath, injectionpolicies.Mutate(reading, o.Log))
@@ -91,7 +92,7 @@ func (o *Options) handlePolicies(known *Cache, probe bool) {
 	}))
 }
 
-// register adds the registration of configurations to the manager.
+// register adds runnables to the manager that keep the webhook configurations registered.
 func (o *Options) register(mgr ctrl.Manager, configurations ...webhook.Configuration) error {
 	for _, c := range configurations {
 		registration := o.Server.Keep(c)
@@ -106,7 +107,7 @@ func (o *Options) register(mgr ctrl.Manager, configurations ...webhook.Configura
 	return nil
 }
 
-// everywhere is a runnable of all replicas, not only of the leading one.
+// everywhere is a runnable that runs in all replicas, not only in the leader.
 type everywhere func(context.Context) error
 
 // Start runs the function until ctx ends.

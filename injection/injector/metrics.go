@@ -12,18 +12,18 @@ const (
 	outcomeSkipped   = "skipped"   // Policies were skipped, and none applied.
 	outcomeRejected  = "rejected"  // A policy rejected the pod.
 	outcomeExcluded  = "excluded"  // The pod has opted out or is a mirror pod.
-	outcomeExceeded  = "exceeded"  // The pod exceeds the work limit, and was admitted unchanged.
-	outcomeBusy      = "busy"      // The pod had no turn, because too many of its namespace waited or the wait was too long. It was admitted unchanged.
+	outcomeExceeded  = "exceeded"  // The pod exceeded the work limit, and was admitted unchanged.
+	outcomeBusy      = "busy"      // The pod was admitted unchanged: its namespace had too many waiting pods, or did not get its turn in time.
 	outcomeFailed    = "failed"    // Refract failed. The pod was admitted unchanged.
 )
 
-// Outcomes for a pod whose template has another hash than its policies give.
+// Outcomes for a pod whose template has another hash than the cached policies give.
 const (
-	fallbackFound      = "found"      // A live list gave the hash: the cache was behind.
-	fallbackShared     = "shared"     // A recent live list gave the hash.
-	fallbackDifferent  = "different"  // A live list gave another hash, too.
-	fallbackRemembered = "remembered" // An earlier list did not give the hash.
-	fallbackLimited    = "limited"    // There were too many live lists recently.
+	fallbackFound      = "found"      // A new list gave the hash of the template: the cache was behind.
+	fallbackShared     = "shared"     // An earlier list gave the hash of the template.
+	fallbackDifferent  = "different"  // A new list did not give the hash of the template either.
+	fallbackRemembered = "remembered" // An earlier list did not give the hash, so no new list was made.
+	fallbackLimited    = "limited"    // The limit for lists was exceeded.
 	fallbackFailed     = "failed"     // The list failed or was too slow.
 )
 
@@ -47,6 +47,6 @@ var (
 	}, []string{"state"})
 )
 
-func init() { //nolint:gochecknoinits // The registry is that of the process.
+func init() { //nolint:gochecknoinits // The metrics registry is global to the process.
 	metrics.Registry.MustRegister(reviews, reviewDuration, fallbacks, policiesHeld)
 }

@@ -21,20 +21,21 @@ import (
 const PodsPath = "/inject/pods"
 
 const (
-	// syncPatience is how long a pod waits for the policies after the start of the program. The API server waits for
-	// two seconds.
+	// syncPatience is how long a review waits for the policies after the start of the program. The API server waits for
+	// the review for two seconds.
 	syncPatience = 1500 * time.Millisecond
-	// usualRequest is the most memory that is allocated in advance for a request, whatever its Content-Length says.
+	// usualRequest is the maximum size of the buffer that is allocated before a request is read. A larger
+	// Content-Length may be wrong.
 	usualRequest = 64 << 10
 )
 
-// pods serves reviews of created pods and of added ephemeral containers.
+// pods is the handler for reviews of new pods and of added ephemeral containers.
 //
-// After any failure the pod is admitted unchanged. Requests that are not reviews by an API server get an error.
+// After any failure it admits the pod unchanged. A request that is not an AdmissionReview gets an HTTP error.
 type pods struct {
 	policies *Cache
 	fallback *liveFallback
-	patience time.Duration // How long to wait until the policies are known.
+	patience time.Duration // The longest wait for the policies to become known.
 	log      logr.Logger
 	logs     flowcontrol.RateLimiter
 }
@@ -46,7 +47,7 @@ func newPods(policies *Cache, h *liveFallback, log logr.Logger) *pods {
 	}
 }
 
-// MaxBytes returns the bound on a request's body for the server.
+// MaxBytes returns the maximum size of a request's body; the server enforces it.
 func (*pods) MaxBytes() int64 { return bounded.MaxBytes }
 
 // ServeHTTP serves one review.
@@ -74,8 +75,8 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // A client that has disconnected gets no response.
 }
 
-// result returns the result for the pod of a request; nil if the request needs no change. After a failure, asked has
-// the readable part of the request.
+// result returns the result for the pod of a request; nil if the request needs no change. It reads the request into
+// asked. After an error, asked has the parts that could be read.
 func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, err error) {
 	defer rescue.To(&err, p.log, "injecting into a pod")
 	ctx, cancel := context.WithTimeout(r.Context(), turnPatience)

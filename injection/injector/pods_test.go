@@ -27,21 +27,21 @@ import (
 	"refract.dev/internal/webhook/bounded"
 )
 
-// offline returns a fallback whose lists fail.
+// offline returns a liveFallback whose lists fail.
 func offline(c *Cache) *liveFallback {
 	h := newLiveFallback(nil, c)
 	h.list = func(context.Context, string) (*inject.Set, error) { return nil, errors.New("nobody answers") }
 	return h
 }
 
-// served returns the handler with these policies.
+// served returns the handler for pods, with these policies in its cache.
 func served(tb testing.TB, policies ...string) *pods {
 	tb.Helper()
 	c := full(tb, policies...)
 	return newPods(c, offline(c), logr.Discard())
 }
 
-// request is a review of a pod, in the form of an API server's request.
+// request is the review of a pod that an API server sends.
 type request struct {
 	operation   admissionv1.Operation // Empty means Create.
 	resource    string                // Empty means "pods".
@@ -101,7 +101,7 @@ func send(tb testing.TB, h http.Handler, body []byte) *httptest.ResponseRecorder
 	return w
 }
 
-// TestMostBytes: the handler accepts a review of the size that it announces to the server, which rejects larger ones.
+// TestMostBytes: the handler accepts a review of MaxBytes. The server rejects larger ones.
 func TestMostBytes(t *testing.T) {
 	p := served(t, database)
 	if got := http.Handler(p).(interface{ MaxBytes() int64 }).MaxBytes(); got != bounded.MaxBytes {
@@ -167,7 +167,7 @@ metadata: {name: website, labels: {app: website, role: frontend}}
 spec: {containers: [{name: website, image: ecorp/website, ports: [{containerPort: 80}]}]}
 `
 
-// conflicting has another value of the database's port.
+// conflicting is a pod with another value for the database's port.
 var conflicting = changed(website, "image:", `env: [{name: DB_PORT, value: "7000"}], image:`)
 
 func TestReviews(t *testing.T) {
@@ -180,8 +180,8 @@ func TestReviews(t *testing.T) {
 		policies []string
 		request  request
 		outcome  string
-		// contains and lacks are parts that the resulting pod must and must not have. Without contains there is no
-		// patch.
+		// The resulting pod must have the parts in contains and must not have the parts in lacks. If contains is empty,
+		// the response must have no patch.
 		contains []string
 		lacks    []string
 		audit    map[string]string
@@ -358,7 +358,7 @@ func TestMalformedReviews(t *testing.T) {
 	}
 }
 
-// TestOversized: the server truncates a request at its limit.
+// TestOversized: the server cuts off a request that is larger than its limit.
 func TestOversized(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, PodsPath, bytes.NewReader((&request{pod: website}).body(t)))

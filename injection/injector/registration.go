@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// ConfigurationName is the name of the webhook configurations of a cluster with injection, one mutating and one
-	// validating.
+	// ConfigurationName is the name of both webhook configurations in a cluster with injection, the mutating and the
+	// validating one.
 	ConfigurationName = "refract-injection"
-	// PoliciesConfigurationName is the name of the configurations of an API server that reviews policies and injects no
-	// pods.
+	// PoliciesConfigurationName is the name of the configurations on an API server that only reviews policies, and
+	// injects no pods.
 	PoliciesConfigurationName = "refract-injection-policies"
 	// PodsWebhook is the webhook for pods. It is registered while a policy exists.
 	PodsWebhook = "pods.injection.refract.dev"
@@ -24,14 +24,14 @@ const (
 	PoliciesWebhook = "policies.injection.refract.dev"
 )
 
-// Timeouts of the API server, in seconds.
+// Timeouts of webhook calls by the API server, in seconds.
 const (
 	podsTimeout     = 2
 	policiesTimeout = 10
 )
 
 // configurations are the webhook configurations of a cluster with injection. Until the policies are known, an existing
-// registration of the pods webhook remains.
+// registration of PodsWebhook does not change.
 func configurations(known *Cache, systemNamespace string) []webhook.Configuration {
 	return []webhook.Configuration{
 		{
@@ -61,8 +61,9 @@ func policyConfigurations() []webhook.Configuration {
 	}
 }
 
-// injectPods registers the webhook for the creation of pods and, if a policy is for ephemeral containers, for their
-// addition. It does not select by labels or annotations, because other webhooks may add them later.
+// injectPods registers the webhook for new pods. If a policy applies to ephemeral containers, it also registers the
+// webhook for the update that adds them. The webhook gets pods with any labels and annotations, because webhooks that
+// are called later may add some.
 func injectPods(wanted, ephemeral bool, systemNamespace string) webhook.Webhook {
 	return webhook.Webhook{
 		Name:           PodsWebhook,
@@ -104,9 +105,10 @@ func mutatePolicies() webhook.Webhook {
 	}
 }
 
-// validatePolicies registers the webhook that validates policies. Changes of metadata alone, by controllers and by
-// users who steer a rollout, do not require the webhook. A policy in deletion is validated like any other, because it
-// is in force while a finalizer keeps it. The API server increments the generation before it calls the webhook.
+// validatePolicies registers the webhook that validates policies. Writes of metadata alone do not call it. So
+// controllers, and users who pause or approve a rollout, do not depend on it. A policy in deletion is validated like
+// any other, because it has effect while a finalizer keeps it. The match condition can use the generation, because the
+// API server increments it before the call.
 func validatePolicies() webhook.Webhook {
 	return webhook.Webhook{
 		Name:           PoliciesWebhook,

@@ -39,7 +39,7 @@ func (r *runnables) Add(one manager.Runnable) error {
 	return nil
 }
 
-// register registers configurations like the program does, until the test ends.
+// register keeps configurations registered until the test ends, as the program does.
 func register(t *testing.T, c client.WithWatch, o Options, configurations ...webhook.Configuration) {
 	t.Helper()
 	server, err := webhook.New(webhook.Options{
@@ -124,7 +124,7 @@ func validatingGolden(t *testing.T, c client.Client, file, name string) {
 	})
 }
 
-// rules returns the resources in the webhooks' rules, by webhook.
+// rules returns the resources in the rules of each webhook.
 func rules(t *testing.T, c client.Client) string {
 	t.Helper()
 	is := &admissionregistrationv1.MutatingWebhookConfiguration{}

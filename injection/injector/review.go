@@ -22,7 +22,7 @@ type review struct {
 	resource []byte // In the group "", like the webhook's rules.
 }
 
-// read reads a request. After an error it has the parts before the error.
+// read reads a request. After an error, r has the parts before the error.
 func (r *review) read(body []byte) error {
 	if err := r.Read(body); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (r *review) read(body []byte) error {
 	return nil
 }
 
-// is reports whether the review is for this operation on a pod.
+// is reports whether the review is for this operation on a pod or on a subresource of a pod.
 func (r *review) is(operation admissionv1.Operation, subresource string) bool {
 	return string(r.Operation) == string(operation) && string(r.resource) == "pods" && string(r.SubResource) == subresource
 }
@@ -54,7 +54,7 @@ func (r *review) is(operation admissionv1.Operation, subresource string) bool {
 type answer struct {
 	*inject.Result
 
-	busy bool // The pod had no turn.
+	busy bool // The namespace of the pod did not get its turn.
 }
 
 // encode returns the AdmissionReview that responds to the request with this UID.
@@ -141,16 +141,16 @@ func (a answer) skipped() []string {
 	return names
 }
 
-// Bounds of the response: the API server truncates warnings that have more than 4096 characters together, and audit
-// logs should stay short.
+// Bounds for a response. The API server truncates warnings if all together have more than 4096 characters. Annotations
+// should not make audit logs long.
 const (
 	mostWarnings  = 10
 	longestText   = 400
 	mostAnnotated = 10
 )
 
-// warnings returns warnings for the creator of a pod about skipped policies. It omits policies that the pod has opted
-// out of, and policies of the mode Audit.
+// warnings returns warnings about skipped policies for the user who creates a pod. A policy causes no warning if the
+// pod has opted out of it, or if its mode is Audit.
 func (a answer) warnings() []string {
 	if a.exceeded() { // All policies have the same reason.
 		return []string{admission.Brief(fmt.Sprintf("nothing is injected: %s; skipped ServiceInjectionPolicies: %s",
@@ -188,7 +188,7 @@ func conflict(s *inject.Skipped) string {
 	return admission.Brief(fmt.Sprintf("ServiceInjectionPolicy %s is left out: %s", s.Policy.Name(), s.Message), longestText)
 }
 
-// listed joins the first names, and counts the rest.
+// listed joins the first names, and appends the number of the others.
 func listed(names []string) string {
 	if more := len(names) - mostAnnotated; more > 0 {
 		return strings.Join(names[:mostAnnotated], ",") + fmt.Sprintf(" and %d more", more)

@@ -16,7 +16,7 @@ import (
 	"refract.dev/tree"
 )
 
-// FuzzReview sends any text: every request gets a response, and only onConflict: Reject rejects a pod.
+// FuzzReview sends any text. Every request gets a response, and a pod is rejected only because of onConflict: Reject.
 func FuzzReview(f *testing.F) {
 	for _, pod := range []string{website, conflicting, `{}`, `{metadata: {labels: {role: frontend}}, spec: {containers: 3}}`} {
 		f.Add((&request{pod: pod}).body(f))
@@ -57,8 +57,8 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// TestHostileReviews reviews the most expensive pods of 1 MiB each: with as many elements as fit, and with as many as
-// are examined.
+// TestHostileReviews reviews the most expensive pods of 1 MiB each: one with the most elements that fit into 1 MiB, and
+// one with the most elements that the reader accepts.
 func TestHostileReviews(t *testing.T) {
 	h := served(t, database, changed(database, "allow-database", "debug", "spec:", "spec:\n  containers: {ephemeralContainers: true}"))
 	const (
@@ -87,7 +87,7 @@ func TestHostileReviews(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: more policies are skipped than fit into an HTTP header.
+// TestAnswersAreBounded: the response stays small even if very many policies are skipped.
 func TestAnswersAreBounded(t *testing.T) {
 	var policies []string
 	for i := range 50 {
@@ -108,7 +108,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestAuditWarnsNobody: a policy of the mode Audit conflicts with a pod.
+// TestAuditWarnsNobody: a policy of the mode Audit that conflicts with a pod causes no warning.
 func TestAuditWarnsNobody(t *testing.T) {
 	audited := changed(database, "spec:", "spec:\n  mode: Audit")
 	got := ask(t, served(t, audited), (&request{pod: conflicting}).body(t))

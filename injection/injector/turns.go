@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// turnPatience bounds the review of a pod with all its waits. The API server waits for two seconds, and gets the
-	// reason for a missing injection only within this time.
+	// turnPatience is the time limit for the review of a pod, including all waits. It is shorter than the two seconds
+	// of the API server, so that the response can still explain why the pod is not injected.
 	turnPatience = 1800 * time.Millisecond
-	// Waiting pods are counted in pieces of this size, with a bound for a namespace and for all namespaces. A larger
-	// pod counts as several pieces.
+	// waitingPiece is the size of a waiting pod that counts as one piece; a larger pod counts as several. waitingEach
+	// and waitingAltogether bound the pieces of one namespace and of all namespaces.
 	waitingPiece                   = 64 << 10
 	waitingEach, waitingAltogether = 128, 1024
 )
 
-// errBusy is wrapped by the error for a pod without a turn.
+// errBusy is wrapped by the error for a pod whose namespace did not get its turn.
 var errBusy = errors.New("too many pods are being created at once")
 
-// turns lets namespaces take turns at injecting pods, because each injection takes processor time. One namespace can
-// use all places that no other namespace needs, and no namespace waits longer than for its turn.
+// turns lets namespaces take turns at injecting pods, because an injection uses much processor time. One namespace may
+// use all places that no other namespace needs. No namespace waits longer than until its next turn.
 type turns struct{ places *fair.Places }
 
 func newTurns() *turns {
 	return &turns{fair.New(fair.Options{Places: max(2, runtime.GOMAXPROCS(0)), Each: waitingEach, All: waitingAltogether})}
 }
 
-// inject calls do when it is the namespace's turn. Its error wraps errBusy if the pod had no turn. Without policies it
-// calls do at once.
+// inject calls do when it is the namespace's turn. If the turn does not come in time, the error wraps errBusy. If the
+// namespace has no policies, inject calls do at once.
 func (t *turns) inject(
 	ctx context.Context, namespace string, set *inject.Set, pod []byte, do func(*inject.Set) (*inject.Result, error),
 ) (*inject.Result, error) {

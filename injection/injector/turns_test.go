@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestTooMuchWork: a pod that exceeds the work limit is admitted with a warning that has the reason.
+// TestTooMuchWork: a pod that exceeds the work limit is admitted. A warning has the reason.
 func TestTooMuchWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // The turn comes in time on a machine of any load.
+	synctest.Test(t, func(t *testing.T) { // With a simulated clock, the turn comes in time even on a busy machine.
 		policies := make([]string, 100)
 		for i := range policies {
 			policies[i] = changed(database, "allow-database", fmt.Sprintf("policy-%02d", i))
@@ -37,7 +37,7 @@ func TestTooMuchWork(t *testing.T) {
 	})
 }
 
-// occupy lets a namespace take all places and fill its queue. The returned function ends that.
+// occupy lets a namespace take all places and fill its queue, until the returned function is called.
 func occupy(t *testing.T, p *pods, namespace string) func() {
 	t.Helper()
 	places := p.fallback.turns.places
@@ -78,8 +78,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// TestOthersDoNotWait: if one namespace creates more pods than there is room for, pods of another namespace get their
-// turn as soon as a place is free.
+// TestOthersDoNotWait: one namespace creates more pods than have a place. A pod of another namespace gets its turn as
+// soon as one place is free.
 func TestOthersDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := served(t, database)

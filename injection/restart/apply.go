@@ -35,8 +35,8 @@ const (
 	statusOwner   = "refract-rollout"
 )
 
-// The delays until the next eviction of a pod of a workload: after a refused eviction, and after a replacement that
-// lacks the expected items.
+// The delays until the next eviction of a pod of the same workload. They apply after a refused eviction (Refusal), and
+// after an eviction whose replacement lacks the expected items (Bounce).
 const (
 	firstRefusal = 2 * time.Second
 	lastRefusal  = time.Minute
@@ -52,7 +52,8 @@ type applier struct {
 	now      func() time.Time
 }
 
-// apply carries out the plan. It writes the statuses before it touches workloads, so that a restart loses nothing.
+// apply carries out the plan. It writes the statuses before it changes workloads, so that a restart of the controller
+// loses no progress.
 func (w *applier) apply(ctx context.Context, ns *namespaceState, s *snapshot, p *plan) error {
 	ns.workloads = p.next
 	failed, errs := w.writeStatuses(ctx, ns, s, p)
@@ -96,7 +97,7 @@ func (w *applier) writeStatuses(ctx context.Context, ns *namespaceState, s *snap
 			defer mu.Unlock()
 			switch {
 			case err != nil && policy.unreadable:
-				// A retry does not help. The log contains the problem.
+				// A retry would fail for the same reason. The log has the error.
 				failed[policy.name] = true
 				w.log.V(1).Info("Cannot write to a malformed policy", "namespace", ns.name, "policy", policy.name, "error", err.Error())
 			case err != nil:
@@ -112,7 +113,7 @@ func (w *applier) writeStatuses(ctx context.Context, ns *namespaceState, s *snap
 	return failed, errs
 }
 
-// reportPanic writes to the status of every policy of a namespace that its rollout stops, with the reason.
+// reportPanic reports the error of a panic in the status of every policy of a namespace, because their rollouts stop.
 func (w *applier) reportPanic(ctx context.Context, ns *namespaceState, policies []*authored, why error) (err error) {
 	defer rescue.To(&err, w.log, "rollout", "namespace", ns.name)
 	var errs []error
@@ -175,7 +176,7 @@ func ours(s *refractv1beta1.ServiceInjectionPolicyStatus) *refractv1beta1.Servic
 	return &out
 }
 
-// touch takes one step of a recreation and remembers it.
+// touch takes one step of a recreation and records it in the workload's state.
 func (w *applier) touch(ctx context.Context, ns *namespaceState, t touch) error {
 	m := ns.workloads[t.group.ref.uid]
 	var err error
@@ -206,7 +207,7 @@ func (w *applier) annotate(ctx context.Context, namespace string, t touch, m *wo
 	u.SetKind(r.kind)
 	u.SetNamespace(namespace)
 	u.SetName(r.name)
-	u.SetUID(r.uid) // With the UID, a deleted workload is not created again.
+	u.SetUID(r.uid) // The UID prevents that a deleted workload is created again.
 	err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(templateOwner), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
@@ -224,7 +225,7 @@ func (w *applier) annotate(ctx context.Context, namespace string, t touch, m *wo
 	return nil
 }
 
-// with returns the contents of the workload together with further contents.
+// with returns the workload's contents together with further contents, in a new map.
 func (m *workloadState) with(contents map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, m.contents) // Decisions share the map.
@@ -245,7 +246,7 @@ func (w *applier) evict(ctx context.Context, namespace string, t touch, m *workl
 		return nil
 	case apierrors.IsTooManyRequests(err),
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError && statusCode(err) == http.StatusInternalServerError:
-		// The second case is the answer for a pod with several budgets.
+		// An API server returns an internal error if several PodDisruptionBudgets match the pod.
 		m.reason, m.message = reasonBudget, fmt.Sprintf("pod %s cannot be evicted now: %s", t.victim.name, err)
 		m.notBefore = now.Add(backoff(firstRefusal, lastRefusal, m.refused))
 		m.refused++
@@ -286,7 +287,7 @@ func statusCode(err error) int32 {
 	return status.Status().Code
 }
 
-// forgetResumed removes the annotation that resumed a halted rollout from its policy, because it is valid once.
+// forgetResumed removes the annotation with which a user has resumed a halted rollout, because it is valid only once.
 func (w *applier) forgetResumed(ctx context.Context, namespace string, p *policy) error {
 	key := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(refractv1beta1.ResumeAnnotation)
 	patch := fmt.Sprintf(`[{"op":"test","path":%q,"value":%q},{"op":"remove","path":%q}]`, key, p.hash, key)
@@ -296,7 +297,7 @@ func (w *applier) forgetResumed(ctx context.Context, namespace string, p *policy
 	u.SetName(p.name)
 	err := w.client.Patch(ctx, u, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner(statusOwner))
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		return nil // The policy was deleted, or the annotation has another value by now.
+		return nil // The policy was deleted, or another writer has changed the annotation.
 	}
 	return err
 }

@@ -10,51 +10,51 @@ import (
 	"refract.dev/internal/output"
 )
 
-// The controller's patience with conditions that it cannot change.
+// How long the controller waits for changes that it cannot cause.
 const (
 	// lag is the longest delay between a write and its appearance in the caches.
 	lag = 30 * time.Second
 	// If the annotation disappears within revertWindow after it was written, an owner of the template has reverted it.
-	// A later change counts like any other change.
+	// A later removal is not counted as a revert.
 	revertWindow = 10 * time.Minute
 	firstRevert  = time.Minute
 	lastRevert   = time.Hour
 )
 
-// groupPhase is the progress of a group.
+// groupPhase is the phase of a group's recreation.
 type groupPhase int
 
 const (
-	settled groupPhase = iota // Nothing is to be done or can be done.
+	settled groupPhase = iota // Nothing needs to be done, or nothing can be done.
 	manual                    // A user or the workload's owner must recreate the pods.
-	nextRun                   // The next run has the items.
+	nextRun                   // The next run of the CronJob has the items.
 	busy                      // The workload has a rollout of its own.
-	waiting                   // The group waits; reason and message say why.
-	ready                     // Nothing about the group itself forbids touching it.
-	rolling                   // Its pods are being recreated.
-	failed                    // Its recreated pods do not start.
+	waiting                   // The group waits; reason and message have the cause.
+	ready                     // The group may be recreated, as far as its own state matters.
+	rolling                   // The pods of the group are being recreated.
+	failed                    // The recreated pods of the group do not start.
 )
 
 // assessment is the phase of a group with the reasons.
 type assessment struct {
 	*group
 
-	// next is the remembered state of the workload: first the previous state, which assess then updates.
+	// next is the state of the workload to remember. It begins as the previous state, and assess updates it.
 	next workloadState
-	// stale is the number of stale pods for each policy, and counted the number of pods.
+	// stale has the number of stale pods for each policy. counted is the number of pods.
 	stale   map[string]int
 	counted int
-	// wanted are the policies that would recreate its stale pods; fixable are the ones of these that apply to its new
-	// pods.
+	// wanted are the policies that want the group's stale pods to be recreated. fixable are the policies in wanted that
+	// would apply to new pods.
 	wanted, fixable []string
-	// current are the policies whose status lists the group as being recreated; attributed are these together with
-	// fixable.
+	// current are the policies whose status lists the group as being recreated. attributed are the policies in current
+	// or fixable.
 	current, attributed []string
 	complete            bool
-	touched             bool // Its template has the annotation, or the kind is unknown.
-	inherited           bool // A recreation that a change has superseded.
-	// settling is the number of seconds for which a complete group must be available before the next group follows; 0
-	// if it already was.
+	touched             bool // The template has the annotation, or the kind of the owner is unknown.
+	inherited           bool // The group is being recreated, but a later change has replaced the content of this recreation.
+	// settling is the number of seconds for which a complete group must be available before the next group follows. It
+	// is 0 if the group has already been available for so long.
 	settling int32
 
 	phase           groupPhase
@@ -68,12 +68,13 @@ type judge struct {
 	*snapshot
 
 	plan *plan
-	// policies are the policies by name. currents are the policies whose status lists a workload as being recreated, by
-	// workload.
+	// policies are the policies by name. currents has the names of policies by workload: the policies whose status
+	// lists the workload as being recreated.
 	policies map[string]*policy
 	currents map[string][]string
 	resumed  map[string]bool
-	// reverts are the workloads whose owners removed the annotation, according to the statuses, with the message.
+	// reverts are the workloads whose owners have removed the annotation, according to the statuses. The values are the
+	// messages there.
 	reverts map[string]string
 }
 
@@ -97,7 +98,7 @@ func (j *judge) assess(g *group) *assessment {
 	return a
 }
 
-// readReverts restores the owners that revert the annotation from a status, because a restart loses them from memory.
+// readReverts reads from a status which owners revert the annotation. After a restart this is not in memory.
 func (j *judge) readReverts(p *policy) {
 	for i := range p.status.Workloads {
 		if w := &p.status.Workloads[i]; w.Reason == reasonReverts {
@@ -141,9 +142,9 @@ func (j *judge) tally(a *assessment) {
 	a.attributed = sortedUnion(a.current, a.fixable)
 }
 
-// recall restores the contents for which a workload was touched after a restart, from the hashes in the policies'
-// statuses. The workload may have been touched for an earlier content. The other workloads then wait a little longer
-// than necessary.
+// recall restores, after a restart, the contents for which a workload was touched. It takes the hashes from the
+// statuses of policies. The workload may in fact have been touched for an earlier content; then the other workloads
+// wait a little longer than necessary.
 func (j *judge) recall(a *assessment) {
 	written := map[string]string{}
 	for _, name := range j.currents[a.ref.String()] {
@@ -156,7 +157,7 @@ func (j *judge) recall(a *assessment) {
 	}
 }
 
-// observe compares the group with its remembered state.
+// observe compares the group with the remembered state of its workload.
 func (j *judge) observe(a *assessment) {
 	j.compare(a)
 	if a.complete {
@@ -169,7 +170,7 @@ func (j *judge) compare(a *assessment) {
 	m, w := &a.next, a.workload
 	if slices.ContainsFunc(a.attributed, func(name string) bool { return j.resumed[name] }) {
 		m.lenient, m.changed = j.now.Add(j.patience), j.now
-		m.pods = min(m.pods, a.counted) // An owner of an unknown kind may have been scaled down.
+		m.pods = min(m.pods, a.counted) // A user may have scaled an owner of an unknown kind down.
 	}
 	if w == nil {
 		j.shrink(a)
@@ -185,7 +186,7 @@ func (j *judge) compare(a *assessment) {
 		hash = m.hash
 		j.plan.due(j.now, m.begun.Add(lag))
 	case w.generation < m.generation:
-		m.hash = "" // The generation is lower than the remembered one: the cluster was restored from a backup.
+		m.hash = "" // The cluster was restored from a backup, because the generation is lower than the remembered one.
 	case m.hash != "" && hash != m.hash:
 		j.countRevert(a)
 	case m.reverts > 0 && j.now.After(m.begun.Add(revertWindow)) && m.hash != "":
@@ -196,8 +197,8 @@ func (j *judge) compare(a *assessment) {
 	a.inherited = !a.touched && !a.complete && len(a.current) > 0
 }
 
-// overtaken reports whether a policy for which a pod of an unknown kind of workload was evicted has another content
-// now, which the pods lack.
+// overtaken reports whether a policy has changed after a pod was evicted for it, so that the group's stale pods lack
+// the new content. It concerns owners of unknown kinds.
 func (j *judge) overtaken(a *assessment) bool {
 	return slices.ContainsFunc(a.fixable, func(name string) bool {
 		hash, touched := a.next.contents[name]
@@ -205,8 +206,8 @@ func (j *judge) overtaken(a *assessment) bool {
 	})
 }
 
-// shrink lowers the expected number of pods of an owner of an unknown kind, if no more pods appear for too long and it
-// is not being recreated: a user has scaled it down.
+// shrink lowers the expected number of pods of an owner of an unknown kind. If the owner is not being recreated and has
+// had too few pods for the time patience, a user has scaled it down.
 func (j *judge) shrink(a *assessment) {
 	m := &a.next
 	if len(a.current) > 0 || a.counted >= m.pods {
@@ -219,7 +220,8 @@ func (j *judge) shrink(a *assessment) {
 	m.pods = a.counted
 }
 
-// unsure reports whether a pod of an owner of an unknown kind may be in deletion because another replica evicted it.
+// unsure reports whether another replica of the controller may have evicted a pod shortly before, so that the pod may
+// still be terminating. It concerns owners of unknown kinds.
 func (j *judge) unsure(a *assessment) bool {
 	m := &a.next
 	if len(a.current) == 0 || !m.firstEviction.IsZero() {
@@ -253,7 +255,7 @@ func (j *judge) countRevert(a *assessment) {
 	}
 }
 
-// backoff returns a delay that doubles with each try, from first up to last.
+// backoff returns a delay that begins with first and doubles after each try, but does not exceed last.
 func backoff(first, last time.Duration, tries int) time.Duration {
 	return min(first<<min(max(tries, 0), 20), last)
 }

@@ -12,17 +12,17 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// How long the result of a check is valid.
+// How long the result of a check is valid: fresh for the recreation of pods, lookedAt for a status.
 const (
 	fresh    = 10 * time.Second // For touching a workload.
 	lookedAt = 5 * time.Minute  // For a status.
 )
 
-// decide decides the actions in a namespace and its statuses. It has no side effect, and the same snapshot always gives
-// the same plan.
+// decide decides which actions to take in a namespace, and computes the statuses. It has no side effects, and the same
+// snapshot always gives the same plan.
 //
-// If checks are needed first, plan.resolve, probe and owners request them, and the plan touches no workload that
-// depends on them.
+// If decide needs the result of a check first, it requests the check in plan.resolve, plan.probe or plan.owners. The
+// plan then touches no workload that depends on this check.
 func decide(s *snapshot) *plan {
 	d := &decision{snapshot: s, plan: &plan{
 		statuses: map[string]*refractv1beta1.ServiceInjectionPolicyStatus{}, next: map[types.UID]workloadState{}, pods: map[inject.State]int{},
@@ -39,7 +39,7 @@ func decide(s *snapshot) *plan {
 	return d.plan
 }
 
-// decision is one run of decide. It selects the workloads to touch.
+// decision is one run of decide, with the intermediate results.
 type decision struct {
 	*snapshot
 
@@ -53,28 +53,29 @@ type decision struct {
 type policyState struct {
 	*policy
 
-	before    refractv1beta1.RolloutStatus // The recorded rollout, if it has the same hash.
+	before    refractv1beta1.RolloutStatus // The rollout in the status, if it is for the present content; otherwise empty.
 	counts    counts
 	workloads []workloadStatus
-	// closed is the phase that forbids touching workloads for the policy, and why is the reason; empty if workloads may
-	// be touched.
+	// closed is the phase in which no workload may be touched for the policy, and why is the reason. closed is empty if
+	// workloads may be touched.
 	closed refractv1beta1.RolloutPhase
 	why    string
-	// missing are the missing objects that the policy names. unknown is true if some could not be read.
+	// missing describes objects that the policy names and that do not exist or cannot be read. unknown is true if any
+	// of them could not be read.
 	missing []string
 	unknown bool
-	// passed is true after the first workload (the canary) was recreated successfully.
+	// passed is true if at least one workload (the canary) was recreated successfully.
 	passed bool
-	// left are the groups that are still to be recreated or are being recreated; rolling are the groups that are being
-	// recreated.
+	// left are the groups that are not yet recreated, including those that are being recreated. rolling are the groups
+	// that are being recreated.
 	left     map[*assessment]bool
 	rolling  []*assessment
 	blocked  []*assessment
 	busy     []*assessment
-	derived  int // Completed groups, by the state of the workloads.
-	finished int // Groups completed since the recorded status.
-	probing  int // Groups that hold a place while they are checked.
-	eligible int // Groups with selected pods that can be recreated.
+	derived  int // The number of completed groups, according to the workloads.
+	finished int // The number of groups that were completed after the last status was written.
+	probing  int // The number of groups that occupy a place while they are checked.
+	eligible int // The number of groups whose selected pods can be recreated.
 }
 
 // counts are the pod counts of a status.
@@ -114,12 +115,12 @@ func (d *decision) readPolicies() {
 		case st.before.Phase == refractv1beta1.PhaseHalted:
 			j.resumed[p.name] = true
 		default:
-			d.plan.resumed = append(d.plan.resumed, p.name) // The annotation resumes a rollout only once.
+			d.plan.resumed = append(d.plan.resumed, p.name) // The annotation is removed, because it resumes a rollout only once.
 		}
 	}
 }
 
-// close closes a policy for which no workload may be touched.
+// close sets closed and why if no workload may be touched for a policy.
 func (d *decision) close(st *policyState) {
 	p := st.policy
 	switch {
@@ -136,7 +137,7 @@ func (d *decision) close(st *policyState) {
 	}
 }
 
-// lookUp determines the missing objects that the policy names.
+// lookUp determines which objects that the policy names are missing, and requests the necessary checks.
 func (d *decision) lookUp(st *policyState) {
 	for _, ref := range st.references {
 		o := object{ref.Kind, ref.Name}
@@ -190,7 +191,7 @@ func (d *decision) assessAll() {
 	}
 }
 
-// file adds a group to its policies, by its phase.
+// file records a group in the states of its policies, depending on its phase.
 func (d *decision) file(a *assessment) {
 	switch a.phase {
 	case rolling, failed:
@@ -221,7 +222,7 @@ func (d *decision) file(a *assessment) {
 	}
 }
 
-// occupy lets a group take a place of the policies' maxConcurrent.
+// occupy lets a group take one of the maxConcurrent places of each policy.
 func (d *decision) occupy(a *assessment, policies []string) {
 	for _, name := range policies {
 		st := d.states[name]
@@ -232,7 +233,7 @@ func (d *decision) occupy(a *assessment, policies []string) {
 	}
 }
 
-// settle counts a group as done for its policies.
+// settle counts a complete group for its policies.
 func (d *decision) settle(a *assessment) {
 	if !a.complete || a.workload == nil && len(a.current) == 0 {
 		return
@@ -251,7 +252,7 @@ func (d *decision) settle(a *assessment) {
 	}
 }
 
-// halt closes the policies of each failed workload.
+// halt halts the rollouts for which the failed workloads were touched.
 func (d *decision) halt() {
 	for _, a := range d.groups {
 		if a.phase != failed {
@@ -270,12 +271,12 @@ func (d *decision) halt() {
 	}
 }
 
-// start touches the groups that may be touched, as far as there is room.
+// start touches the groups that may be touched, as far as the policies have free places.
 func (d *decision) start() {
 	if d.disabled {
 		return
 	}
-	// Broken groups come last, because their recreation proves nothing about the content.
+	// Groups that are not complete come last: their recreation would not show whether the content works.
 	var candidates []*assessment
 	for _, a := range d.groups {
 		if a.phase == ready || (a.phase == rolling && a.victim != nil) {
@@ -294,7 +295,8 @@ func (d *decision) start() {
 	}
 }
 
-// unsafe orders classes by how well their replacement of deleted pods is known; the least known classes come last.
+// unsafe orders classes by the risk of an eviction: controllers of unknown kinds come last, because it is unknown how
+// they replace deleted pods.
 func (c class) unsafe() int {
 	switch c {
 	case classDeployment, classTemplate:
@@ -306,7 +308,7 @@ func (c class) unsafe() int {
 	}
 }
 
-// consider touches a group, unless there is a reason against it.
+// consider touches a group, unless there is a reason not to do so.
 func (d *decision) consider(a *assessment) {
 	if a.phase == ready {
 		a.reason = reasonQueued
@@ -336,8 +338,8 @@ func (d *decision) consider(a *assessment) {
 	}
 	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable, contents: contents})
 	if a.victim != nil && a.next.refused > 0 {
-		// The last eviction was refused, and the next one probably is, too. The group keeps its status until an
-		// eviction succeeds.
+		// The last eviction was refused, and the next one will probably be refused, too. The group keeps its status
+		// until an eviction succeeds.
 		a.reason, a.message = a.next.reason, a.next.message
 		d.reserve(a)
 		d.wait(a)
@@ -348,17 +350,19 @@ func (d *decision) consider(a *assessment) {
 	a.inherited = false
 }
 
-// wait adds the group to the waiting groups of its policies.
+// wait adds the group to the groups that its policies wait for.
 func (d *decision) wait(a *assessment) {
 	for _, name := range a.fixable {
 		d.states[name].busy = append(d.states[name].busy, a)
 	}
 }
 
-// room reports whether the policy may recreate a further group. An inherited group, whose rollout was superseded by a
-// change, has its own place, because the new content may be tried on it first. For other groups it counts only if it
-// was touched for the policy's present content and the other group was not: the change then concerned something else,
-// such as another policy or the template.
+// room reports whether the policy may recreate a further group.
+//
+// A place is normally taken by each group that is being recreated. Inherited groups are an exception: their recreation
+// was for content that has changed, and the new content may be tried on them first. But an inherited group takes a
+// place if it was touched for the policy's present content and group a was not. In this case something else has
+// changed, such as another policy or the template.
 func (st *policyState) room(a *assessment) bool {
 	limit := int(st.rollout.MaxConcurrent)
 	if !st.passed {
@@ -379,7 +383,7 @@ func (st *policyState) room(a *assessment) bool {
 // tries reports whether an incomplete group was touched for the present content of the policy.
 func (st *policyState) tries(a *assessment) bool { return a.next.contents[st.name] == st.hash }
 
-// block blocks a group, with the reason.
+// block records that a group is blocked, with the reason.
 func (d *decision) block(a *assessment, message string) {
 	a.reason, a.message = reasonBlocked, message
 	for _, name := range a.fixable {
@@ -387,8 +391,8 @@ func (d *decision) block(a *assessment, message string) {
 	}
 }
 
-// unread blocks a group, and returns true, if an owner of an unknown kind could not be read, so that its opt-out is not
-// known.
+// unread reports whether an owner of an unknown kind could not be read, so that it may have opted out. It then blocks
+// the group.
 func (d *decision) unread(a *assessment) bool {
 	if a.group.unread == "" {
 		return false
@@ -398,8 +402,8 @@ func (d *decision) unread(a *assessment) bool {
 	return true
 }
 
-// outdated reports whether the victim's owners of unknown kinds must be read again, because no event reports an
-// opt-out. Only these owners are read, as a group may have very many.
+// outdated reports whether owners of unknown kinds must be read again before the victim is evicted, because no event
+// reports that they opt out. It requests only the owners of the victim, because a group may have very many owners.
 func (d *decision) outdated(a *assessment) bool {
 	if a.victim == nil {
 		return false
@@ -413,8 +417,8 @@ func (d *decision) outdated(a *assessment) bool {
 	return true
 }
 
-// pending reports whether an object that the pods of a group need is missing or must be checked first. This includes
-// the objects of policies that apply to the pods but do not recreate them.
+// pending reports whether the pods of a group need an object that is missing, or that must be checked first. It also
+// considers the objects of policies that apply to the pods but do not recreate them.
 func (d *decision) pending(a *assessment) bool {
 	pending := false
 	for _, p := range d.policies {
@@ -440,14 +444,15 @@ func (d *decision) pending(a *assessment) bool {
 	return pending
 }
 
-// reserve lets a group hold its place during checks.
+// reserve lets a group occupy a place of its policies during checks.
 func (d *decision) reserve(a *assessment) {
 	for _, name := range a.fixable {
 		d.states[name].probing++
 	}
 }
 
-// probed reports whether a recent dry-run creation of the group's pod had the expected hash.
+// probed reports whether a recent dry run created a pod of the group with the expected hash. If not, it requests a dry
+// run or blocks the group.
 func (d *decision) probed(a *assessment) bool {
 	p, known := d.probes[a.ref.uid]
 	known = known && p.hash == a.expected()

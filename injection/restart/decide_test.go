@@ -211,7 +211,7 @@ func TestDecideByOwner(t *testing.T) {
 	}
 }
 
-// TestDecide tests several workloads and policies in some state of progress.
+// TestDecide tests several workloads and policies in different states of a rollout.
 func TestDecide(t *testing.T) {
 	three := func(change ...func(*group)) []*group {
 		stale := append([]func(*group){pods(3, "a Stale")}, change...)
@@ -221,7 +221,8 @@ func TestDecide(t *testing.T) {
 	rolls := func(change ...func(*group)) *group {
 		return owner("Deployment/rolls", append([]func(*group){pods(2, "a Stale"), annotated, newPod(func(*pod) {}), incomplete}, change...)...)
 	}
-	// tried is a workload that was touched for a content of policy a and is incomplete. Its template has changed since.
+	// tried is an incomplete workload that was touched for an earlier content of policy a. Its template has changed
+	// since.
 	tried := func(name string, states ...string) *group {
 		return owner(name, pods(2, states...), incomplete, onWorkload(func(w *workload) { w.templateHash = "other" }))
 	}
@@ -375,7 +376,7 @@ func TestDecide(t *testing.T) {
 				s := scene(pausedToo("Deployment/rolls"), append(three(), tried("Deployment/rolls", "a Injected", "b Stale"))...)
 				s.previous = decide(s).next
 				s.policies[0].hash = "other"
-				s.policies[0].status = decide(s).statuses["a"] // It names the workload and the new content.
+				s.policies[0].status = decide(s).statuses["a"] // The status names the workload and the new content.
 				s.previous = decide(s).next
 				return s
 			}(),
@@ -814,8 +815,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDelayedEvictions: no pod of an incomplete workload is evicted during the pause after a refused or useless
-// eviction, and the next decision is due at the end of the pause.
+// TestDelayedEvictions: after an eviction that was refused or did not help, there is a pause. Until its end no pod of
+// the incomplete workload is evicted. The next decision is due at the end of the pause.
 func TestDelayedEvictions(t *testing.T) {
 	replicaSet := func() *group { return owner("ReplicaSet/r", pods(3, "a Stale"), annotated, incomplete) }
 	cloneSet := func() *group {
@@ -894,7 +895,7 @@ func TestDelayedEvictions(t *testing.T) {
 	}
 }
 
-// TestDecideAsks: a decision requests the necessary checks before it touches a workload.
+// TestDecideAsks: a decision first requests the necessary checks, and touches a workload only after their results.
 func TestDecideAsks(t *testing.T) {
 	s := scene([]*policy{somePolicy("a", needs("Secret", "db"))}, owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale")))
 	clear(s.references)

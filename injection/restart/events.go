@@ -24,7 +24,7 @@ const (
 	eventRecreates = "InjectionRollout"
 )
 
-// addEvents adds events for differences from the recorded status, so that a restart repeats no event.
+// addEvents adds events about changes since the last written status. So no event is repeated after a restart.
 func (r *reporter) addEvents(st *policyState, now *refractv1beta1.ServiceInjectionPolicyStatus) {
 	if now.Rollout != nil {
 		r.addPhaseEvent(st, now.Rollout)

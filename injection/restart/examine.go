@@ -20,32 +20,32 @@ type verdict struct {
 }
 
 // podStatus is the state of pods for the policies of their namespace. Pods with equal states share one podStatus,
-// because there may be thousands of pods with hundreds of policies each.
+// because there may be thousands of pods and hundreds of policies for each.
 type podStatus struct {
 	verdicts []verdict
-	// hash is the hash of the same pod if it were created now.
+	// hash is the hash that a new pod would have instead.
 	hash string
 }
 
-// examined is the status of a pod with this content.
+// examined is the cached status of a pod that has the content lean.
 type examined struct {
 	lean   []byte
 	status *podStatus
 }
 
-// prospect is the expected injection of a workload's new pods.
+// prospect is the injection to expect in the workload's new pods.
 type prospect struct {
-	lean []byte // The content of the workload for which the prospect was computed.
-	// hash is the expected Result.Hash, and holds are the policies that will apply. problem is the reason why these are
-	// not known.
+	lean []byte // The content of the workload that the prospect was computed from.
+	// hash is the expected Result.Hash. holds has the policies that will apply. If both are unknown, problem is the
+	// reason.
 	hash    string
 	holds   map[string]bool
 	problem string
 }
 
-// examiner caches the results for the pods and workloads of one namespace while their content and the policies stay the
-// same. It does not compare versions and generations, because a cluster that is restored from a backup repeats them. It
-// is not safe for concurrent use.
+// examiner examines the pods and workloads of one namespace. It caches each result until the content of the object or
+// the policies change. It compares contents and not versions or generations, because a cluster that is restored from a
+// backup uses the same versions again. It is not safe for concurrent use.
 type examiner struct {
 	set       *inject.Set
 	log       logr.Logger
@@ -54,7 +54,7 @@ type examiner struct {
 	alike     map[string]*podStatus
 }
 
-// begin prepares the examiner for these policies of the namespace.
+// begin prepares the examiner for the current policies of the namespace.
 func (e *examiner) begin(set *inject.Set, log logr.Logger) {
 	if e.set == set && e.pods != nil {
 		return
@@ -68,11 +68,11 @@ func (e *examiner) examine(p *pod) *podStatus {
 	if !ok || !bytes.Equal(known.lean, p.lean) {
 		known.status = e.share(e.look(p))
 	}
-	e.pods[p.uid] = examined{p.lean, known.status} // Keeps only the newest content.
+	e.pods[p.uid] = examined{p.lean, known.status} // Only the newest content is kept.
 	return known.status
 }
 
-// look examines a pod. If Refract panics, every policy is skipped for the pod.
+// look examines a pod without the cache. If Refract panics, every policy counts as skipped for the pod.
 func (e *examiner) look(p *pod) *podStatus {
 	x, err := func() (_ *inject.Examination, err error) {
 		defer rescue.To(&err, e.log, "examining a pod", "namespace", p.namespace, "pod", p.name)
@@ -86,7 +86,7 @@ func (e *examiner) look(p *pod) *podStatus {
 		}
 		return s
 	case err != nil:
-		return &podStatus{} // No policy can apply to such a pod.
+		return &podStatus{} // The pod is not valid, so no policy can apply to it.
 	}
 	s := &podStatus{hash: x.Hash, verdicts: make([]verdict, 0, len(x.Statuses))}
 	for i := range x.Statuses {
@@ -96,7 +96,7 @@ func (e *examiner) look(p *pod) *podStatus {
 	return s
 }
 
-// share returns the shared status that is equal to s; nil without verdicts.
+// share returns the shared status that is equal to s. It returns nil if no policy selects the pod.
 func (e *examiner) share(s *podStatus) *podStatus {
 	if len(s.verdicts) == 0 {
 		return nil

@@ -15,17 +15,17 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// class is the treatment of pods by a kind of owner.
+// class is the way in which a kind of owner treats its pods.
 type class int
 
 const (
-	classOther      class = iota // An unknown controller: its pods can be evicted.
+	classOther      class = iota // An unknown controller. Its pods are evicted.
 	classNone                    // No owner: bare pods.
-	classTemplate                // A change of the template recreates the pods.
+	classTemplate                // The controller recreates the pods after a change of the template.
 	classReplicas                // The controller replaces only deleted pods.
 	classJob                     // The pods run to completion.
 	classCronJob                 // The next run has new pods.
-	classDeployment              // Deployments: like classTemplate, but they can pause and report their progress.
+	classDeployment              // Like classTemplate, but a Deployment can be paused and reports its progress.
 )
 
 // classes are the known kinds, by group and kind.
@@ -75,7 +75,7 @@ func controllerOf(o metav1.Object) (ref, bool) {
 	return ref{apiVersion: c.APIVersion, kind: c.Kind, name: c.Name, uid: c.UID}, true
 }
 
-// head is the metadata that all extracts have.
+// head is the metadata that is common to all extracts.
 type head struct {
 	namespace, name, version string
 	uid                      types.UID
@@ -99,27 +99,28 @@ func (h *head) GetObjectMeta() metav1.Object {
 
 var _ metav1.ObjectMetaAccessor = (*head)(nil)
 
-// pod is the extract of a pod. It is small, because there may be very many pods.
+// pod is the extract of a pod: only the parts that the controller needs, because there may be very many pods.
 type pod struct {
 	head
 
 	finished, failed bool // A failed pod is also finished.
-	endless          bool // Its containers are always restarted.
+	endless          bool // The restart policy is Always.
 	ready            bool
-	readySince       time.Time // As reported by its kubelet.
-	readySeen        time.Time // When the controller saw the pod become ready, by its own clock; zero if it was ready before.
-	trouble          string    // The reason why a container does not run, if it is one of troubles.
-	// troubleFrom is the time from which the trouble counts, because short outages of other systems may pass. Zero
-	// means from the beginning.
+	readySince       time.Time // When the pod became ready, by the clock of its kubelet.
+	readySeen        time.Time // When the controller saw the pod become ready, by its own clock; zero if it did not see that.
+	trouble          string    // The reason why a container does not run, if troubles has this reason.
+	// troubleFrom is when the trouble begins to count: later than its beginning, because an image registry may have a
+	// short outage. If it is zero, the trouble counts at once.
 	troubleFrom  time.Time
-	templateHash string // The annotation that comes from its template.
+	templateHash string // The value of the annotation that comes from the template.
 	lean         []byte // The content that is relevant for injection, as JSON.
 }
 
-// counts reports whether the pod is relevant for policies.
+// counts reports whether the pod matters for policies: it neither has finished nor is being deleted.
 func (p *pod) counts() bool { return !p.finished && !p.deleting }
 
-// succeed records when the pod became ready by the controller's clock, as the node may have another clock.
+// succeed sets readySeen, with the help of the previous extract. It uses the controller's clock, because the clock of
+// the node may differ.
 func (p *pod) succeed(was *pod, now time.Time) {
 	switch {
 	case p.uid != was.uid || !p.ready:
@@ -130,7 +131,8 @@ func (p *pod) succeed(was *pod, now time.Time) {
 	}
 }
 
-// readyFrom returns the time since which a ready pod has been ready, as observed or else as reported by its kubelet.
+// readyFrom returns the time when a ready pod became ready: by the controller's clock if it saw that, or else by the
+// clock of the kubelet.
 func (p *pod) readyFrom() time.Time {
 	if p.readySeen.IsZero() {
 		return p.readySince
@@ -165,8 +167,8 @@ func readPod(u *unstructured.Unstructured) (*pod, error) {
 	return p, nil
 }
 
-// podCondition returns whether a condition of a pod is true, and the time of its last transition. A zero time counts as
-// long ago.
+// podCondition returns whether a condition of a pod is true, and the time of its last transition. The time is zero if
+// it is missing, and then counts as long ago.
 func podCondition(pod map[string]any, kind corev1.PodConditionType) (is bool, since time.Time) {
 	items, _, _ := unstructured.NestedFieldNoCopy(pod, "status", "conditions")
 	conditions, _ := items.([]any)
@@ -176,31 +178,32 @@ func podCondition(pod map[string]any, kind corev1.PodConditionType) (is bool, si
 			continue
 		}
 		text, _ := c["lastTransitionTime"].(string)
-		since, _ = time.Parse(time.RFC3339, text) // A zero time counts as long ago.
+		since, _ = time.Parse(time.RFC3339, text) // An invalid time results in zero, which counts as long ago.
 		return c["status"] == string(metav1.ConditionTrue), since
 	}
 	return false, time.Time{}
 }
 
-// Limits for the problems of a container.
+// Limits for the problems of containers.
 const (
-	// crashes is the number of crashes that counts as a failure. Fewer are tolerated, because many containers crash
-	// until their dependencies are up.
+	// crashes is the number of restarts from which a crashing container counts as failed. Many containers crash a few
+	// times until their dependencies are available.
 	crashes = 3
-	// pulling is how long an image may be unavailable, because registries have short outages.
+	// pulling is how long an image may fail to be pulled, because registries have short outages.
 	pulling = time.Minute
 )
 
 const crashing = "CrashLoopBackOff"
 
-// troubles are the waiting reasons of containers that do not resolve themselves soon, and how long each may last.
+// troubles has the waiting reasons of containers that usually need an action of a user. The value is the time for which
+// each reason is tolerated.
 var troubles = map[string]time.Duration{
 	crashing: 0, "CreateContainerConfigError": 0, "CreateContainerError": 0, "RunContainerError": 0, "InvalidImageName": 0, "ErrImageNeverPull": 0,
 	"ErrImagePull": pulling, "ImagePullBackOff": pulling, "ImageInspectError": pulling, "RegistryUnavailable": pulling,
 }
 
-// troubleOf returns the reason why a container does not run, if it is one of troubles, and its troubleFrom. begun is
-// when the pod was assigned to its node.
+// troubleOf returns the reason why a container does not run, if troubles has this reason, and the value of troubleFrom.
+// begun is the time when the pod was assigned to its node.
 func troubleOf(pod map[string]any, begun time.Time) (trouble string, from time.Time) {
 	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
 		items, _, _ := unstructured.NestedFieldNoCopy(pod, "status", list)
@@ -231,7 +234,8 @@ var containerLists = []string{"initContainers", "containers", "ephemeralContaine
 // containerParts are the parts of a container that matter for policies.
 var containerParts = []string{"name", "env", "envFrom", "volumeMounts", "volumeDevices"}
 
-// leanPod returns the content of a pod or pod template that is relevant for injection, usually a small part.
+// leanPod returns the parts of a pod or pod template that are relevant for injection. They are usually a small part of
+// the object.
 func leanPod(object map[string]any, namespace, name string) map[string]any {
 	spec := map[string]any{}
 	whole, _, _ := unstructured.NestedFieldNoCopy(object, "spec")
@@ -279,31 +283,31 @@ type workload struct {
 
 	ref                  ref
 	generation, observed int64
-	optedOut             bool // The annotation leaves the recreation of pods to the workload's owner.
+	optedOut             bool // An annotation says that the workload's owner recreates the pods.
 	paused               bool
-	onDelete             bool // A change of its template takes effect only when a user deletes its pods.
-	partitioned          bool // Only some of its pods follow its template.
+	onDelete             bool // A change of the template takes effect only when a user deletes the pods.
+	partitioned          bool // Only some of the pods follow the template.
 	templateHash         string
-	// replicas is the desired number of pods, current the present number, updated the number of these that match the
-	// template, and available the number of those that are available.
+	// The numbers of pods: desired (replicas), existing (current), existing with the current template (updated), and
+	// available. As in the status of the workload, available pods may have any template.
 	replicas, current, updated, available int64
-	revised                               bool   // For a StatefulSet: all pods have one revision. True for all other kinds.
-	stuck                                 string // The controller's message about a rollout that does not progress.
-	lean                                  []byte // The content of a new pod that is relevant for injection, as JSON; nil if the workload has a controller.
+	revised                               bool   // For a StatefulSet: all pods have the same revision. For other kinds: true.
+	stuck                                 string // The controller's message that the rollout of the workload makes no progress.
+	lean                                  []byte // The parts of a new pod that are relevant for injection, as JSON; nil if it has a controller.
 }
 
-// complete reports whether the workload has all desired pods, of its current template and available. kubectl rollout
-// status waits for the same state.
+// complete reports whether all desired pods exist with the current template and are available, and no others exist.
+// kubectl rollout status waits for the same state.
 func (w *workload) complete() bool {
 	return w.observed >= w.generation && w.revised && w.updated >= w.replicas && w.current <= w.updated && w.available >= w.updated
 }
 
-// readWorkload extracts an object of a class with pods.
+// readWorkload extracts a workload.
 func readWorkload(u *unstructured.Unstructured) (*workload, error) {
 	w := &workload{head: headOf(u), ref: refOf(u), generation: u.GetGeneration(), revised: true}
 	w.optedOut = optedOut(u)
 	if w.ref.class() == classJob || (w.ref.class() == classReplicas && w.owner.uid != "") {
-		return w, nil // Only its controller matters, and there are many such objects.
+		return w, nil // Only the controller of this object matters. The full extract would need much memory, because there are many such objects.
 	}
 	number := func(path ...string) int64 {
 		n, _, _ := unstructured.NestedInt64(u.Object, path...)
@@ -343,7 +347,7 @@ func optedOut(o metav1.Object) bool {
 	return o.GetAnnotations()[refractv1beta1.RolloutAnnotation] == "false"
 }
 
-// stuckOf returns the message of a Deployment whose rollout has exceeded its progress deadline.
+// stuckOf returns the message of a Deployment that has exceeded its progress deadline; empty for others.
 func stuckOf(deployment map[string]any) string {
 	conditions, _, _ := unstructured.NestedSlice(deployment, "status", "conditions")
 	for _, item := range conditions {
@@ -357,7 +361,8 @@ func stuckOf(deployment map[string]any) string {
 	return ""
 }
 
-// podOf returns a pod like the workload's controller creates it from the template. It shares memory with the workload.
+// podOf returns the pod that the workload's controller would create from the template. It shares memory with the
+// workload.
 func podOf(u *unstructured.Unstructured) map[string]any {
 	whole, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "template")
 	template, _ := whole.(map[string]any)
@@ -370,8 +375,8 @@ func podOf(u *unstructured.Unstructured) map[string]any {
 	return map[string]any{"apiVersion": "v1", "kind": kindPod, "metadata": pick(from, []string{"labels", "annotations"}), "spec": spec}
 }
 
-// withClaims returns the spec of a StatefulSet's first pod: each claim of the StatefulSet becomes a volume and replaces
-// a volume of the same name.
+// withClaims returns the spec of a StatefulSet's first pod. Each volume claim template of the StatefulSet becomes a
+// volume, and replaces a volume with the same name.
 func withClaims(spec map[string]any, claims []any, set string) map[string]any {
 	out := make(map[string]any, len(spec)+1)
 	maps.Copy(out, spec)

@@ -16,7 +16,7 @@ import (
 // noon is the time of the tests.
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// somePolicy returns a policy in effect that recreates two workloads at a time.
+// somePolicy returns an accepted policy with the strategy Rolling, which may recreate two workloads at a time.
 func somePolicy(name string, change ...func(*policy)) *policy {
 	p := &policy{
 		name: name, uid: types.UID("policy-" + name), generation: 3, hash: "hash-" + name,
@@ -29,7 +29,7 @@ func somePolicy(name string, change ...func(*policy)) *policy {
 	return p
 }
 
-// reached sets the progress in the policy's status, for its present content.
+// reached sets the rollout in the policy's status, for the present content of the policy.
 func reached(phase refractv1beta1.RolloutPhase, done int32, current ...string) func(*policy) {
 	return func(p *policy) {
 		p.status.Hash = p.hash
@@ -52,7 +52,7 @@ var kinds = map[string]string{
 	"Job": "batch/v1", "CronJob": "batch/v1", "Pod": "v1", "CloneSet": "apps.kruise.io/v1alpha1",
 }
 
-// owner returns a group, named KIND/NAME, without pods. It is complete and not touched yet.
+// owner returns a group without pods for an owner KIND/NAME. The workload is complete and not touched yet.
 func owner(name string, change ...func(*group)) *group {
 	kind, short, _ := strings.Cut(name, "/")
 	g := &group{ref: ref{apiVersion: kinds[kind], kind: kind, name: short, uid: types.UID(name)}}
@@ -70,8 +70,8 @@ func owner(name string, change ...func(*group)) *group {
 	return g
 }
 
-// pods adds n ready pods with these states, such as "a Stale" or "a Skipped EnvConflict". New pods of the template have
-// the items of stale and of injected pods.
+// pods adds n ready pods with these states, such as "a Stale" or "a Skipped EnvConflict". The policies with the state
+// Stale or Injected apply to new pods of the template.
 func pods(n int, states ...string) func(*group) {
 	return func(g *group) {
 		s := &podStatus{hash: expectation(states)}
@@ -109,7 +109,7 @@ func holding(states []string) map[string]bool {
 	return holds
 }
 
-// expectation returns the hash for the policies that will apply.
+// expectation returns the hash of the policies that will apply to new pods.
 func expectation(states []string) string {
 	names := make([]string, 0, len(states))
 	for name := range holding(states) {
@@ -140,7 +140,7 @@ func onWorkload(change func(*workload)) func(*group) {
 	return func(g *group) { change(g.workload) }
 }
 
-// newPod adds a pod of the annotated template with all items.
+// newPod adds a pod of the annotated template. It is injected by all expected policies.
 func newPod(change func(*pod)) func(*group) {
 	return func(g *group) {
 		p := &pod{
@@ -156,7 +156,8 @@ func newPod(change func(*pod)) func(*group) {
 	}
 }
 
-// scene returns a snapshot in which all checks succeed: the objects that policies name exist, and pods can be created.
+// scene returns a snapshot in which all checks have succeeded: the objects that policies name exist, and new pods are
+// admitted.
 func scene(policies []*policy, groups ...*group) *snapshot {
 	s := &snapshot{
 		now: noon, policies: policies, groups: groups, patience: DefaultPatience,

@@ -14,7 +14,7 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// FuzzStatus: for any policy and status, there is a decision, and the written status is valid.
+// FuzzStatus: decide works for any policy and status, and the status that it returns is valid.
 func FuzzStatus(f *testing.F) {
 	const spec = `"metadata":{"generation":3,"annotations":{"refract.dev/resume-rollout":"x","refract.dev/rollout-paused":"false"}},` +
 		`"spec":{"service":"db","implicit":true,"selector":{"matchLabels":{"role":"frontend"}},"rollout":{"strategy":"Rolling","maxConcurrent":2},` +
@@ -61,7 +61,7 @@ func decided(t *testing.T, text []byte) {
 	if utiljson.Unmarshal(text, &u.Object) != nil || u.Object == nil {
 		t.Skip("no object")
 	}
-	// Fields that the API server ensures.
+	// The API server sets these fields in every object.
 	u.SetAPIVersion(refractv1beta1.GroupVersion.String())
 	u.SetKind(refractv1beta1.KindServiceInjectionPolicy)
 	if metadata, ok := u.Object["metadata"].(map[string]any); !ok {
@@ -84,7 +84,7 @@ func decided(t *testing.T, text []byte) {
 			policies = append(policies, r.policy(ns, of))
 		}
 		var stale, injected []string
-		if len(policies) == 1 && policies[0].problem == "" { // Pods have no state for a policy that is not in effect.
+		if len(policies) == 1 && policies[0].problem == "" { // Only a policy that is in effect has states of pods.
 			stale, injected = []string{"a Stale"}, []string{"a Injected"}
 		}
 		p := decide(scene(policies,

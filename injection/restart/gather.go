@@ -39,32 +39,33 @@ func newNamespaceState(name string) *namespaceState {
 	}
 }
 
-// written is a status that was written but not yet observed.
+// written is a status that the controller has written and not yet seen in the view.
 type written struct {
 	version string
 	status  *refractv1beta1.ServiceInjectionPolicyStatus
 }
 
-// unknownOwner is the result of reading an owner of an unknown kind.
+// unknownOwner is the result of reading a pod owner of an unknown kind.
 type unknownOwner struct {
-	top      ref // Its topmost controller, as far as known; the owner itself if it has none.
+	top      ref // The topmost controller, as far as known; the owner itself if it has no controller.
 	optedOut bool
-	// unread is the reason why an owner could not be read; tries is the number of consecutive failures.
+	// unread is the reason why an owner could not be read; empty if it was read. tries is the number of consecutive
+	// failures.
 	unread string
 	tries  int
 	at     time.Time // When it was read.
-	until  time.Time // When it is read again.
+	until  time.Time // When the owner is read again.
 }
 
-// unknownOwnersValid is how long the result for an owner of an unknown kind is valid, unless one of its pods is to be
-// evicted. mostOwners is the most owners that are read, starting with it.
+// unknownOwnersValid is how long an unknownOwner is valid. Before an eviction the owner is read again earlier.
+// mostOwners is the maximum number of owners on the way to the topmost controller, including the first.
 const (
 	unknownOwnersValid = 5 * time.Minute
 	mostOwners         = 5
 )
 
-// gatherer reads the input of a decision about a namespace: owners of unknown kinds from the API server, everything
-// else from the view.
+// gatherer gathers the input of a decision about a namespace. It reads owners of unknown kinds from the API server, and
+// everything else from the view.
 type gatherer struct {
 	client   client.Client
 	view     *view
@@ -75,13 +76,13 @@ type gatherer struct {
 	excluded map[string]bool // Namespaces whose pods are not injected.
 }
 
-// expire invalidates the results for the owners of unknown kinds above these owners of pods, so that they are read
-// again.
+// expire invalidates the results for the unknown owners of some pods, so that they are read again. The argument owners
+// are the controllers of these pods, which may be ReplicaSets.
 func (r *gatherer) expire(ns *namespaceState, owners []ref) {
 	for _, of := range owners {
 		uid := unknownAbove(r.view, ns.name, of).uid
 		if o, known := ns.unknownOwners[uid]; known {
-			o.until = time.Time{} // The rest stays, in case the owner cannot be read now.
+			o.until = time.Time{} // The old result is still used if the owner cannot be read now.
 			ns.unknownOwners[uid] = o
 		}
 	}
@@ -102,7 +103,7 @@ func (r *gatherer) gather(ctx context.Context, ns *namespaceState) *snapshot {
 	return s
 }
 
-// policy returns a policy in the form for a decision.
+// policy returns a policy in the form that decide needs.
 func (r *gatherer) policy(ns *namespaceState, of *compiled) *policy {
 	p := of.from.policy
 	out := &policy{
@@ -128,7 +129,7 @@ func (r *gatherer) policy(ns *namespaceState, of *compiled) *policy {
 	return out
 }
 
-// status returns the last written status of a policy.
+// status returns the status that the controller has written last. The view may still have an older one.
 func (ns *namespaceState) status(a *authored) *refractv1beta1.ServiceInjectionPolicyStatus {
 	w, pending := ns.written[a.uid]
 	if !pending {
@@ -151,7 +152,7 @@ type grouping struct {
 
 	ns     *namespaceState
 	groups map[types.UID]*group
-	// selected are the groups that have a pod that a policy selects, or are being recreated.
+	// selected has the groups with a pod that a policy selects, and the groups that are being recreated.
 	selected map[types.UID]bool
 }
 
@@ -174,7 +175,8 @@ func (r *gatherer) group(ctx context.Context, ns *namespaceState, policies []*po
 			g.add(g.of(ctx, p), on)
 		}
 		for _, on := range rest {
-			// The owners of irrelevant pods are not read from the API server, because pipelines leave many such pods.
+			// If an owner of an unknown kind has only irrelevant pods, it is not read, because pipelines leave very
+			// many such pods.
 			if of := g.groups[on.owner.uid]; of != nil {
 				g.add(of, on)
 			} else if unknownAbove(g.view, ns.name, on.owner).uid == "" {
@@ -209,8 +211,8 @@ func (g *grouping) add(of *group, p placed) {
 	}
 }
 
-// unknownAbove returns the owner of an unknown kind above the pods that r controls, or a zero ref. Only the API server
-// knows the topmost controller of such pods.
+// unknownAbove returns the owner of an unknown kind that controls r or is r itself; a zero ref if there is none. If
+// there is one, only the API server knows the topmost controller of the pods.
 func unknownAbove(v *view, namespace string, r ref) ref {
 	if r.uid != "" && r.class() == classReplicas {
 		if w := v.workload(namespace, r); w != nil {
@@ -247,12 +249,12 @@ func (g *grouping) of(ctx context.Context, p *pod) *group {
 		of.readAt[r.uid] = g.ns.unknownOwners[above.uid].at
 	}
 	g.groups[of.ref.uid] = of
-	g.groups[r.uid] = of // For later pods of the same owner.
+	g.groups[r.uid] = of // Other pods of the same owner find the group here.
 	return of
 }
 
-// restrain makes a group leave its pods alone if another part of it does. The parts are owners of unknown kinds with
-// the same topmost owner.
+// restrain applies the opt-outs and read errors of a part to the whole group. A group consists of several parts if
+// owners of unknown kinds have the same topmost controller.
 func (of *group) restrain(part *group) {
 	of.optedOut = of.optedOut || part.optedOut
 	of.unread = cmp.Or(of.unread, part.unread)
@@ -261,9 +263,9 @@ func (of *group) restrain(part *group) {
 	}
 }
 
-// resolve finds the owner that recreates the pods controlled by r: the Deployment of a ReplicaSet, the CronJob of a
-// Job, and the topmost controller of an owner of an unknown kind. A controller of a Deployment or similar workload owns
-// the template but no pods, so resolve ignores it.
+// resolve finds the owner that recreates the pods of controller r: the Deployment of a ReplicaSet, the CronJob of a
+// Job, or the topmost controller above an owner of an unknown kind. A Deployment may have a controller itself. resolve
+// ignores it, because it has no pods.
 func (g *grouping) resolve(ctx context.Context, r ref) *group {
 	switch r.class() {
 	case classReplicas, classJob:
@@ -275,7 +277,7 @@ func (g *grouping) resolve(ctx context.Context, r ref) *group {
 			return &group{ref: r, class: classJob, workload: w, optedOut: w.optedOut}
 		}
 		of := g.resolve(ctx, w.owner)
-		if r.class() == classJob { // A ReplicaSet has an outdated copy of its Deployment's annotations.
+		if r.class() == classJob { // For a ReplicaSet, the annotations of its Deployment count; its own copy may be outdated.
 			of.optedOut = of.optedOut || w.optedOut
 		}
 		return of
@@ -287,8 +289,8 @@ func (g *grouping) resolve(ctx context.Context, r ref) *group {
 	}
 }
 
-// topOwner finds the topmost controller of an owner of an unknown kind, and whether one of the owners has opted out. If
-// an owner cannot be read, its opt-out is unknown, and the earlier topmost controller still counts.
+// topOwner finds the topmost controller above an owner of an unknown kind, and whether an owner on the way has opted
+// out. If an owner cannot be read, it may have opted out, and the earlier topmost controller still counts.
 func (g *grouping) topOwner(ctx context.Context, r ref) unknownOwner {
 	before, known := g.ns.unknownOwners[r.uid]
 	if known && g.now().Before(before.until) {
@@ -300,7 +302,7 @@ func (g *grouping) topOwner(ctx context.Context, r ref) unknownOwner {
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(found.top.apiVersion, found.top.kind))
 		err := g.client.Get(ctx, client.ObjectKey{Namespace: g.ns.name, Name: found.top.name}, o)
 		if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-			break // The owner is deleted. An error for a type that is not served in this version would not prove that.
+			break // The owner is deleted. The excluded status cause means only that the server does not know this version of the type.
 		}
 		if err != nil {
 			g.log.V(1).Info("Cannot read an owner of pods", "kind", found.top.kind, "name", found.top.name, "error", err.Error())
@@ -323,7 +325,7 @@ func (g *grouping) topOwner(ctx context.Context, r ref) unknownOwner {
 	return found
 }
 
-// underWay adds the groups that are being recreated and have no pods at the moment.
+// underWay adds the groups that are being recreated and have no pods now.
 func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 	for _, p := range policies {
 		if p.status.Rollout == nil {
@@ -349,7 +351,7 @@ func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 	}
 }
 
-// isDeleted reports whether an owner of an unknown kind is deleted. An owner that cannot be read counts as existing.
+// isDeleted reports whether an owner of an unknown kind is deleted. If it cannot be read, it counts as existing.
 func (g *grouping) isDeleted(ctx context.Context, r ref) bool {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(r.apiVersion, r.kind))

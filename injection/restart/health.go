@@ -14,9 +14,9 @@ func (a *assessment) allReady() bool {
 	return !slices.ContainsFunc(a.pods, func(p placed) bool { return p.counts() && (!p.ready || p.uid == a.next.evicted) })
 }
 
-// former reports whether a workload that is being recreated still has pods of its former template. If the workload
-// itself is complete, the known pods are outdated, because pods and workloads are watched separately. The readiness of
-// the former pods then says nothing about their replacements.
+// former reports whether a workload that is being recreated still has pods of an earlier template. If the workload
+// itself is already complete, these pods exist only in the view, because pods and workloads are watched separately. The
+// readiness of such pods says nothing about their replacements.
 func (a *assessment) former() bool {
 	replaces := a.class == classDeployment || a.class == classTemplate
 	return replaces && len(a.current) > 0 && slices.ContainsFunc(a.pods, func(p placed) bool {
@@ -24,8 +24,8 @@ func (a *assessment) former() bool {
 	})
 }
 
-// ailing reports whether an incomplete workload lacks only pods that are themselves stale and do not start. Their
-// recreation can only help.
+// ailing reports whether all missing pods of an incomplete workload are stale and do not start. Recreating them cannot
+// make the workload worse.
 func (a *assessment) ailing(now time.Time) bool {
 	if w := a.workload; w != nil && (w.observed < w.generation || !w.revised || w.updated < w.replicas || w.current > w.updated) {
 		return false
@@ -46,7 +46,7 @@ func (a *assessment) ailing(now time.Time) bool {
 // ails reports whether a container of the pod does not run because of a persistent problem.
 func (p *pod) ails(now time.Time) bool { return p.trouble != "" && !now.Before(p.troubleFrom) }
 
-// progress describes how much is missing until a workload is complete.
+// progress describes how far the recreation of a workload is.
 func (a *assessment) progress() string {
 	w := a.workload
 	switch {
@@ -72,7 +72,7 @@ func (a *assessment) ready() int {
 	return n
 }
 
-// progresses records the progress. It returns a message if there was none for too long.
+// progresses records the progress of a workload. If there has been no progress for too long, it returns a message.
 func (j *judge) progresses(a *assessment) string {
 	m := &a.next
 	if seen := a.progressState(); seen != m.progress {
@@ -89,8 +89,8 @@ func (j *judge) progresses(a *assessment) string {
 	return ""
 }
 
-// settle determines whether a complete workload has been available for the minReadySeconds of the policies for which it
-// was touched.
+// settle checks the minReadySeconds of the policies for which a complete workload was touched. It sets settling if the
+// workload has not been available for so long.
 func (j *judge) settle(a *assessment) {
 	var wait int32
 	for _, name := range a.current {
@@ -108,7 +108,7 @@ func (j *judge) settle(a *assessment) {
 	}
 }
 
-// progressState returns a text that changes with each progress.
+// progressState returns a text that differs after any progress.
 func (a *assessment) progressState() string {
 	if w := a.workload; w != nil {
 		return fmt.Sprint(w.observed, w.updated, w.current, w.available, a.counted, a.ready(), a.worst())
@@ -116,7 +116,7 @@ func (a *assessment) progressState() string {
 	return fmt.Sprint(a.counted, a.ready(), a.worst())
 }
 
-// worst returns the number of stale pods for the policy that has most.
+// worst returns the largest number of stale pods that one policy has.
 func (a *assessment) worst() int {
 	most := 0
 	for _, n := range a.stale {
@@ -129,7 +129,7 @@ func (a *assessment) worst() int {
 func (j *judge) failure(a *assessment) string {
 	m, w := &a.next, a.workload
 	if w != nil && m.hash != "" && w.generation < m.generation {
-		return "" // The view does not have the written version yet.
+		return "" // The view does not have the workload with the written annotation yet.
 	}
 	if w != nil && w.observed >= w.generation && w.stuck != "" {
 		return w.stuck
@@ -163,8 +163,8 @@ func (a *assessment) isNew(p *pod) bool {
 	return !a.next.firstEviction.IsZero() && !p.created.Before(a.next.firstEviction.Truncate(time.Second))
 }
 
-// oldestStale returns the stale pod to evict first, and whether it was created after the first eviction. Pods that are
-// not ready come first, then the oldest.
+// oldestStale returns the stale pod that is evicted first. Pods that are not ready come before ready pods, and older
+// pods before newer ones. bounced is true if the pod was created after the first eviction.
 func (a *assessment) oldestStale() (victim *pod, bounced bool) {
 	for _, p := range a.pods {
 		if !p.counts() || p.uid == a.next.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
@@ -178,8 +178,8 @@ func (a *assessment) oldestStale() (victim *pod, bounced bool) {
 	return victim, victim != nil && !first.IsZero() && victim.created.After(first)
 }
 
-// sickest returns a stale pod that is not ready, of a workload that is being recreated, if the workload's controller
-// does not replace this pod because it waits for the pod to become ready.
+// sickest returns the stale pod that blocks the rollout of its workload; nil if there is none. The pod is not ready,
+// and the workload's controller waits for its readiness and does not replace it.
 func (a *assessment) sickest() (victim *pod, bounced bool) {
 	victim, bounced = a.oldestStale()
 	if victim == nil || victim.ready {
@@ -204,7 +204,7 @@ func boolCompare(a, b bool) int {
 	}
 }
 
-// staleFor reports whether pods are stale for one of the policies, which must be sorted.
+// staleFor reports whether a pod with this status is stale for any of the policies. The policies must be sorted.
 func (s *podStatus) staleFor(policies []string) bool {
 	return slices.ContainsFunc(s.verdicts, func(v verdict) bool {
 		_, found := slices.BinarySearch(policies, v.policy)

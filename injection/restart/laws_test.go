@@ -21,7 +21,7 @@ type world struct {
 	random    *rand.Rand
 	now       time.Time
 	policies  []*policy
-	broken    map[string]bool // Hashes of contents that break pods.
+	broken    map[string]bool // The hashes of contents with which pods do not become ready.
 	webhook   bool
 	missing   bool
 	workloads []*simulated
@@ -29,11 +29,12 @@ type world struct {
 	refs      map[object]resolution
 	probes    map[types.UID]probe
 	made      int
-	// started has the contents of policies for which a workload was touched, until it is complete. passed has the
-	// contents with which a workload was complete.
+	// started has the incomplete workloads that were touched, with the contents of the policies. passed has the
+	// contents with which some workload has been complete.
 	started map[string]map[string]string
 	passed  map[string]bool
-	// unsure are the workloads of started whose contents a new leading replica does not know.
+	// unsure has the workloads in started whose contents the present leader does not know, because another replica
+	// touched them.
 	unsure map[string]bool
 }
 
@@ -43,7 +44,7 @@ type simulated struct {
 	replicas int
 	template string
 	pods     []*simulatedPod
-	known    []simulatedPod // The pods that the controller knows; pods are watched separately from workloads.
+	known    []simulatedPod // The pods in the controller's view. They may be outdated, because pods and workloads are watched separately.
 	revision int64
 	seen     int64
 }
@@ -51,7 +52,7 @@ type simulated struct {
 type simulatedPod struct {
 	name     string
 	template string
-	has      map[string]string // The hash of each policy.
+	has      map[string]string // The hash of the content of each policy.
 	ready    bool
 	created  time.Time
 }
@@ -102,7 +103,7 @@ func (s *simulated) complete() bool {
 	})
 }
 
-// show updates the controller's knowledge to the present pods.
+// show updates the controller's view to the present pods.
 func (s *simulated) show() {
 	s.known = nil
 	for _, p := range s.pods {
@@ -208,7 +209,7 @@ func (w *world) group(sim *simulated) *group {
 	return g
 }
 
-// act simulates the controller's actions around a decision.
+// act runs a decision with its checks, tests the laws, and carries out the plan.
 func (w *world) act(t *testing.T) *plan {
 	t.Helper()
 	s := w.snapshot()
@@ -253,7 +254,7 @@ func (w *world) act(t *testing.T) *plan {
 	return p
 }
 
-// obeys checks that no forbidden workload is touched.
+// obeys checks that the plan touches no workload for a policy that does not permit it now.
 func (w *world) obeys(t *testing.T, p *plan) {
 	t.Helper()
 	for _, touched := range p.touches {
@@ -271,7 +272,7 @@ func (w *world) obeys(t *testing.T, p *plan) {
 	}
 }
 
-// triesOnOne checks that a content is tried on one workload first.
+// triesOnOne checks that new content is tried on one workload first.
 func (w *world) triesOnOne(t *testing.T, touched touch) {
 	t.Helper()
 	if w.unsure[touched.group.ref.String()] {
@@ -309,7 +310,7 @@ func (w *world) touch(touched touch) {
 	w.previous[touched.group.ref.uid] = m
 }
 
-// disturb causes a random event.
+// disturb changes something at random.
 func (w *world) disturb() {
 	p := w.policies[w.random.IntN(len(w.policies))]
 	switch w.random.IntN(12) {
@@ -331,7 +332,7 @@ func (w *world) disturb() {
 		for _, s := range w.workloads {
 			w.unsure[s.name] = len(w.started[s.name]) > 0
 			for strings.HasPrefix(s.name, "CloneSet") && len(s.pods) < s.replicas {
-				s.pods = append(s.pods, w.pod(s, w.webhook, false)) // The earlier number of pods is no longer known.
+				s.pods = append(s.pods, w.pod(s, w.webhook, false)) // The new leader does not know the earlier number of pods.
 			}
 			s.show()
 		}
@@ -340,14 +341,14 @@ func (w *world) disturb() {
 	}
 }
 
-// TestRandomWorlds causes random events in a namespace and checks the laws at every step. At the end, when no obstacle is left,
-// every rollout completes.
+// TestRandomWorlds causes random events in a namespace and checks the laws at every step. At the end all obstacles are
+// removed, and every rollout completes.
 func TestRandomWorlds(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 10
 	}
-	numbers := []uint64{624} // A regression: two workloads of unknown kinds got a content before any workload was complete with it.
+	numbers := []uint64{624} // A regression: two workloads of unknown kinds got new content before any workload was complete with it.
 	for seed := range seeds {
 		numbers = append(numbers, seed)
 	}

@@ -20,11 +20,11 @@ var (
 	}, []string{"state"})
 )
 
-func init() { //nolint:gochecknoinits // The registry is that of the process.
+func init() { //nolint:gochecknoinits // The metrics registry is global to the process.
 	metrics.Registry.MustRegister(rollouts, podsByState)
 }
 
-// results are the values of the counter's label for the reasons of events.
+// results maps the reasons of events to the label values of the counter.
 var results = map[string]string{eventStarted: "started", eventCompleted: "completed", eventHalted: "halted", eventReverted: "reverted"}
 
 // census adds up the pods of all namespaces.

@@ -17,12 +17,12 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// authored is a policy as stored.
+// authored is a stored policy.
 type authored struct {
 	head
 
 	policy *refractv1beta1.ServiceInjectionPolicy
-	err    error // The stored object is not a valid policy; policy has only the metadata and the status.
+	err    error // Set if the stored object is not a valid policy; then policy has only the metadata and the status.
 }
 
 func readAuthored(u *unstructured.Unstructured) (*authored, error) {
@@ -40,8 +40,8 @@ func readAuthored(u *unstructured.Unstructured) (*authored, error) {
 	return a, nil
 }
 
-// statusOf returns the status of an object that is not a valid policy, so that an equal status is not written again. It
-// is empty if it cannot be read either.
+// statusOf returns the status of an object that is not a valid policy. The controller needs it to avoid writing an
+// equal status. If the status is invalid, too, the result is empty.
 func statusOf(u *unstructured.Unstructured) refractv1beta1.ServiceInjectionPolicyStatus {
 	alone := &refractv1beta1.ServiceInjectionPolicy{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": u.Object["status"]}, alone); err != nil {
@@ -53,13 +53,13 @@ func statusOf(u *unstructured.Unstructured) refractv1beta1.ServiceInjectionPolic
 // compiled is a compiled policy of a namespace.
 type compiled struct {
 	from *authored
-	// policy is nil if there is a problem; reason is the problem in one word.
+	// policy is nil if there is a problem. reason is the problem as one word.
 	policy          *inject.Policy
 	problem, reason string
 }
 
-// policySet is the set of policies of a namespace. Its inject.Set stays the same while the policies inject the same
-// content, whatever is written to their status.
+// policySet is the set of policies of a namespace. Its inject.Set remains the same object until the injected content of
+// a policy changes. Other changes of a policy's status do not replace it.
 type policySet struct {
 	compiled map[string]*compiled
 	set      *inject.Set
@@ -95,8 +95,8 @@ func (s *policySet) compile(log logr.Logger, all []*authored) *policySet {
 	return next
 }
 
-// sameContent reports whether two versions of a policy compile to the same result. Equal generations do not prove that,
-// because a cluster that is restored from a backup repeats them.
+// sameContent reports whether two versions of a policy compile to the same result. It does not rely on equal
+// generations, because a cluster that is restored from a backup uses the same generations again.
 func sameContent(a, b *authored) bool {
 	return a.uid == b.uid && a.policy.Generation == b.policy.Generation && equality.Semantic.DeepEqual(a.policy.Spec, b.policy.Spec) &&
 		equality.Semantic.DeepEqual(a.policy.Status.FromService, b.policy.Status.FromService)

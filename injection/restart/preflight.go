@@ -24,17 +24,18 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// The delay until a missing object or a rejected pod is checked again; it doubles from the first to the last value.
+// The delay until a missing object or a rejected pod is checked again. It begins with firstLook and doubles up to
+// lastLook.
 const (
 	firstLook = 2 * time.Second
 	lastLook  = 15 * time.Second
 )
 
-// atOnce is the most concurrent requests of one kind.
+// atOnce is the maximum number of concurrent requests of one kind.
 const atOnce = 8
 
-// preflight checks through the API server, before pods are replaced, whether the objects that policies name exist, and
-// whether the new pods would be admitted.
+// preflight makes two checks with the API server before pods are replaced: whether the objects that policies name
+// exist, and whether new pods would be admitted.
 type preflight struct {
 	client client.Client
 	log    logr.Logger
@@ -111,7 +112,7 @@ func (f *preflight) look(ctx context.Context, namespace string, o object) resolu
 	return r
 }
 
-// probe checks by a dry run whether a pod can be created with the expected items.
+// probe checks by a dry run whether a new pod is admitted and gets the expected items.
 func (f *preflight) probe(ctx context.Context, ns *namespaceState, q query) {
 	before := ns.probes[q.group.ref.uid]
 	p := probe{hash: q.hash}
@@ -140,7 +141,7 @@ func (f *preflight) trySafely(ctx context.Context, namespace string, q query) (r
 	return reason, message
 }
 
-// try returns the reason why a pod of the group cannot be created; empty if it can.
+// try returns the reason why a new pod of the group is not admitted with the expected items; empty if it is.
 func (f *preflight) try(ctx context.Context, namespace string, q query) (reason, message string) {
 	trial, err := f.trial(ctx, namespace, q)
 	if err != nil {
@@ -163,15 +164,15 @@ func (f *preflight) try(ctx context.Context, namespace string, q query) (reason,
 	return "", ""
 }
 
-// generated matches the suffix that API servers add to a generated name. mostBase is the most bytes of the base that
-// they keep.
+// generated matches the suffix that an API server adds to a generateName. mostBase is the maximum length of the prefix
+// before it; the API server cuts off the rest.
 const (
 	generated = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 	mostBase  = 63 - 5
 )
 
-// unnamed removes the generated suffix of a name that begins with base from a message. The suffix differs at each try,
-// and would cause a write of the status each time.
+// unnamed removes generated suffixes from a message: those of names that begin with base. Each try has another suffix.
+// So without unnamed, the status would change after each try.
 func unnamed(message, base string) string {
 	base = base[:min(len(base), mostBase)]
 	return regexp.MustCompile(`\b`+regexp.QuoteMeta(base)+generated+`\b`).ReplaceAllLiteralString(message, base)
@@ -186,8 +187,8 @@ func skippedIn(record *inject.Record) string {
 	return strings.Join(skipped, "")
 }
 
-// trial returns a pod like the group's controller would create it: from the current template or, for an owner of an
-// unknown kind, like the pod that is to be evicted.
+// trial returns a pod that the group's controller would create: from the current template or, for an owner of an
+// unknown kind, as a copy of the pod that will be evicted.
 func (f *preflight) trial(ctx context.Context, namespace string, q query) (*unstructured.Unstructured, error) {
 	from := &unstructured.Unstructured{}
 	from.SetAPIVersion(q.group.ref.apiVersion)
@@ -228,8 +229,8 @@ func (f *preflight) trial(ctx context.Context, namespace string, q query) (*unst
 	return trial, nil
 }
 
-// likeNew returns a pod in the state before its creation: without the additions of the API server, the scheduler and
-// policies.
+// likeNew returns a copy of a pod as it was before its creation, without the additions of the API server, the scheduler
+// and policies.
 func likeNew(pod *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	from, err := withoutInjected(pod)
 	if err != nil {

@@ -23,14 +23,14 @@ const (
 	reasonRolling = "Rolling"
 	reasonHalted  = "RolloutHalted"
 	reasonBudget  = "EvictionRefused"
-	reasonBounced = "NotInjected" // A pod was created, or would be created, without the expected items.
+	reasonBounced = "NotInjected" // An actual new pod, or one in a dry run, did not get the expected items.
 	reasonQueued  = "Queued"
 	reasonBlocked = "Blocked"
 	// reasonInternal: Refract panicked.
 	reasonInternal = "InternalError"
 )
 
-// Reasons for a blocked workload, in its message.
+// The reasons for which a workload is blocked. They are part of its message.
 const (
 	reasonPodRefused  = "PodRefused"
 	reasonChanging    = "Changing"

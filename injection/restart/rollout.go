@@ -1,12 +1,13 @@
-// Package restart safely recreates pods that existed before a policy, by means of their own controllers, and reports in
-// the policies' status which pods are injected.
+// Package restart safely recreates pods that are older than a policy, by means of their own controllers. It also
+// reports in the policies' status which pods are injected.
 //
-// It works by namespace: gather a snapshot, decide, apply. The decision is a pure function of the snapshot. If a
-// workload must be checked before it is touched, the decision requests the check and is repeated with the result.
+// For each namespace it gathers a snapshot, decides, and carries out the resulting plan. The decision is a pure
+// function of the snapshot. If a workload must be checked before it is touched, the decision requests the check, and is
+// then repeated with the result.
 //
-// The progress of a recreation is stored where it survives a restart: in the annotation of the workload's template, and
-// in the status of policies, which is written before a workload is touched. State in memory only makes the controller
-// more patient, never less.
+// The progress of a recreation survives a restart of the controller. It is stored in the annotation of the workload's
+// template, and in the status of policies, which is written before a workload is touched. State that is only in memory
+// can delay a recreation, but never speed it up.
 package restart
 
 import (
@@ -29,17 +30,17 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// interval is the shortest time between two reconciliations of a namespace. The first event is handled at once, later
-// ones together.
+// interval is the shortest time between two reconciliations of a namespace. The first event is handled at once. Events
+// within the interval are handled together.
 const interval = time.Second
 
 // workers is the number of namespaces that are reconciled in parallel.
 const workers = 3
 
-// preflights is the most rounds of checks for one reconciliation.
+// preflights is the maximum number of rounds of checks in one reconciliation.
 const preflights = 4
 
-// DefaultPatience is how long a workload may make no progress before the rollout is halted.
+// DefaultPatience is how long a workload may be without progress before the rollout is halted.
 const DefaultPatience = 10 * time.Minute
 
 // Options configure the controller.
@@ -48,9 +49,9 @@ type Options struct {
 	Client client.Client
 	// SystemNamespace is the namespace of the controller. Its pods are not injected.
 	SystemNamespace string
-	// Disabled leaves existing pods alone; the controller then only writes the status.
+	// Disabled is true if existing pods are not recreated. The controller then only writes statuses.
 	Disabled bool
-	// Patience is how long a workload may make no progress; zero means DefaultPatience.
+	// Patience is how long a workload may be without progress; zero means DefaultPatience.
 	Patience time.Duration
 	// Log logs the actions of the controller.
 	Log logr.Logger
@@ -58,7 +59,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// controller decides when a namespace is reconciled, by at most one worker at a time, and keeps the state between two
+// controller reconciles each namespace with at most one worker at a time, and stores the state between two
 // reconciliations. See [Setup].
 type controller struct {
 	log       logr.Logger
@@ -111,7 +112,7 @@ var _ manager.LeaderElectionRunnable = (*controller)(nil)
 // NeedLeaderElection returns true: only the leading replica runs the controller.
 func (c *controller) NeedLeaderElection() bool { return true }
 
-// changed enqueues a namespace that has policies or had some.
+// changed adds a namespace to the queue if it has policies or had some.
 func (c *controller) changed(namespace string) {
 	c.mu.Lock()
 	known := c.namespaces[namespace] != nil
@@ -121,7 +122,7 @@ func (c *controller) changed(namespace string) {
 	}
 }
 
-// newQueue returns an empty queue, which has a goroutine until it is shut down.
+// newQueue returns an empty queue. Its goroutine runs until the queue is shut down.
 func newQueue() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](interval, lastLook))
 }
@@ -135,7 +136,7 @@ func (c *controller) Start(ctx context.Context) error {
 	c.queue = newQueue()
 	defer c.queue.ShutDown()
 	if err := c.view.follow(ctx, c.dynamic, &running); err != nil {
-		return nil // The context ended before everything was listed, which is not an error.
+		return nil // The context has ended before everything was listed. This is no error.
 	}
 	for range workers {
 		running.Go(func() {
@@ -161,7 +162,7 @@ func (c *controller) processQueue(ctx context.Context) bool {
 	again, err := c.rescued(ctx, namespace)
 	switch {
 	case ctx.Err() != nil:
-	case rescue.Is(err): // The panic is already in the log and in the status of the policies.
+	case rescue.Is(err): // The log and the status of the policies already have the panic.
 		c.queue.AddRateLimited(namespace)
 		return true
 	case err != nil:
@@ -175,8 +176,8 @@ func (c *controller) processQueue(ctx context.Context) bool {
 	return true
 }
 
-// rescued calls reconcile and handles a panic. It then reports the panic in the status of the namespace's policies,
-// whose rollouts stop. Rollouts of other namespaces continue.
+// rescued calls reconcile. It reports a panic in the status of the namespace's policies, whose rollouts stop. Rollouts
+// in other namespaces continue.
 func (c *controller) rescued(ctx context.Context, namespace string) (time.Duration, error) {
 	again, err := func() (again time.Duration, err error) {
 		defer rescue.To(&err, c.log, "rollout", "namespace", namespace)
@@ -188,11 +189,11 @@ func (c *controller) rescued(ctx context.Context, namespace string) (time.Durati
 	return again, err
 }
 
-// early returns the time until the next reconciliation of a namespace may begin.
+// early returns how long the next reconciliation of a namespace must still wait; zero if it may begin now.
 func (c *controller) early(namespace string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now() // The machine's clock instead of the clock of the options, because this bounds the load.
+	now := time.Now() // The machine's clock and not the clock of the options, because this limits the load on the machine.
 	if wait := c.lastRun[namespace].Add(interval).Sub(now); wait > 0 {
 		return wait
 	}
@@ -200,8 +201,8 @@ func (c *controller) early(namespace string) time.Duration {
 	return 0
 }
 
-// reconcile reconciles a namespace. It returns the time until the next reconciliation that no event triggers, zero if
-// none is needed.
+// reconcile reconciles a namespace. It returns the time after which it must be reconciled again even without an event;
+// zero if this is not necessary.
 func (c *controller) reconcile(ctx context.Context, namespace string) (again time.Duration, err error) {
 	if !c.view.policies.has(namespace) {
 		return c.forget(namespace), nil
@@ -241,8 +242,8 @@ func (c *controller) namespace(name string) *namespaceState {
 	return c.namespaces[name]
 }
 
-// forget drops the state of a namespace without policies, except for recent evictions, because the same policy may be
-// created again. It returns the time until these may be dropped, too.
+// forget drops the state of a namespace that has no policies any more. It keeps recent evictions, because the same
+// policy may be created again. It returns the time after which it must be called again for these; zero without any.
 func (c *controller) forget(namespace string) time.Duration {
 	c.census.set(namespace, nil)
 	c.mu.Lock()

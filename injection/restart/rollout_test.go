@@ -40,20 +40,20 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// cluster is a controller with a view of the objects of a fake API server with a webhook.
+// cluster is a controller, together with a fake API server and a fake webhook.
 type cluster struct {
 	*controller
 
 	t       *testing.T
 	scheme  *runtime.Scheme
 	client  client.Client
-	webhook func() *inject.Set // Nil: the webhook does not respond.
+	webhook func() *inject.Set // The policies that the webhook injects; nil if it does not respond.
 
 	mu      sync.Mutex
 	clock   time.Time
 	evicted []string
 	budget  error
-	refused int // The number of evictions that the budget refused.
+	refused int // The number of evictions that the PodDisruptionBudget has refused.
 	probed  []*unstructured.Unstructured
 }
 
@@ -89,7 +89,7 @@ func newCluster(t *testing.T, manifests ...string) *cluster {
 	return cl
 }
 
-// manifest decodes an object in the way of a client.
+// manifest decodes an object as a client does.
 func manifest(tb testing.TB, text string) *unstructured.Unstructured {
 	tb.Helper()
 	data, err := yaml.YAMLToJSON([]byte(text))
@@ -105,7 +105,7 @@ func manifest(tb testing.TB, text string) *unstructured.Unstructured {
 
 func (c *cluster) time() time.Time { return c.clock }
 
-// create answers dry runs in the way of an API server that calls the webhook.
+// create answers a dry run as an API server that calls the webhook.
 func (c *cluster) create(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 	o := (&client.CreateOptions{}).ApplyOptions(opts)
 	if !slices.Equal(o.DryRun, []string{metav1.DryRunAll}) {
@@ -283,7 +283,7 @@ func TestReconcileAnnotates(t *testing.T) {
 
 func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
-	c.reconcileAll(3) // No controller reconciles the Deployment, so it does not change.
+	c.reconcileAll(3) // In this test the Deployment has no controller, so its pods do not change.
 	before := c.policy("db").ResourceVersion
 	c.reconcileAll(3)
 	if after := c.policy("db").ResourceVersion; after != before {
@@ -291,8 +291,8 @@ func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// TestRefusedNames: API servers and webhooks name the rejected pod in their messages, and its name is generated for
-// each try. The status is written only once.
+// TestRefusedNames: API servers and webhooks name the rejected pod in their messages. Each try has another generated
+// name, but the status is written only once.
 func TestRefusedNames(t *testing.T) {
 	long := strings.Repeat("long-", 13)
 	for name, tc := range map[string]struct{ reason, base, text, want string }{
@@ -331,7 +331,7 @@ func TestRefusedNames(t *testing.T) {
 	}
 }
 
-// statuses counts the writes of statuses. They fail with the error that refuse returns.
+// statuses counts the writes of statuses. They fail if refuse returns an error.
 func (c *cluster) statuses(refuse func() error) (writes *int) {
 	c.t.Helper()
 	under, ok := c.client.(client.WithWatch)
@@ -351,8 +351,8 @@ func (c *cluster) statuses(refuse func() error) (writes *int) {
 	return writes
 }
 
-// TestReconcileSaysBeforeItActs: the statuses name a workload before it is touched, so that a restart loses nothing.
-// While they cannot be written, nothing is touched.
+// TestReconcileSaysBeforeItActs: before a workload is touched, the statuses name it, so that a restart loses no
+// progress. If the statuses cannot be written, no workload is touched.
 func TestReconcileSaysBeforeItActs(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	refuse := errors.New("no answer")
@@ -374,8 +374,8 @@ func TestReconcileSaysBeforeItActs(t *testing.T) {
 	}
 }
 
-// TestReconcileKnowsWhatItWrote: until the cache shows a written status, the controller neither writes it again nor
-// decides by the status before.
+// TestReconcileKnowsWhatItWrote: after a write, the view still has the earlier status for some time. During this time
+// the controller uses the written status, and does not write it again.
 func TestReconcileKnowsWhatItWrote(t *testing.T) {
 	c := newCluster(t, policyText)
 	writes := c.statuses(func() error { return nil })
@@ -390,8 +390,8 @@ func TestReconcileKnowsWhatItWrote(t *testing.T) {
 	}
 }
 
-// TestReconcileRestoredCluster: in a cluster that is restored from a backup, versions and generations repeat, and the
-// intermediate ones may never be seen. Cached results are not used for another content with the same number.
+// TestReconcileRestoredCluster: a cluster that is restored from a backup uses versions and generations again, and the
+// controller may miss those in between. It must not use a cached result for other content with the same version.
 func TestReconcileRestoredCluster(t *testing.T) {
 	type known struct{ Hash, Pod, Holds string }
 	texts := []string{policyText, deploymentText, replicaSetText, podText}
@@ -428,7 +428,7 @@ func TestReconcileRestoredCluster(t *testing.T) {
 				other[i] = strings.ReplaceAll(text, tc.was, tc.is)
 			}
 			before := gathered(c, c.namespace("shop"))
-			c.view = newCluster(t, other...).view // The fake API server starts at the same numbers in both.
+			c.view = newCluster(t, other...).view // Both fake API servers begin with the same resource versions.
 			c.gatherer.view = c.view
 			want := gathered(c, newNamespaceState("shop"))
 			if want == before {
@@ -496,7 +496,7 @@ func TestReconcileNeedsTheSecret(t *testing.T) {
 	}
 }
 
-// mustCreate really creates an object, without the interceptor.
+// mustCreate creates an object in the fake API server, without the interceptor for dry runs.
 func (c *cluster) mustCreate(obj *unstructured.Unstructured) {
 	c.t.Helper()
 	if err := c.client.Apply(c.t.Context(), client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("test")); err != nil {
@@ -579,8 +579,8 @@ status: {observedGeneration: 1, replicas: 1, availableReplicas: 1}
 	}
 }
 
-// TestTouchKeepsContents: a workload that is touched again keeps the contents for which it was touched before, and the
-// map that decisions share is not modified.
+// TestTouchKeepsContents: a second touch of a workload keeps the contents of the first. The second touch must not
+// modify the map of the first, because decisions share this map.
 func TestTouchKeepsContents(t *testing.T) {
 	for _, victim := range []*pod{nil, {head: head{name: "web-1-a", uid: "Pod/web-1-a"}}} {
 		c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
@@ -628,8 +628,8 @@ func TestReconcileInvalidPolicy(t *testing.T) {
 	}
 }
 
-// TestReconcileUnreadablePolicy: an API server rejects a status for an object that violates its schema. This blocks no
-// other policy, and is not retried.
+// TestReconcileUnreadablePolicy: an API server rejects the status for an object that violates its schema. The write is
+// not retried, and other policies are not affected.
 func TestReconcileUnreadablePolicy(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	bad := manifest(t, strings.NewReplacer("name: db", "name: bad", "{matchLabels: {role: web}}", "everything").Replace(policyText))
@@ -657,7 +657,7 @@ func TestReconcileUnreadablePolicy(t *testing.T) {
 	}
 }
 
-// TestReconcilePanics: a panic affects only the object that causes it and is reported; everything else continues.
+// TestReconcilePanics: a panic affects only the object that causes it, and is reported. All other work continues.
 func TestReconcilePanics(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -717,8 +717,8 @@ func TestReconcileForgetsNamespace(t *testing.T) {
 	}
 }
 
-// TestReconcileKeepsEvictions: a user deletes a policy and creates it again while the replacement of an evicted pod is
-// missing.
+// TestReconcileKeepsEvictions: a pod was evicted, and its replacement does not exist yet. Meanwhile a user deletes the
+// policy and creates it again.
 func TestReconcileKeepsEvictions(t *testing.T) {
 	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web", "apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
 	c := newCluster(t, policyText, podText, strings.Replace(podText, "web-1-a", "web-1-b", 1), set, `{apiVersion: v1, kind: Service, metadata: {name: clone}}`)
@@ -750,7 +750,7 @@ func TestReconcileKeepsEvictions(t *testing.T) {
 	}
 }
 
-// TestReverted: an owner removes the annotation each time.
+// TestReverted: the workload's owner removes the annotation after every write.
 func TestReverted(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	written := 0
@@ -782,7 +782,7 @@ func TestReverted(t *testing.T) {
 	}
 }
 
-// TestStrangers: a pod has an owner of an unknown kind, which has an owner itself.
+// TestStrangers: the pods have an owner of an unknown kind, which has a controller itself.
 func TestStrangers(t *testing.T) {
 	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web", "apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
 	clone := `{apiVersion: v1, kind: Service, metadata: {name: clone, ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: top, uid: ConfigMap/top, controller: true}]}}`
@@ -807,7 +807,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestUnreadOwners: while an owner of an unknown kind cannot be read, its opt-out is not known.
+// TestUnreadOwners: an owner of an unknown kind cannot be read, so it may have opted out.
 func TestUnreadOwners(t *testing.T) {
 	const (
 		leaves  = `, annotations: {refract.dev/rollout: "false"}`
@@ -823,9 +823,9 @@ func TestUnreadOwners(t *testing.T) {
 		owner  string // Additional metadata.
 		read   bool   // It was read before.
 		err    error
-		failed []string // The workloads while the owner cannot be read.
-		after  []string // The workloads after it can be read again.
-		evict  []string // The pods that are evicted then.
+		failed []string // The workloads in the status while the owner cannot be read.
+		after  []string // The workloads in the status when it can be read again.
+		evict  []string // The pods that are evicted after that.
 	}{
 		"AnswerIsLost": {
 			reason: "After one lost answer, no pod is evicted.",
@@ -903,8 +903,9 @@ func (c *cluster) workloads() (texts []string) {
 	return texts
 }
 
-// TestOwnersAbove: several owners of an unknown kind have one owner above them. They remain one workload while none can
-// be read, and are left alone while one of them opts out. The order of pods is random, so the test has many of them.
+// TestOwnersAbove: several owners of an unknown kind have the same controller. They count as one workload even while
+// none of them can be read. While one of them opts out, all are left alone. The order of pods is random, so the test
+// has many of them.
 func TestOwnersAbove(t *testing.T) {
 	const above = `ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: top, uid: ConfigMap/top, controller: true}]`
 	manifests := []string{policyText, `{apiVersion: v1, kind: ConfigMap, metadata: {name: top}}`}
@@ -950,7 +951,7 @@ func TestOwnersAbove(t *testing.T) {
 	}
 }
 
-// TestOptedOutIsReadAgain: no event reports that an owner of an unknown kind has ended its opt-out.
+// TestOptedOutIsReadAgain: an owner of an unknown kind ends its opt-out, and no event reports this.
 func TestOptedOutIsReadAgain(t *testing.T) {
 	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web", "apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
 	c := newCluster(t, policyText, podText, set, `{apiVersion: v1, kind: Service, metadata: {name: clone, annotations: {refract.dev/rollout: "false"}}}`)
@@ -964,7 +965,7 @@ func TestOptedOutIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestOptsOutLate: an owner of an unknown kind opts out after it was read and shortly before an eviction.
+// TestOptsOutLate: an owner of an unknown kind opts out after it was read, shortly before an eviction.
 func TestOptsOutLate(t *testing.T) {
 	const says = ` WaitingForOwner its annotation refract.dev/rollout is "false": its owner recreates its pods`
 	of := func(kind, name string) string {
@@ -1064,7 +1065,7 @@ func TestOptsOutLate(t *testing.T) {
 	}
 }
 
-// TestStrangerGoes: the deletion of an owner whose pods are being recreated is not a failure.
+// TestStrangerGoes: an owner of an unknown kind is deleted while its pods are being recreated. This is not a failure.
 func TestStrangerGoes(t *testing.T) {
 	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web", "apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
 	for _, deleted := range []bool{true, false} {
@@ -1093,7 +1094,7 @@ func TestStrangerGoes(t *testing.T) {
 	}
 }
 
-// TestUnknownOwnersOfNoInterest: pipelines leave very many pods, each with an owner of its own. Owners of irrelevant
+// TestUnknownOwnersOfNoInterest: pipelines leave very many pods, and each has its own owner. The owners of irrelevant
 // pods are not read.
 func TestUnknownOwnersOfNoInterest(t *testing.T) {
 	run := `{apiVersion: tekton.dev/v1, kind: TaskRun, name: %[1]s, uid: TaskRun/%[1]s, controller: true}`
@@ -1237,7 +1238,7 @@ status:
 	}
 }
 
-// TestTrouble distinguishes persistent problems of a pod from transient ones.
+// TestTrouble distinguishes temporary problems of a pod from those that need an action.
 func TestTrouble(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
@@ -1268,7 +1269,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestReadNoPolicy: a stored object that is not a valid policy keeps its status, so that an equal status is not written
+// TestReadNoPolicy: the status of an invalid policy is read, so that the controller does not write an equal status
 // again.
 func TestReadNoPolicy(t *testing.T) {
 	u := manifest(t, `
@@ -1290,7 +1291,7 @@ status: {observedGeneration: 7, conditions: [{type: Accepted, status: "False", r
 	}
 }
 
-// TestReadStatefulSet: a pod of a StatefulSet has its claims.
+// TestReadStatefulSet: the expected pod of a StatefulSet has volumes for the volume claim templates.
 func TestReadStatefulSet(t *testing.T) {
 	u := manifest(t, `
 apiVersion: apps/v1
@@ -1361,10 +1362,10 @@ func BenchmarkNamespace(b *testing.B) {
 	})
 }
 
-// TestReadySince: the time since a pod became ready is measured by the controller's own clock if the controller saw it
-// become ready, because clocks of nodes differ. After a restart, the time of the kubelet counts.
+// TestReadySince: if the controller saw a pod become ready, the time counts by the controller's clock, because clocks
+// of nodes differ. After a restart of the controller, the time in the pod's status counts.
 func TestReadySince(t *testing.T) {
-	for _, ahead := range []time.Duration{-15 * time.Minute, 0, 15 * time.Minute} { // The clock of the node.
+	for _, ahead := range []time.Duration{-15 * time.Minute, 0, 15 * time.Minute} { // The difference of the node's clock.
 		now := noon
 		told := func() *view { return newView(logr.Discard(), func() time.Time { return now }, func(string) {}) }
 		v := told()

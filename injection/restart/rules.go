@@ -8,7 +8,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// rule decides on a group, or leaves it to the next rule.
+// rule decides on the phase of a group. If it returns false, the next rule decides.
 type rule func(*assessment) bool
 
 func (a *assessment) is(phase groupPhase, reason, format string, args ...any) bool {
@@ -16,8 +16,9 @@ func (a *assessment) is(phase groupPhase, reason, format string, args ...any) bo
 	return true
 }
 
-// nothing decides on a group whose pods are all up to date. It forgets evictions. Exception: while the replacement of
-// the last evicted pod is missing, it remembers them, because a deleted policy may be created again at once.
+// nothing decides on a group whose pods are all up to date. Its evictions are no longer needed and are dropped. But if
+// the replacement of the last evicted pod is missing, they are kept, because a user may have deleted the policy only to
+// create it again.
 func (j *judge) nothing(a *assessment) bool {
 	if len(a.wanted)+len(a.attributed) > 0 {
 		return false
@@ -46,14 +47,14 @@ func job(a *assessment) bool {
 	}
 }
 
-// leaving decides on a workload that will soon have no pods.
+// leaving decides on a workload that is being deleted or has no replicas.
 func leaving(a *assessment) bool {
 	return a.workload != nil && (a.workload.deleting || a.workload.replicas == 0)
 }
 
-// owners leaves a workload alone if its owner recreates the pods. Not even the annotation is written, because new pods
-// are injected in any case. No event reports that an owner of an unknown kind has ended its opt-out, so it is read
-// again.
+// owners leaves a workload alone if its owner recreates the pods. The annotation is not written either, because new
+// pods are injected without it. An owner of an unknown kind is read again later, because no event reports the end of
+// its opt-out.
 func (j *judge) owners(a *assessment) bool {
 	w := a.workload
 	if len(a.wanted) == 0 {
@@ -78,8 +79,8 @@ func (j *judge) owners(a *assessment) bool {
 	}
 }
 
-// endless leaves alone pods of unknown controllers if they run to completion, because the controller waits for their
-// completion.
+// endless leaves pods alone that run to completion and have an unknown controller, because this controller waits for
+// their completion.
 func endless(a *assessment) bool {
 	if a.class != classOther {
 		return a.workload == nil && a.is(waiting, reasonBusy, "its controller has not been seen yet")
@@ -90,7 +91,7 @@ func endless(a *assessment) bool {
 	return a.is(manual, reasonManual, "its pods run to their end, and its kind is not known: its owner has to recreate them")
 }
 
-// unselected decides on stale pods whose template would not give them the items.
+// unselected decides on a group whose new pods would not be injected, so that a recreation would not help.
 func unselected(a *assessment) bool {
 	if len(a.wanted) == 0 || len(a.fixable) > 0 || (!a.complete && len(a.current) > 0) {
 		return false
@@ -101,8 +102,8 @@ func unselected(a *assessment) bool {
 	return a.is(manual, reasonOwner, "pods of its template are not injected: the labels or the content of its pods differ")
 }
 
-// settles decides on a complete workload whose pods are all up to date. It counts as rolling until it has been
-// available for the policies' minReadySeconds.
+// settles decides on a complete workload whose pods are all up to date. Its phase remains rolling until it has been
+// available for the minReadySeconds of the policies.
 func (a *assessment) settles() bool {
 	return a.settling == 0 || a.is(rolling, reasonRolling, "it is available; the next workload follows after %d seconds of availability", a.settling)
 }
@@ -114,19 +115,19 @@ func (j *judge) reverted(a *assessment) bool {
 	}
 	j.plan.due(j.now, m.notBefore)
 	if a.inherited && j.progresses(a) == "" {
-		return a.is(rolling, m.reason, "%s", m.message) // Its pods return to their former state, and other groups wait for them.
+		return a.is(rolling, m.reason, "%s", m.message) // The owner is restoring the earlier pods, and other groups wait for them.
 	}
 	return a.is(manual, m.reason, "%s", m.message)
 }
 
-// untouched decides on a workload whose template does not have the annotation.
+// untouched decides on a workload whose template lacks the annotation.
 func (j *judge) untouched(a *assessment) bool {
 	switch {
 	case a.touched:
 		return false
 	case len(a.fixable) == 0:
-		// Its pods are up to date after a change during the rollout. If the workload was being recreated, it keeps its
-		// place while it makes progress.
+		// A change during the rollout has made all pods up to date. The workload may still be incomplete: then it keeps
+		// its place as long as it makes progress.
 		if a.inherited && j.progresses(a) == "" {
 			return a.is(rolling, reasonRolling, "%s", a.progress())
 		}
@@ -153,7 +154,7 @@ func (j *judge) underWay(a *assessment) bool {
 	case len(a.current) == 0:
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
 	}
-	victim, bounced := a.sickest() // The pause after a refused or useless eviction holds for it, too.
+	victim, bounced := a.sickest() // It is not evicted during the pause after an eviction that was refused or did not help.
 	delayed := victim != nil && j.now.Before(m.notBefore)
 	refused := delayed && m.reason == reasonBudget
 	if delayed {
@@ -162,10 +163,10 @@ func (j *judge) underWay(a *assessment) bool {
 		a.victim, a.bounced = victim, bounced
 	}
 	if a.inherited && a.victim != nil {
-		return a.is(ready, "", "") // The content that its pods have breaks them, so the new content may be tried on the next pod.
+		return a.is(ready, "", "") // The pods do not work with the content that they have, so the new content may be tried on the next pod.
 	}
 	if a.inherited && refused {
-		return a.is(waiting, m.reason, "%s", m.message) // The new content was not tried yet, so it is not halted.
+		return a.is(waiting, m.reason, "%s", m.message) // No pod has the new content yet, so its rollout is not halted.
 	}
 	stalled := j.progresses(a)
 	if why := cmp.Or(j.failure(a), stalled); why != "" && !j.now.Before(m.lenient) {
@@ -177,7 +178,7 @@ func (j *judge) underWay(a *assessment) bool {
 	return a.is(rolling, reasonRolling, "%s", a.progress())
 }
 
-// refused decides on a workload with a pod that could not be evicted, or whose replacement is stale, too.
+// refused decides on a workload that waits after an eviction that was refused, or whose replacement is stale, too.
 func (j *judge) refused(a *assessment) bool {
 	if len(a.fixable) == 0 {
 		return true
@@ -194,8 +195,8 @@ func (j *judge) refused(a *assessment) bool {
 	return a.is(waiting, m.reason, "%s", m.message)
 }
 
-// repair evicts the stale pods of a workload whose template already has the annotation. Either a change of the template
-// does not recreate its pods, or the pods were created while the webhook was unreachable.
+// repair evicts the stale pods of a workload whose template has the annotation. Either the controller does not recreate
+// pods after a change of the template, or the pods were created while the webhook was unreachable.
 func repair(a *assessment) bool {
 	return a.victim != nil && a.is(ready, "", "")
 }

@@ -11,25 +11,25 @@ import (
 	"refract.dev/injection/inject"
 )
 
-// snapshot is the whole input of a decision about a namespace.
+// snapshot is the complete input of a decision about a namespace.
 type snapshot struct {
 	now      time.Time
 	policies []*policy // Sorted by name.
 	groups   []*group  // Sorted by kind and name.
-	// references has the results of reading the objects that policies name, and probes the results of dry-run creations
-	// of pods.
+	// references has the objects that policies name, as read from the API server. probes has the results of the dry
+	// runs that create pods.
 	references map[object]resolution
 	probes     map[types.UID]probe
-	// previous is the remembered state of workloads. It makes the controller more patient, never less: after a restart
-	// it is empty.
+	// previous is the remembered state of workloads. After a restart it is empty. It can delay a recreation, but never
+	// speed it up.
 	previous map[types.UID]workloadState
-	// patience is how long a workload may make no progress.
+	// patience is how long a workload may be without progress.
 	patience time.Duration
 	// disabled is true if no workload may be touched.
 	disabled bool
 }
 
-// policy is a policy in the form for a decision.
+// policy is a policy in the form that decide needs.
 type policy struct {
 	name       string
 	uid        types.UID
@@ -38,35 +38,36 @@ type policy struct {
 	audit      bool
 	rollout    refractv1beta1.Rollout
 	references []inject.Reference // Only required objects.
-	// problem is the reason why the policy is not in effect, and problemReason the same in one word.
+	// problem is the reason why the policy is not in effect, and problemReason is the reason as one word.
 	problem, problemReason string
-	// unreadable is true if the stored object is not a policy at all. Its status cannot be written either.
+	// unreadable is true if the stored object violates the schema. Its status cannot be written either.
 	unreadable bool
-	// paused, approved and resumed come from annotations of users.
+	// Users set paused, approved and resumed by annotations.
 	paused            bool
 	approved, resumed string
-	// status is the last written status.
+	// status is the status that was written last.
 	status *refractv1beta1.ServiceInjectionPolicyStatus
 }
 
 // group is an owner with its pods.
 type group struct {
-	ref   ref // The pod itself for a bare pod.
+	ref   ref // The owner; for a bare pod, the pod itself.
 	class class
-	// workload is nil for bare pods, unknown kinds and objects that the view does not have (yet).
+	// workload is nil for bare pods, for owners of unknown kinds, and while the view does not have the object yet.
 	workload *workload
 	optedOut bool
-	// unread is the reason why the opt-out of an owner of an unknown kind is not known; empty if it is known. readAgain
-	// is when the owner is read again.
+	// unread is the reason why an owner of an unknown kind could not be read, so that it may have opted out; empty if
+	// it was read. readAgain is the time at which it is read again.
 	unread    string
 	readAgain time.Time
-	// readAt is when owners of unknown kinds were read, by the UID of the controller of the pods.
+	// readAt has the times at which owners of unknown kinds were read. The keys are the UIDs of the controllers of the
+	// pods.
 	readAt   map[types.UID]time.Time
 	prospect prospect
 	pods     []placed
 }
 
-// placed is a pod with its status, which is nil if no policy selects the pod.
+// placed is a pod with its status. The status is nil if no policy selects the pod.
 type placed struct {
 	*pod
 
@@ -78,7 +79,7 @@ type object struct{ kind, name string }
 
 func (o object) String() string { return o.kind + " " + o.name }
 
-// resolution is the result of reading an object that policies refer to.
+// resolution is the result of reading an object that policies name.
 type resolution struct {
 	found bool
 	keys  map[string]bool
@@ -88,7 +89,7 @@ type resolution struct {
 	same int
 }
 
-// probe is the result of a dry-run creation of a workload's pod.
+// probe is the result of a dry run that creates a pod of a workload.
 type probe struct {
 	hash            string // The expected hash.
 	ok              bool
@@ -101,80 +102,83 @@ type probe struct {
 // workloadState is the remembered state of a workload.
 type workloadState struct {
 	ref ref
-	// hash is the written annotation of its template, and generation the workload's generation after that. hash is
-	// empty if the annotation was not written, or if another writer changed it.
+	// hash is the annotation that the controller has written into the template, and generation is the generation of the
+	// workload after that write. hash is empty if the controller has not written the annotation, or if another writer
+	// has changed it.
 	hash       string
 	generation int64
-	// contents are the hashes of the policies for which the workload was touched, by name. It is dropped when the
-	// workload is complete.
+	// contents maps the names of the policies for which the workload was touched to their hashes. It is dropped when
+	// the workload is complete.
 	contents map[string]string
-	// begun is when the recreation of its pods became known. progress is the last observed progress, and changed the
-	// time of that observation.
+	// begun is when the controller noticed the recreation of the pods. progress is the last observed progress, and
+	// changed is when it was first observed.
 	begun    time.Time
 	progress string
 	changed  time.Time
-	// Until lenient, broken pods do not halt the rollout, because a user has resumed it.
+	// lenient is the time until which broken pods do not halt the rollout, because a user has resumed it.
 	lenient time.Time
-	// reverts is the number of times that the annotation was removed soon after it was written.
+	// reverts counts how often the annotation was removed soon after it was written.
 	reverts int
-	// notBefore is when the workload may be touched again; reason and message explain the delay.
+	// notBefore is the earliest time at which the workload may be touched again. reason and message explain the delay.
 	notBefore       time.Time
 	reason, message string
-	// evicted is the UID of the last evicted pod. firstEviction is the time of the first eviction, and pods the number
-	// of pods at the last eviction.
+	// evicted is the UID of the pod that was evicted last. firstEviction is the time of the first eviction. pods is the
+	// number of pods at the last eviction.
 	evicted       types.UID
 	firstEviction time.Time
 	pods          int
-	// refused is the number of consecutive refused evictions, bounced the number of times that a replacement lacked the
-	// expected items.
+	// refused is the number of consecutive refused evictions. bounced is the number of evictions whose replacement
+	// lacked the expected items.
 	refused, bounced int
 }
 
-// lacks reports whether the last eviction is so recent that the replacement may still be missing.
+// lacks reports whether the last eviction was so recent that its replacement may not exist yet.
 func (m *workloadState) lacks(now time.Time, patience time.Duration) bool {
 	return m.evicted != "" && now.Before(m.changed.Add(patience))
 }
 
-// plan has the actions to take, and the statuses and events that describe them.
+// plan has the actions to take, and the statuses and events to write.
 type plan struct {
 	statuses map[string]*refractv1beta1.ServiceInjectionPolicyStatus // By policy.
-	// resolve and probe are checks that are needed for further decisions. owners control pods that are to be evicted;
-	// owners of unknown kinds among them may have opted out since they were last read.
+	// resolve, probe and owners request checks that further decisions need. owners are the owners of pods that will be
+	// evicted: if their kind is unknown, they may have opted out since they were last read.
 	resolve []object
 	probe   []query
 	owners  []ref
 	touches []touch
 	events  []event
 	next    map[types.UID]workloadState // The state of workloads to remember.
-	// resumed are the policies whose halted rollout a user has resumed.
+	// resumed are the policies with an annotation that resumes a halted rollout. It is removed, because it is valid
+	// only once.
 	resumed []string
-	// pods counts pods by the worst of their states.
+	// pods has the number of pods by state. A pod counts once, with the worst of its states.
 	pods map[inject.State]int
-	// again is the time until the next reconciliation that no event triggers; zero for never.
+	// again is the time after which the namespace must be reconciled even without an event; zero if this is not
+	// necessary.
 	again time.Duration
 }
 
-// query asks whether a pod of the group can be created. The answer comes from a dry run with a new pod of the template,
-// or with a copy of the pod to evict (victim). hash is the hash that the new pod is expected to have.
+// query requests a dry run that creates a pod of the group. The pod is a new pod of the template or, if victim is set,
+// a copy of the pod to evict. hash is the hash that the new pod is expected to have.
 type query struct {
 	group  *group
 	victim *pod
 	hash   string
 }
 
-// touch is one step of the recreation of a group's pods.
+// touch is one step of the recreation of a group's pods: it annotates the template or evicts a pod.
 type touch struct {
 	group *group
-	// victim is the pod to evict; nil to annotate the template.
+	// victim is the pod to evict; nil if the template is annotated.
 	victim *pod
-	// bounced is true if the victim itself was created after the first eviction.
+	// bounced is true if the victim was itself created after the first eviction.
 	bounced bool
-	// policies are the policies for which the step is taken, and contents their hashes.
+	// policies are the policies that require the step, and contents their hashes by name.
 	policies []string
 	contents map[string]string
 }
 
-// event is an event for a policy, or for a workload if group is set.
+// event is an event to record for a policy or, if group is set, for a workload.
 type event struct {
 	policy  string
 	group   *group
@@ -183,7 +187,7 @@ type event struct {
 	message string
 }
 
-// due schedules a reconciliation for a point in time.
+// due requests a reconciliation at a point in time.
 func (p *plan) due(now, at time.Time) {
 	d := max(at.Sub(now), 0) + time.Millisecond
 	if p.again == 0 || d < p.again {

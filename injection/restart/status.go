@@ -21,14 +21,14 @@ const (
 	mostMessage   = 1000 // In bytes.
 )
 
-// workloadStatus is a WorkloadStatus before the selection of the worst ones.
+// workloadStatus is a possible entry for the status of a policy, which has room only for the worst ones.
 type workloadStatus struct {
-	rank int // The lowest rank is the worst.
+	rank int // The severity; the lowest rank is the worst.
 	ref  ref
 	refractv1beta1.WorkloadStatus
 }
 
-// ranks order the reasons, the worst first. Reasons of conflicts have the rank of the empty reason.
+// ranks has the rank of each reason, the worst first. Reasons of conflicts have the rank of the empty reason.
 var ranks = map[string]int{
 	reasonHalted: 0, string(refractv1beta1.PhaseHalted): 1, reasonBlocked: 2, reasonReverts: 3, reasonBounced: 4,
 	"": 5, reasonManual: 6, reasonOwner: 7, reasonBudget: 8, reasonBusy: 9, reasonRolling: 10,
@@ -43,7 +43,7 @@ func rankOf(reason string) int {
 	return ranks[""]
 }
 
-// add adds a workload. If there are very many, it drops the best ones.
+// add adds a workload to the policy's state. If there are very many workloads, it drops the less severe ones.
 func (st *policyState) add(g *group, pods int, reason, message string) {
 	st.workloads = append(st.workloads, workloadStatus{rankOf(reason), g.ref, refractv1beta1.WorkloadStatus{
 		Kind: g.ref.kind, Name: g.ref.name, Pods: int32(pods), Reason: reason, Message: output.Cut(message, mostMessage),
@@ -60,7 +60,7 @@ func worstOf(workloads []workloadStatus) []workloadStatus {
 	return workloads[:min(len(workloads), mostWorkloads)]
 }
 
-// reporter reports the decision in statuses and events, with the counts of pods.
+// reporter adds statuses, events and the numbers of pods to the plan.
 type reporter struct {
 	now      time.Time
 	disabled bool
@@ -69,7 +69,7 @@ type reporter struct {
 	groups   []*assessment
 }
 
-// count counts the pods, and lists the workloads that lack items of the policies.
+// count counts the pods, and lists the workloads whose pods lack items.
 func (r *reporter) count() {
 	for _, a := range r.groups {
 		alike := map[*podStatus]int{}
@@ -82,7 +82,7 @@ func (r *reporter) count() {
 	}
 }
 
-// skip is a reason for a policy that is skipped, or excluded, for pods of a group.
+// skip identifies the pods of a group for which a policy is skipped or excluded for the same reason.
 type skip struct{ policy, reason string }
 
 func (r *reporter) countOne(a *assessment, alike map[*podStatus]int) {
@@ -119,7 +119,7 @@ func (r *reporter) countOne(a *assessment, alike map[*podStatus]int) {
 	}
 }
 
-// countStale counts the stale pods of a group for a policy, with the reason if they are not recreated.
+// countStale counts the stale pods of a group for a policy. If they are not recreated now, it also records the reason.
 func (r *reporter) countStale(st *policyState, a *assessment) {
 	n := a.stale[st.name]
 	if a.class != classNone && a.class != classJob && a.class != classCronJob && (a.phase != manual || n == 0) {
@@ -144,7 +144,7 @@ func (r *reporter) countStale(st *policyState, a *assessment) {
 	}
 }
 
-// worst returns the most important of the states of a pod for its policies.
+// worst returns the most severe state of a pod. found is false if the pod has no state.
 func (s *podStatus) worst() (worst inject.State, found bool) {
 	for _, want := range []inject.State{inject.StateStale, inject.StateSkipped, inject.StateExcluded, inject.StateInjected} {
 		if slices.ContainsFunc(s.verdicts, func(v verdict) bool { return v.state == want }) {
@@ -192,12 +192,12 @@ func (r *reporter) report(st *policyState) {
 	r.addEvents(st, now)
 }
 
-// recreates reports whether pods are recreated for the policy at all.
+// recreates reports whether the controller recreates pods for the policy.
 func (r *reporter) recreates(st *policyState) bool {
 	return st.problem == "" && !st.audit && !r.disabled && st.rollout.Strategy != refractv1beta1.RolloutNone
 }
 
-// rollout returns the progress of the rollout; nil if the policy recreates no pods.
+// rollout returns the rollout for the policy's status; nil if the policy recreates no pods.
 func (r *reporter) rollout(st *policyState) *refractv1beta1.RolloutStatus {
 	if !r.recreates(st) {
 		return st.asHalted()
@@ -215,8 +215,8 @@ func (r *reporter) rollout(st *policyState) *refractv1beta1.RolloutStatus {
 	return now
 }
 
-// asHalted returns the recorded status of a halted rollout; nil for others. The status is kept while no pods are
-// recreated, because the cause of the halt persists.
+// asHalted returns the recorded status of a halted rollout; nil for others. It remains in the status even if no pods
+// are recreated at the moment, because the cause of the halt still exists.
 func (st *policyState) asHalted() *refractv1beta1.RolloutStatus {
 	if st.problem != "" || st.before.Phase != refractv1beta1.PhaseHalted {
 		return nil
@@ -224,7 +224,7 @@ func (st *policyState) asHalted() *refractv1beta1.RolloutStatus {
 	return &st.before
 }
 
-// phase returns the phase of a rollout, and the reason if the rollout does not continue.
+// phase returns the phase of a rollout. If the rollout does not continue, message has the reason.
 func (st *policyState) phase(left int) (refractv1beta1.RolloutPhase, string) {
 	begun := st.passed || st.before.Phase == refractv1beta1.PhaseCanary || st.before.Phase == refractv1beta1.PhaseRolling
 	switch {
@@ -243,7 +243,8 @@ func (st *policyState) phase(left int) (refractv1beta1.RolloutPhase, string) {
 	}
 }
 
-// waits describes the cause of a wait; empty if a group is being recreated or nothing waits.
+// waits describes the first group that a rollout waits for. It is empty if some group is being recreated or if the
+// rollout waits for nothing.
 func (st *policyState) waits() string {
 	if len(st.rolling) > 0 || len(st.busy) == 0 {
 		return ""
@@ -280,7 +281,7 @@ func (st *policyState) resolved() metav1.Condition {
 	return c
 }
 
-// conditionReasons are the reasons of the condition RolledOut for the phases that make it false.
+// conditionReasons has the reasons of the condition RolledOut, for the phases in which it is false.
 var conditionReasons = map[refractv1beta1.RolloutPhase]string{
 	refractv1beta1.PhasePending: string(refractv1beta1.PhasePending), refractv1beta1.PhaseBlocked: reasonBlocked,
 	refractv1beta1.PhaseCanary: string(refractv1beta1.PhaseCanary), refractv1beta1.PhaseRolling: reasonRolling,
@@ -318,7 +319,7 @@ func (r *reporter) rolledOut(st *policyState, now *refractv1beta1.RolloutStatus)
 	return c
 }
 
-// leftOver describes the stale pods that the controller does not recreate, with the worst reason.
+// leftOver describes the stale pods that the controller does not recreate. The reason is the most severe one.
 func (st *policyState) leftOver() (reason, message string) {
 	kinds := map[string]int{}
 	for _, w := range worstOf(st.workloads) {

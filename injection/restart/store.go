@@ -19,17 +19,17 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// extract is the stored part of an object.
+// extract is the part of an object that is stored.
 type extract interface {
 	comparable
 	metav1.ObjectMetaAccessor
 }
 
-// store holds extracts of the objects of one type, by namespace and name. A reflector writes to it. Stored extracts are
-// immutable.
+// store has the extracts of all objects of one type, by namespace and name. A reflector writes to it. A stored extract
+// is never modified.
 type store[T extract] struct {
 	read    func(*unstructured.Unstructured) (T, error)
-	succeed func(is, was T) // Called with the new and the previous extract before it is replaced; nil if not needed.
+	succeed func(is, was T) // Called with a new extract and the previous one, before the new one is stored; nil if not needed.
 	changed func(namespace string)
 	log     logr.Logger
 
@@ -60,7 +60,7 @@ func (s *store[T]) all(namespace string) []T {
 	return out
 }
 
-// has reports whether the namespace has an object.
+// has reports whether the namespace has any object of the type.
 func (s *store[T]) has(namespace string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -73,14 +73,15 @@ func (s *store[T]) hasSynced() bool {
 	return s.synced
 }
 
-// Transformer lets the reflector keep only the extracts during a list, because there may be very many objects.
+// Transformer lets the reflector replace each object of a list by its extract at once. The complete objects may need
+// too much memory.
 func (s *store[T]) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.extract(obj) }
 }
 
 var _ cache.TransformingStore = (*store[*pod])(nil)
 
-// extract returns the extract of an object.
+// extract returns the extract of an object. The reflector may pass an extract.
 func (s *store[T]) extract(obj any) (T, error) {
 	if known, ok := obj.(T); ok {
 		return known, nil
@@ -119,7 +120,7 @@ func (s *store[T]) Add(obj any) error {
 	return nil
 }
 
-// succeeds passes the previous extract of an object to its new one. The lock must be held.
+// succeeds calls succeed with a new extract and the previous extract of the same object. The lock must be held.
 func (s *store[T]) succeeds(item T) {
 	o := item.GetObjectMeta()
 	if was, known := s.items[o.GetNamespace()][o.GetName()]; known && s.succeed != nil {
@@ -202,20 +203,20 @@ func (s *store[T]) follow(ctx context.Context, from dynamic.Interface, gvr schem
 	}).RunWithContext(ctx)
 }
 
-// relisting is the delay before a failed list is repeated. It is at most a few seconds, so that the store soon recovers
-// after an outage of the API server.
+// relisting returns the delays before a failed list is repeated. They are at most a few seconds, so that the store
+// recovers soon after an outage of the API server.
 func relisting() *wait.Backoff {
 	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: 2 * time.Second}
 }
 
-// view has the stores of all watched types.
+// view has a store for each watched type.
 type view struct {
 	policies  *store[*authored]
 	pods      *store[*pod]
 	workloads map[schema.GroupKind]*store[*workload]
 }
 
-// The watched types besides policies and pods.
+// The watched types except for policies and pods.
 var workloadTypes = []struct {
 	kind     schema.GroupKind
 	resource schema.GroupVersionResource
@@ -233,7 +234,7 @@ var (
 	policyResource = schema.GroupVersionResource{Group: "refract.dev", Version: "v1beta1", Resource: "serviceinjectionpolicies"}
 )
 
-// newView returns an empty view. It calls changed with the namespace of each object that is created, changed or
+// newView returns an empty view. It calls changed with the namespace of each object that was created, changed or
 // deleted.
 func newView(log logr.Logger, now func() time.Time, changed func(namespace string)) *view {
 	v := &view{
@@ -248,7 +249,7 @@ func newView(log logr.Logger, now func() time.Time, changed func(namespace strin
 	return v
 }
 
-// follow updates the view until ctx ends. It returns after everything was listed once.
+// follow updates the view until ctx ends. It returns as soon as all types have been listed once.
 func (v *view) follow(ctx context.Context, from dynamic.Interface, running *sync.WaitGroup) error {
 	running.Go(func() { v.policies.follow(ctx, from, policyResource) })
 	running.Go(func() { v.pods.follow(ctx, from, podResource) })

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// clocks matches calls of functions in package time that read a clock, or wait.
+// clocks matches calls of functions in package time that read a clock or wait.
 var clocks = regexp.MustCompile(`\btime\.(Now|Since|Until|Sleep|After|AfterFunc|Tick|NewTicker|NewTimer)\(`)
 
 // TestNoClock checks that the package rollout compares times but reads no clock.

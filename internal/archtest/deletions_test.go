@@ -15,16 +15,17 @@ import (
 	"testing"
 )
 
-// freely has the files whose deletions need no precondition, with the reasons.
+// freely has the files whose deletions need no precondition. The values are the reasons.
 var freely = map[string]string{
 	"internal/cli/demo_fleet.go": "the control planes were made for the demo, and nobody else has them",
 }
 
-// decidedUpon matches a UID or preconditions in a request, which identify an object beyond its name.
+// decidedUpon matches a UID or preconditions in a delete request. They identify one object, while its name may be
+// reused.
 var decidedUpon = regexp.MustCompile(`(?i)preconditions|\buid\b|\.UID\b`)
 
-// TestDeletionsHavePreconditions checks that each delete request names the UID of the object that the decision was
-// about. Another object may get the same name between the decision and the deletion.
+// TestDeletionsHavePreconditions checks that each delete request has the UID of the object that is to be deleted. By
+// the time of the request, another object may have the same name.
 func TestDeletionsHavePreconditions(t *testing.T) {
 	used := map[string]bool{}
 	n := 0
@@ -68,9 +69,9 @@ func TestDeletionsHavePreconditions(t *testing.T) {
 	}
 }
 
-// deletions returns the number of delete requests in a file, and the lines of those without a UID. A call counts as a
-// request if its first argument is a context, or if it has no argument. The latter is a chain of calls, for which the
-// whole function is searched for the UID.
+// deletions returns the number of delete requests in a file, and the lines of the requests without a UID. A call is a
+// delete request if its first argument is a context. It is also one if it has no arguments: then it is part of a chain
+// of calls, and deletions searches the whole function for the UID.
 func deletions(t *testing.T, text []byte) (all int, blind []int) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -102,7 +103,7 @@ func deletions(t *testing.T, text []byte) (all int, blind []int) {
 			case strings.Contains(show(call.Args[0]), "ctx"):
 				said = show(call)
 			default:
-				return true // A deletion from a set, a map or a slice.
+				return true // This call deletes from a set, a map or a slice.
 			}
 			all++
 			if !decidedUpon.MatchString(said) {

@@ -1,5 +1,5 @@
-// Package archtest checks the rules for imports: the layers of packages, and the purity of the core. The rules are
-// tables in house_test.go. The package has the functions that compare an import graph with such tables.
+// Package archtest checks the rules for imports: the layers of packages, and the purity of the core. The tables with
+// the rules are in house_test.go. The other files compare an import graph with such tables.
 package archtest
 
 import (
@@ -18,23 +18,25 @@ import (
 
 // A Package has the properties of a Go package that the rules need.
 type Package struct {
-	// ImportPath is "refract.dev/tree", Name is "tree".
+	// ImportPath is the import path, such as "refract.dev/tree". Name is the package name, such as "tree".
 	ImportPath string `json:"ImportPath"`
 	Name       string `json:"Name"`
 	// Imports are the import paths of its files, without tests.
 	Imports []string `json:"Imports"`
-	// TestImports and XTestImports are the import paths of its test files, in the package and in package name_test.
+	// TestImports are the import paths of the test files in the package itself, and XTestImports those of the test
+	// files in package name_test.
 	TestImports  []string `json:"TestImports"`
 	XTestImports []string `json:"XTestImports"`
 }
 
-// A Graph has packages by import path. An imported package may be missing. Its imports are then unknown.
+// A Graph has packages by import path. A package may be missing although others import it; then its imports are
+// unknown.
 type Graph map[string]Package
 
 // Load returns the packages of the module at root and all their dependencies, from `go list -deps`.
 func Load(ctx context.Context, root string) (Graph, error) {
-	// `go test` caches a result until a file changes that the test has read. It does not notice the reads of `go list`.
-	// So visit reads the same folders.
+	// `go test` caches the result of a test until a file changes that the test process has read. It does not notice the
+	// files that `go list` reads. So visit reads the same folders.
 	if err := visit(root); err != nil {
 		return nil, err
 	}
@@ -81,9 +83,9 @@ func visit(root string) error {
 	})
 }
 
-// Chain returns a shortest chain of imports from the package from to a package that matches a pattern in to. The chain
-// contains both ends. Chains through a package that matches a pattern in through do not count. It returns nil if there
-// is no chain.
+// Chain returns a shortest chain of imports. It begins with the given package, and ends with a package that matches a
+// pattern in the second argument. Except for the given package, no package in the chain matches a pattern in the third
+// argument. Chain returns nil if there is no such chain.
 func (g Graph) Chain(from string, to, through []string) []string {
 	seen := map[string]bool{from: true}
 	for ways := [][]string{{from}}; len(ways) > 0; ways = ways[1:] {

@@ -17,9 +17,9 @@ const (
 	root   = "../.." // Root of the module, relative to this folder.
 )
 
-// layers has the layers: cmd → cli → controller → support → kit → core → api. Each product (fleet,
-// injection, conversion) has controllers, packages that serve them, and engines in the core. The examples may import only
-// packages with a stable interface: the kit, the core and api.
+// layers has the layers: cmd → cli → controller → support → kit → core → api. Each product (fleet, injection,
+// conversion) has controllers, support packages, and engines in the core. The examples may import only packages with a
+// stable interface: the kit, the core and api.
 var layers = []Layer{
 	{
 		Name:     "test",
@@ -60,11 +60,11 @@ var layers = []Layer{
 		Apart:   true,
 	},
 	{
-		Name:     "golden", // Only tests may import these.
+		Name:     "golden", // Only tests may import these packages.
 		Packages: []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed", "refract.dev/internal/poll"},
 	},
 	{
-		Name:     "kit", // Public, for other servers as well, and not pure.
+		Name:     "kit", // Public packages, also for other servers. They are not pure.
 		Packages: []string{"refract.dev/kit/..."},
 		Imports:  []string{"core", "api", "golden"},
 	},
@@ -115,22 +115,23 @@ var core = []string{
 	"refract.dev/conversion/structural/...",
 }
 
-// waitless is the core without structural and conversion/verify. structural calls functions of the API server that require
-// a context, although they do not wait. conversion/verify searches for violations until its context ends.
+// waitless is the core without conversion/structural and conversion/verify. conversion/structural calls functions of
+// the API server that require a context, although they do not wait. conversion/verify searches for violations until its
+// context ends.
 var waitless = slices.DeleteFunc(slices.Clone(core), func(pattern string) bool {
 	return pattern == "refract.dev/conversion/structural/..." || pattern == "refract.dev/conversion/verify/..."
 })
 
-// timeless is the core without rollouts, which compare times that they receive as arguments: see [TestNoClock].
+// timeless is the core without fleet/policy/rollout, which compares times but gets them as arguments: see
+// [TestNoClock].
 var timeless = slices.DeleteFunc(slices.Clone(core), func(pattern string) bool { return pattern == "refract.dev/fleet/policy/rollout/..." })
 
-// bans define the purity of the core: bytes and objects in, bytes and objects out.
+// bans define the purity of the core: its input and output are only bytes and objects.
 var bans = []Ban{
 	{
 		From: core,
 		To:   []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."},
-		// The API server's validation of a CustomResourceDefinition checks its webhook with a package that can also
-		// call webhooks.
+		// The API server's package that validates CustomResourceDefinitions imports a package that can call webhooks.
 		Through: []string{"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"},
 		Why:     "the core talks to no API server, not even through a library",
 	},
@@ -138,8 +139,8 @@ var bans = []Ban{
 		From: core,
 		To:   []string{"k8s.io/apiserver/...", "k8s.io/component-base/..."},
 		Through: []string{
-			// structural and convert promise to treat custom resources and CEL like an API server, so they use the API
-			// server's own code.
+			// conversion/structural and conversion/convert must treat custom resources and CEL exactly as an API server
+			// does, so they use the API server's own code.
 			"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/...",
 			"k8s.io/apiextensions-apiserver/pkg/apiserver/validation/...",
 			"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/...",
@@ -150,7 +151,7 @@ var bans = []Ban{
 	},
 	{
 		From:   core,
-		Direct: true, // apimachinery itself imports most of these.
+		Direct: true, // The library apimachinery imports most of these packages itself.
 		To:     []string{"github.com/go-logr/logr/...", "k8s.io/klog/...", "k8s.io/klog/v2/...", "log/..."},
 		Why:    "the core returns what it has to say",
 	},
@@ -245,7 +246,8 @@ func house(t *testing.T) Graph {
 	return g
 }
 
-// positions returns a line for each file with the first import of the chain. With tests, it includes test files.
+// positions returns one line for each file that contains the first import of the chain. With tests, it includes test
+// files.
 func positions(t *testing.T, v Violation, tests bool) string {
 	t.Helper()
 	if len(v.Chain) < 2 {

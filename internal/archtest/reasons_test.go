@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// TestReasonsAreDocumented checks that a guide explains each reason of a status.
+// TestReasonsAreDocumented checks that the guides explain each reason that a status can have.
 func TestReasonsAreDocumented(t *testing.T) {
 	for name, tc := range map[string]struct {
 		guide   string
-		sources []string       // Files, or folders with all their files.
-		names   *regexp.Regexp // Names of the constants that are reasons.
-		least   int            // Minimum number of reasons, as a check of the search.
+		sources []string       // Files and folders.
+		names   *regexp.Regexp // Matches the names of the constants that are reasons.
+		least   int            // The minimum number of reasons. Fewer mean that the search does not work.
 	}{
 		"Propagation": {
 			"operate.md", []string{"fleet/propagation/desired.go"}, regexp.MustCompile(`^reason`), 20,

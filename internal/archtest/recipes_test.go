@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// recipes are the recipes of CONTRIBUTING.md that testdata/recipes has an example for, as a patch. files is the maximum
-// number of files in the patch. test has the arguments of go test that verify the result. folders are the parts of the
-// repository that this test needs.
+// recipes has the recipes of CONTRIBUTING.md for which testdata/recipes has a patch as an example. files is the maximum
+// number of files in the patch. test has the arguments of go test that verify the result. folders are the folders of
+// the repository that this test needs.
 var recipes = map[string]struct {
 	files   int
 	test    []string

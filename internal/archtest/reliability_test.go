@@ -35,7 +35,7 @@ func TestReliability(t *testing.T) {
 	}
 }
 
-// testsByFolder returns all tests of the repository, as FOLDER.NAME with the last part of their folder.
+// testsByFolder returns all tests of the repository, as FOLDER.NAME. FOLDER is the last part of the path of the folder.
 func testsByFolder(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

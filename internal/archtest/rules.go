@@ -10,8 +10,8 @@ import (
 
 // A Violation is an import that a rule forbids.
 type Violation struct {
-	// Chain leads from the package under the rule to the forbidden import. It has two packages if the import is direct,
-	// and one if the violation is not about an import.
+	// Chain leads from the package that breaks the rule to the forbidden package. It has two packages if the import is
+	// direct, and one if the rule is not about an import.
 	Chain []string
 	// Why is the rule.
 	Why string
@@ -22,20 +22,20 @@ func (v Violation) String() string {
 	return strings.Join(v.Chain, " → ") + ": " + v.Why
 }
 
-// A Layer has packages that may import each other and those of named other layers.
+// A Layer is a set of packages. They may import each other, and packages of the layers in Imports.
 type Layer struct {
 	Name string
 	// Packages are patterns of import paths. A package belongs to the first layer with a matching pattern.
 	Packages []string
-	// Imports are the names of other layers that this one may import. A package without a layer, such as a library, may
-	// always be imported.
+	// Imports are the names of the other layers whose packages this layer may import. A package that belongs to no
+	// layer, such as a library, may always be imported.
 	Imports []string
-	// Apart forbids imports between packages of different patterns.
+	// Apart is true if packages that match different patterns may not import each other.
 	Apart bool
 }
 
-// CheckLayers returns every import between two packages of the module that the layers forbid, including imports of
-// tests. It also returns a Violation with one package for each package without a layer. They are sorted by package.
+// CheckLayers returns every import between two packages of the module that the layers forbid, including imports in
+// tests. For each package without a layer it returns a Violation with one package. The result is sorted by package.
 func CheckLayers(g Graph, module string, layers []Layer) []Violation {
 	var out []Violation
 	for _, name := range g.within(module) {
@@ -60,8 +60,8 @@ func CheckLayers(g Graph, module string, layers []Layer) []Violation {
 	return out
 }
 
-// forbids returns the reason why a package of layer l, with the pattern room, may not import a package of layer to,
-// with the pattern other. It returns "" if the import is allowed.
+// forbids returns the reason why a package of layer l may not import a package of another or the same layer; "" if it
+// may. room and other are the patterns that the importing and the imported package match.
 func (l *Layer) forbids(room string, to *Layer, other string) string {
 	switch {
 	case l.Name == to.Name && l.Apart && room != other:
@@ -87,21 +87,20 @@ func find(layers []Layer, name string) (*Layer, string) {
 	return nil, ""
 }
 
-// A Ban forbids packages to depend on others, in any module. Test files are exempt.
+// A Ban forbids packages to depend on certain other packages of any module. It does not apply to test files.
 type Ban struct {
 	// From and To are patterns of import paths.
 	From, To []string
-	// Direct restricts the ban to the packages' own imports. Otherwise it includes indirect imports.
+	// Direct limits the ban to direct imports.
 	Direct bool
-	// Through are patterns of trusted packages. Dependencies that are reached only through trusted packages are
-	// allowed.
+	// Through are patterns of trusted packages. A dependency is allowed if it exists only by means of trusted packages.
 	Through []string
-	// Why is the rule, as the text of the error.
+	// Why is the rule, which the error shows.
 	Why string
 }
 
-// CheckBans returns one shortest forbidden chain of imports for each package and each pattern in To. They are sorted by
-// ban, package and pattern.
+// CheckBans returns one shortest forbidden chain of imports for each package and each pattern in To. The result is
+// sorted by ban, package and pattern.
 func CheckBans(g Graph, bans []Ban) []Violation {
 	var out []Violation
 	for _, b := range bans {
@@ -131,8 +130,9 @@ func (b Ban) chain(g Graph, from, to string) []string {
 	return []string{from, imports[i]}
 }
 
-// CheckNames returns a Violation with one package for each package of the module whose name, or the name of one of
-// whose folders, matches one of names. A name is a pattern of [path.Match]: "*util" forbids "stringutil" too.
+// CheckNames returns a Violation with one package for each package with a forbidden name: one of the names matches the
+// name of the package, or of a folder in its path. Names are patterns of [path.Match]: "*util" also forbids
+// "stringutil".
 func CheckNames(g Graph, module string, names []string) []Violation {
 	var out []Violation
 	for _, p := range g.within(module) {

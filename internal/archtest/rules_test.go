@@ -43,7 +43,7 @@ var (
 func TestRulesCanFail(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		add    Graph // Replaces packages of the fake module.
+		add    Graph // Packages that replace packages of the fake module.
 		want   []string
 	}{
 		"Kept": {

@@ -11,13 +11,13 @@ import (
 var required = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
 
 // TestOneVersionOfEach checks that the control planes and Refract use the same version of each common module, so that
-// it is compiled once.
+// each module is compiled only once.
 func TestOneVersionOfEach(t *testing.T) {
 	ours, theirs := requirements(t, "go.mod"), requirements(t, "controlplane/go.mod")
 	both := 0
 	for path, version := range ours {
 		switch their := theirs[path]; their {
-		case "", "v0.0.0": // Replaced; the comment in controlplane/go.mod has the reason.
+		case "", "v0.0.0": // The module is replaced. A comment in controlplane/go.mod has the reason.
 		case version:
 			both++
 		default:

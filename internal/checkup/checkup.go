@@ -25,12 +25,12 @@ import (
 type Options struct {
 	// Config is the configuration of a client with the rights of the user. Required.
 	Config *rest.Config
-	// Namespace is the system namespace. If it is empty, it is the namespace of the only installation;
-	// [corev1alpha1.SystemNamespace] without exactly one installation, or after an error of the search.
+	// Namespace is the system namespace. If it is empty, it defaults to the namespace of the only installation. If
+	// there is not exactly one installation, or if the search fails, it defaults to [corev1alpha1.SystemNamespace].
 	Namespace string
-	// Before checks whether the parts can be installed, and not whether they work.
+	// Before is true if the cluster is checked before an installation. Otherwise the installed parts are checked.
 	Before bool
-	// Parts are the expected parts. If they are empty and Before is false, the installed parts are checked.
+	// Parts are the expected parts. If the list is empty and Before is false, the installed parts are expected.
 	Parts []installation.Part
 	// Now returns the current time; time.Now if nil.
 	Now func() time.Time
@@ -40,11 +40,11 @@ type Options struct {
 type Result struct {
 	// Check is the name of the check, in one word.
 	Check string `json:"check"`
-	// OK is whether the check found no problem.
+	// OK is true if the check has found no problem.
 	OK bool `json:"ok"`
 	// Message describes the finding and names its object.
 	Message string `json:"message"`
-	// Do is the advice; empty if there is nothing to do.
+	// Do is advice for the user; empty if no action is necessary.
 	Do string `json:"do,omitempty"`
 }
 
@@ -102,9 +102,9 @@ type checker struct {
 	client client.Client
 	disco  discovery.DiscoveryInterface
 	spaces []string            // Namespaces with an installation.
-	unread error               // The error of the search for namespaces, or nil.
+	unread error               // The error of the search for spaces, or nil.
 	found  []installation.Part // Parts with a Deployment.
-	run    []installation.Part // Those of found, and the parts that run outside of the cluster.
+	run    []installation.Part // The parts in found, and the parts that run outside of the cluster.
 	report Report
 }
 
@@ -116,8 +116,8 @@ func (c *checker) wrongf(check, do, format string, args ...any) {
 	c.report.Results = append(c.report.Results, Result{Check: check, Message: fmt.Sprintf(format, args...), Do: do})
 }
 
-// Run checks the cluster. A check that is not possible is a result with OK false. Run returns an error only if the
-// cluster does not answer, or ctx ends.
+// Run checks the cluster. If a check is not possible, its result has OK false. Run returns an error only if the cluster
+// does not answer or ctx ends.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	c := &checker{Options: *o}
 	if c.Now == nil {
@@ -139,7 +139,7 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		c.Namespace = c.spaces[0]
 	}
 	c.Namespace = cmp.Or(c.Namespace, corev1alpha1.SystemNamespace)
-	if !c.Before { // A user who may not install Refract may also have no right to read its objects.
+	if !c.Before { // A user may not be allowed to read Refract's objects before an administrator has installed it.
 		if c.found, err = installation.Installed(ctx, c.client, c.Namespace); err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ import (
 	"refract.dev/internal/installation"
 )
 
-// oldest is the first version of Kubernetes with all features that Refract needs.
+// oldest is the first version of Kubernetes with all features that Refract requires.
 const oldest = "1.35.0"
 
 // version checks the version of the API server.
@@ -40,11 +40,11 @@ func (c *checker) version(context.Context) {
 	c.rightf("version", "Kubernetes %s", info.GitVersion)
 }
 
-// mostSkew is the maximum difference of clocks. Certificates and Leases rely on a smaller one.
+// mostSkew is the maximum difference between clocks. Certificates and Leases work only if the difference is smaller.
 const mostSkew = 10 * time.Second
 
-// clock compares the clock of this machine with that of the API server, by the date of an answer, which has no
-// fractions of seconds.
+// clock compares the clock of this machine with that of the API server. It takes the server's time from the Date header
+// of a response, which has whole seconds.
 func (c *checker) clock(ctx context.Context) {
 	server, err := c.serverTime(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *checker) serverTime(ctx context.Context) (time.Time, error) {
 	return at.Add(time.Second / 2), err
 }
 
-// admissionAPI checks whether ValidatingAdmissionPolicies and webhook configurations are served.
+// admissionAPI checks whether the API server serves ValidatingAdmissionPolicies and webhook configurations.
 func (c *checker) admissionAPI(context.Context) {
 	list, err := c.disco.ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
 	var missing []string
@@ -128,7 +128,7 @@ func (c *checker) namespace(ctx context.Context) {
 	}
 }
 
-// others searches for an installation in another namespace: two installations would undo each other's changes.
+// others searches for an installation in another namespace. Two installations would undo each other's changes.
 func (c *checker) others(ctx context.Context) {
 	if c.unread != nil {
 		c.wrongf("others", "check as a user who may read it, or set --system-namespace",
@@ -157,7 +157,7 @@ func (c *checker) others(ctx context.Context) {
 	c.rightf("others", "no other installation")
 }
 
-// kubeAdmiral searches for KubeAdmiral. Refract uses the same types, so the two would place the same objects.
+// kubeAdmiral searches for KubeAdmiral. It has the same types as Refract, so both would place the same objects.
 func (c *checker) kubeAdmiral(ctx context.Context) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
@@ -173,7 +173,7 @@ func (c *checker) kubeAdmiral(ctx context.Context) {
 	}
 }
 
-// nodes checks whether the cluster has a node for pods.
+// nodes checks whether the cluster has a ready node.
 func (c *checker) nodes(ctx context.Context) {
 	nodes := &corev1.NodeList{}
 	if err := c.client.List(ctx, nodes, client.Limit(500)); err != nil {
@@ -196,8 +196,8 @@ func (c *checker) nodes(ctx context.Context) {
 	c.rightf("nodes", "%d of %d nodes are ready", ready, len(nodes.Items))
 }
 
-// mayInstall checks by a dry run whether the user may apply each object of the installation. If the namespace does not
-// exist yet, it checks the right to create the objects in it.
+// mayInstall checks by dry runs whether the user may apply each object of the installation. If the namespace does not
+// exist yet, a dry run is not possible; then it checks the permission to create the namespaced objects.
 func (c *checker) mayInstall(ctx context.Context) {
 	objects, err := installation.Objects(&installation.Options{Parts: c.Parts, Namespace: c.Namespace, Image: "refract"})
 	if err != nil {
@@ -219,7 +219,8 @@ func (c *checker) mayInstall(ctx context.Context) {
 	c.rightf("rights", "you may write all %d objects of the installation", len(objects))
 }
 
-// try applies an object in a dry run.
+// try applies an object in a dry run. If its namespace does not exist, try only checks the permission to create the
+// object.
 func (c *checker) try(ctx context.Context, o *unstructured.Unstructured, there bool) error {
 	if o.GetNamespace() != "" && !there {
 		mapping, err := c.client.RESTMapper().RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
@@ -244,7 +245,7 @@ func (c *checker) try(ctx context.Context, o *unstructured.Unstructured, there b
 		client.FieldOwner(installation.FieldManager), client.ForceOwnership, client.DryRunAll)
 }
 
-// some joins the first three texts, and adds the number of further ones.
+// some joins the first three texts, and appends the number of the others.
 func some(texts []string) string {
 	const most = 3
 	if len(texts) <= most {

@@ -27,7 +27,8 @@ import (
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// installed compares the installed parts with the expected ones, and searches for objects that a removed part has left.
+// installed compares the installed parts with the expected ones. It also searches for objects that remain of a removed
+// part.
 func (c *checker) installed(ctx context.Context) {
 	left, err := installation.Left(ctx, c.client, c.Namespace, c.found)
 	if err != nil {
@@ -94,7 +95,8 @@ func definitionsOf(part installation.Part) ([]string, error) {
 	}
 }
 
-// definitions checks whether the CustomResourceDefinitions are served, and equal those of this version of the program.
+// definitions checks whether the CustomResourceDefinitions are served, and are equal to those in this version of the
+// program.
 func (c *checker) definitions(ctx context.Context) {
 	seen := map[string]bool{}
 	var bad []string
@@ -142,7 +144,7 @@ func (c *checker) definition(ctx context.Context, file string) string {
 	err = c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(after), client.FieldOwner(member.FieldManager), client.ForceOwnership, client.DryRunAll)
 	switch {
 	case apierrors.IsForbidden(err):
-		return "" // Without the right to write it, no comparison is possible.
+		return "" // Without the permission to write the object, a comparison by dry run is not possible.
 	case err != nil:
 		return fmt.Sprintf("CustomResourceDefinition %s: %v", want.GetName(), err)
 	case !reflect.DeepEqual(is.Object["spec"], after.Object["spec"]):
@@ -159,8 +161,8 @@ func established(crd *unstructured.Unstructured) bool {
 	})
 }
 
-// rights checks by reviews of the API server whether the account of each part has every right of its roles. Rules about
-// all types are skipped, because an operator may have narrowed them.
+// rights checks by access reviews whether the ServiceAccount of each part has all permissions that its roles should
+// grant. It skips rules about all types, because an administrator may have narrowed them.
 func (c *checker) rights(ctx context.Context) {
 	for _, part := range c.found {
 		lacking, asked, err := c.lacking(ctx, part)
@@ -177,7 +179,7 @@ func (c *checker) rights(ctx context.Context) {
 	}
 }
 
-// lacking returns the rights that the roles of a part grant and its account does not have.
+// lacking returns the permissions in the roles of a part that its ServiceAccount does not have.
 func (c *checker) lacking(ctx context.Context, part installation.Part) (lacking []string, asked int, err error) {
 	objects, err := installation.Objects(&installation.Options{Parts: []installation.Part{part}, Namespace: c.Namespace, Image: "refract"})
 	if err != nil {
@@ -213,7 +215,7 @@ func groupsOf(namespace string) []string {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 }
 
-// rightsOf returns the rights of a rule one by one. It skips rules about all types.
+// rightsOf returns the individual permissions that a rule grants. It skips rules about all types.
 func rightsOf(rule *rbacv1.PolicyRule, namespace string) []authorizationv1.ResourceAttributes {
 	names := rule.ResourceNames
 	if len(names) == 0 {
@@ -255,7 +257,8 @@ func describeRight(r *authorizationv1.ResourceAttributes) string {
 	return text
 }
 
-// admissionPolicies checks whether the admission policies exist that restrict grants and other writes.
+// admissionPolicies checks that the admission policies exist. They restrict which permissions Refract's accounts can
+// grant and which objects they can write.
 func (c *checker) admissionPolicies(ctx context.Context) {
 	var missing []string
 	n := 0
@@ -277,8 +280,8 @@ func (c *checker) admissionPolicies(ctx context.Context) {
 	}
 }
 
-// installedPolicies searches for the admission policies that come with the installation, and that its accounts cannot
-// write.
+// installedPolicies searches for the admission policies that are part of the installation. The accounts of Refract
+// cannot write these policies.
 func (c *checker) installedPolicies(ctx context.Context) {
 	if len(c.found) == 0 {
 		return
@@ -298,7 +301,7 @@ func (c *checker) installedPolicies(ctx context.Context) {
 	}
 }
 
-// conversions searches for CustomResourceDefinitions with a conversion webhook of a part that is not installed.
+// conversions searches for CustomResourceDefinitions whose conversion webhook belongs to a part that is not installed.
 func (c *checker) conversions(ctx context.Context) {
 	wired, err := installation.Wired(ctx, c.client, c.Namespace)
 	if err != nil {

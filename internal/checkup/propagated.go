@@ -17,7 +17,8 @@ import (
 	"refract.dev/internal/installation"
 )
 
-// propagated searches for objects with a propagation label whose type the account of the hub may not list.
+// propagated searches for types that the hub's ServiceAccount may not list although objects of these types have a
+// propagation label.
 func (c *checker) propagated(ctx context.Context) {
 	if !slices.Contains(c.found, installation.Propagation) {
 		return
@@ -66,7 +67,7 @@ func (c *checker) propagated(ctx context.Context) {
 	c.rightf("propagated", "objects of %s", strings.Join(types, ", "))
 }
 
-// hubMay returns whether the account of the hub has a right.
+// hubMay reports whether the hub's ServiceAccount has a permission.
 func (c *checker) hubMay(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: fmt.Sprintf("system:serviceaccount:%s:%s", c.Namespace, installation.Propagation.Deployment), Groups: groupsOf(c.Namespace),
@@ -76,14 +77,14 @@ func (c *checker) hubMay(ctx context.Context, right *authorizationv1.ResourceAtt
 	return review.Status.Allowed, err
 }
 
-// labelled returns some objects of a type with a propagation label.
+// labelled returns some objects of a type that have a propagation label.
 func (c *checker) labelled(ctx context.Context, r *member.ServedType) (found []string, err error) {
 	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(r.GroupVersion().WithKind(r.Kind + "List"))
 		err := c.client.List(ctx, list, client.HasLabels{label}, client.Limit(10))
 		if apierrors.IsNotFound(err) {
-			continue // The type was deleted a moment ago.
+			continue // The type was deleted in the meantime.
 		}
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", r.GroupResource(), err)

@@ -24,7 +24,7 @@ import (
 	"refract.dev/internal/output"
 )
 
-// bad has invalid policies. The webhook of a part must reject its policy, and the schema alone does not.
+// bad has an invalid policy for each part. The webhook of the part must reject it, because the schema alone accepts it.
 var bad = map[string]map[string]any{
 	installation.Propagation.Name: {
 		"apiVersion": "core.kubeadmiral.io/v1alpha1", "kind": "OverridePolicy", "metadata": map[string]any{"name": "refract-check", "namespace": "default"},
@@ -44,7 +44,7 @@ var bad = map[string]map[string]any{
 	},
 }
 
-// configurations checks whether the webhook configurations exist and name the right address.
+// configurations checks whether the webhook configurations exist and have the right addresses.
 func (c *checker) configurations(ctx context.Context) {
 	for _, part := range c.found {
 		name := part.Configuration()
@@ -66,8 +66,8 @@ func (c *checker) configurations(ctx context.Context) {
 	}
 }
 
-// configured returns the error in a webhook configuration; empty if it is correct. A configuration with a URL is not
-// checked, because its webhook is not behind a Service of this cluster.
+// configured returns the error in a webhook configuration; empty if it is correct. It does not check a configuration
+// with a URL, because the webhook then runs outside of this cluster.
 func (c *checker) configured(ctx context.Context, part installation.Part, is *admissionregistrationv1.ValidatingWebhookConfiguration) string {
 	if len(is.Webhooks) == 0 {
 		return "has no webhooks"
@@ -106,8 +106,8 @@ func (c *checker) serving(ctx context.Context, secret string) (*x509.Certificate
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// certificates checks the lifetimes of the webhook certificates. A certificate is renewed after two thirds of its
-// lifetime.
+// certificates checks how long the webhook certificates are still valid. A certificate should be renewed after two
+// thirds of its lifetime.
 func (c *checker) certificates(ctx context.Context) {
 	now := c.Now()
 	looked := map[string]bool{}
@@ -139,7 +139,7 @@ func (c *checker) certificates(ctx context.Context) {
 	}
 }
 
-// answers tests each webhook by a dry run of a write that the webhook must reject.
+// answers tests each webhook with a dry run of a write that the webhook must reject.
 func (c *checker) answers(ctx context.Context) {
 	for _, part := range c.found {
 		policy := &unstructured.Unstructured{Object: bad[part.Name]}
@@ -164,7 +164,7 @@ func (c *checker) answers(ctx context.Context) {
 	}
 }
 
-// leases checks, by the clock of the API server, whether each part has a leader.
+// leases checks whether each part has a leader. It compares the Leases with the time of the API server.
 func (c *checker) leases(ctx context.Context) {
 	now, err := c.serverTime(ctx)
 	if err != nil {

@@ -122,8 +122,8 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	return nil
 }
 
-// choose asks which deletions the user approves, and returns the token for them: that of all copies, or that of the
-// copies that hold no data. It is empty if the user approves none.
+// choose asks which deletions the user approves, and returns the token for the approval. There is one token for all
+// copies, and one for the copies without data. choose returns "" if the user approves nothing.
 func (o *approveOptions) choose(s *streams, held *corev1alpha1.DeletionsHeld) (string, error) {
 	kept, others := int(held.HoldData), held.OthersToken
 	switch {
@@ -152,7 +152,7 @@ func (o *approveOptions) choose(s *streams, held *corev1alpha1.DeletionsHeld) (s
 	return others, nil
 }
 
-// keptCopies returns the number of copies that are deleted only with an explicit approval, as text.
+// keptCopies returns the number of copies that hold data, as text. They are deleted only after an explicit approval.
 func keptCopies(n int) string {
 	return output.Count(n, "copy that holds data", "copies that hold data")
 }
@@ -164,8 +164,8 @@ func explainApproval(err error) error {
 	return explainMembership(err)
 }
 
-// writeHeld lists the deletions that await approval on the cluster. The count comes from the status of the cluster,
-// because the approval covers all deletions in that status, including copies without a report on the hub.
+// writeHeld lists the deletions that await approval on the cluster. The total comes from the status of the cluster,
+// because the approval covers all deletions in this status. It also covers copies that no report on the hub names.
 func writeHeld(w io.Writer, objects []*status.Object, cluster string, held *corev1alpha1.DeletionsHeld) {
 	listed := awaitingApproval(objects, cluster)
 	fmt.Fprintf(w, "%d of %s on %s await deletion", held.Copies, output.Count(int(held.Of), "copy", "copies"), cluster)
@@ -182,7 +182,7 @@ func writeHeld(w io.Writer, objects []*status.Object, cluster string, held *core
 	}
 }
 
-// awaitingApproval returns the objects whose copies on the cluster await approval before deletion.
+// awaitingApproval returns the objects whose copies on the cluster are deleted only after an approval.
 func awaitingApproval(objects []*status.Object, cluster string) (held []*status.Object) {
 	for _, o := range objects {
 		if r := o.Row(cluster); r != nil && status.Holds(r) && r.State == refractv1alpha1.StateDeleting && r.Reason == refractv1alpha1.ReasonAwaitingApproval {
@@ -192,7 +192,7 @@ func awaitingApproval(objects []*status.Object, cluster string) (held []*status.
 	return held
 }
 
-// copiesOn returns the objects that the cluster has copies of.
+// copiesOn returns the objects that have copies on the cluster.
 func copiesOn(objects []*status.Object, cluster string) []*status.Object {
 	var on []*status.Object
 	for _, o := range objects {
@@ -203,7 +203,7 @@ func copiesOn(objects []*status.Object, cluster string) []*status.Object {
 	return on
 }
 
-// mostGroups bounds the lines of a list of objects.
+// mostGroups is the maximum number of lines in a list of objects.
 const mostGroups = 20
 
 // writeGrouped lists objects in one line for each kind and namespace.

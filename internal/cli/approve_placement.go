@@ -28,15 +28,15 @@ var (
 	errAskedAnew    = errors.New("another change waits for approval now, and nothing was approved")
 )
 
-// heldPlacements are changes of placements that are approved together.
+// heldPlacements are placement changes that one approval covers.
 type heldPlacements struct {
 	name    string        // The name of the policy or object.
 	asks    client.Object // The policy or Propagation that requests the approval, and gets the annotation.
 	objects []*status.Object
-	later   int // The number of objects that need another approval after this one.
+	later   int // The number of objects whose change needs another approval after this one.
 }
 
-// runPlacement approves the change of a placement, of all objects of a policy or of one object.
+// runPlacement approves a placement change: for all objects of a policy, or for one object.
 func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text string) error {
 	r, err := parseReference(text)
 	if err != nil {
@@ -87,7 +87,7 @@ func (o *approveOptions) runPlacement(ctx context.Context, s *streams, text stri
 	return nil
 }
 
-// approve annotates the policy or Propagation, if it still requests an approval with this token.
+// approve sets the annotation on the policy or Propagation, if it still requests an approval with this token.
 func (h *heldPlacements) approve(ctx context.Context, c client.Client, token string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(h.asks), h.asks); err != nil {
@@ -109,8 +109,8 @@ func (h *heldPlacements) approve(ctx context.Context, c client.Client, token str
 	})
 }
 
-// askedBy returns the token that approves the waiting changes of a policy, or the change of a Propagation's object, and
-// the number of objects; empty if no approval is requested.
+// askedBy returns the token for an approval, and the number of objects that the approval covers. obj is a policy or the
+// Propagation of an object. If it requests no approval, the result is empty.
 func askedBy(obj client.Object) (token string, objects int) {
 	var held *corev1alpha1.PlacementHeld
 	switch policy := obj.(type) {
@@ -141,7 +141,7 @@ func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacemen
 	}
 	sources := []status.Source{source}
 	if r.namespace == "" {
-		sources = append(sources, status.ClusterPropagations()) // Objects without a namespace, and objects of all namespaces.
+		sources = append(sources, status.ClusterPropagations()) // It also has the objects without a namespace.
 	}
 	if policy == "" && r.namespace == "" {
 		sources = sources[1:]
@@ -186,7 +186,7 @@ func findHeld(ctx context.Context, c client.Client, r *reference) (*heldPlacemen
 		answered = held.asks.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
 	}
 	switch {
-	case waiting > 0 && (asks == "" || asks == answered && len(held.objects) == 0): // The approved change is done.
+	case waiting > 0 && (asks == "" || asks == answered && len(held.objects) == 0): // The next approval is not requested yet.
 		return nil, errNotAskedYet
 	case waiting == 0:
 		return nil, errNothingWaits

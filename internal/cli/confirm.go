@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// confirm asks a question that is answered with yes or no. Without a terminal it returns an error.
+// confirm asks a question that the user answers with yes or no. It returns an error if the input is not a terminal.
 func confirm(s *streams, question string) (bool, error) {
 	f, ok := s.in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -40,34 +40,36 @@ import (
 
 // controllers are the controllers and webhooks of `refract run` for one cluster.
 type controllers struct {
-	// propagation propagates objects of the cluster, which is a hub, to its members. injection injects services into
-	// the pods of the cluster. conversion converts custom resources of the cluster.
+	// propagation is true if the cluster is a hub whose objects are propagated to members. injection is true if
+	// services are injected into the pods of the cluster. conversion is true if custom resources of the cluster are
+	// converted.
 	propagation, injection, conversion bool
-	// systemNamespace has the Secrets of FederatedClusters and Refract's own objects.
+	// systemNamespace is the namespace of Refract's own objects and of the Secrets of FederatedClusters.
 	systemNamespace string
 	// metricsAddress and healthAddress are the addresses to listen on; "0" for none.
 	metricsAddress, healthAddress string
 	webhook                       webhookOptions
-	// guard is the percentage of a namespace's copies on a member that may be deleted at once without approval.
-	// guardAll also counts copies whose objects a user deleted.
+	// guard is the percentage of a namespace's copies on a member that may be deleted at once without approval. With
+	// guardAll, this percentage also includes copies whose objects a user has deleted.
 	guard    int
 	guardAll bool
-	// keepKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
+	// keepKinds are kinds whose copies need an approval before they are deleted, unless a user has deleted their
+	// object.
 	keepKinds []string
 	// namespaceLabels are patterns of labels that Refract copies from a namespace of the hub to the namespaces that it
 	// creates on members.
 	namespaceLabels []string
-	// emptyAfter is the time for which a created namespace must be marked as empty before it is deleted; zero to keep
-	// it.
+	// emptyAfter is how long a namespace that Refract created must be marked as empty before it is deleted. If it is
+	// zero, no namespace is deleted.
 	emptyAfter time.Duration
-	// inventories are the inventories whose clusters become members automatically. providers is the file that names the
-	// programs for their credentials; empty for none.
+	// inventories are the inventories whose clusters automatically become members. providers is a file with the names
+	// of programs that provide credentials for these clusters; empty for none.
 	inventories inventory.Options
 	providers   string
-	// trusted are the users whose policies may give access to Secrets and ConfigMaps that the users themselves cannot
+	// trusted are users whose policies may give pods access to Secrets and ConfigMaps that the users themselves may not
 	// read.
 	trusted []string
-	// noRollout leaves existing pods unchanged.
+	// noRollout is true if existing pods are not recreated.
 	noRollout bool
 	// elect must be true if other replicas may exist.
 	elect         bool
@@ -75,39 +77,40 @@ type controllers struct {
 	identity      string
 	podUID        string
 	log           logr.Logger
-	// owners are the owners of the cluster-scoped objects that Refract creates. [controllers.run] sets it.
+	// owners are the owners of the cluster-scoped objects that Refract creates. [controllers.run] sets this field.
 	owners *owner.Owners
-	// clock is the clock of the API server. [controllers.run] sets it.
+	// clock is the clock of the API server. [controllers.run] sets this field.
 	clock *hub.Clock
-	// started, if set, is called once, when the controllers have read their input and work.
+	// started is called once, as soon as the controllers have read their input and work; may be nil.
 	started func()
 }
 
-// webhookOptions are the options of the webhook server. The API server reaches it at a URL or through a Service; with
-// neither there is no webhook.
+// webhookOptions are the options of the webhook server. The API server reaches it at a URL or through a Service. If
+// both are empty, no webhook is served.
 type webhookOptions struct {
 	address, url, certDir string
 	service               types.NamespacedName
-	// clientCA is a file of certificate authorities. Clients must have a certificate of one of them; empty for no
-	// check. clientNames are the accepted common names; if the list is empty, all names are accepted.
+	// clientCA is a file with certificate authorities. Clients need a certificate that one of them has issued; if
+	// clientCA is empty, clients need no certificate. clientNames are the accepted common names; if the list is empty,
+	// any name is accepted.
 	clientCA    string
 	clientNames []string
-	// lenient reports errors that depend on the current state of the fleet as warnings.
+	// lenient is true if errors that depend on the current state of the fleet are reported only as warnings.
 	lenient bool
 }
 
 func (o *webhookOptions) wanted() bool { return o.url != "" || o.service.Name != "" }
 
-// setLog lets the libraries use the log of the controllers, and recover from panics that user input causes. It must be
-// called first.
+// setLog makes the libraries write to the log of the controllers, and recover from panics that user input causes. It
+// must be called before anything else.
 func setLog(log logr.Logger) {
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client"))
 	rescue.Libraries(log)
 }
 
-// run installs the types and admission policies in the API server, and runs the controllers until ctx ends. It returns
-// nil if ctx ends.
+// run writes the CustomResourceDefinitions and admission policies, and runs the controllers until ctx ends. It returns
+// nil after ctx has ended.
 func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1 // The API server limits the requests by its API Priority and Fairness.
@@ -115,7 +118,7 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	if c.identity != "" {
 		cfg.UserAgent += "/" + c.identity
 	}
-	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types are for users, not for controllers that list all types.
+	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types are for users. Controllers list all types.
 	c.clock = hub.NewClock(time.Now())
 	c.clock.Follow(cfg)
 	if err := hub.Reachable(ctx, cfg); err != nil {
@@ -191,7 +194,7 @@ func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) er
 	return hub.InstallServiceAdmission(ctx, cfg, c.owners, c.trusted...)
 }
 
-// ensureNamespace creates the system namespace, which the Leases need, if it does not exist.
+// ensureNamespace creates the system namespace if it does not exist. The Leases need it.
 func (c *controllers) ensureNamespace(ctx context.Context, cfg *rest.Config) error {
 	cluster, err := hub.Client(cfg)
 	if err != nil {
@@ -228,11 +231,11 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 			return err
 		}
 		if !c.conversion {
-			// With conversion, propagation does not delay readiness: the types that it lists may need the conversion by
-			// this process, and a Service sends requests only to a ready process. The disadvantages are small. A
-			// replica leads regardless of readiness. Copies are deleted only after all objects are read. Until then,
-			// the webhook reviews a policy without the fleet, and adds a warning. A rolling update does not wait for
-			// propagation.
+			// If this process also converts, it becomes ready before propagation does. Otherwise both could wait for
+			// each other: propagation lists types that may need this conversion, and a Service sends requests only to
+			// ready processes. The consequences are small. Leadership does not depend on readiness. No copies are
+			// deleted before all objects are read. Until then, the webhook reviews policies without the fleet, and adds
+			// a warning. A rolling update does not wait for propagation.
 			ready = append(ready, p.Ready)
 		}
 	}
@@ -300,8 +303,7 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 	return p, c.judge(ctx, mgr, s, p, leading.Leads)
 }
 
-// readInventories registers the controllers that add clusters of inventories to the fleet, if inventories are
-// configured.
+// readInventories registers the controllers that make clusters of inventories members, if inventories are configured.
 func (c *controllers) readInventories(mgr ctrl.Manager, leads func() bool) error {
 	o := c.inventories
 	if len(o.ClusterProfiles)+len(o.ClusterAPI) == 0 {
@@ -323,7 +325,7 @@ func (c *controllers) readInventories(mgr ctrl.Manager, leads func() bool) error
 // admissionInterval is the interval between corrections of the admission policies.
 const admissionInterval = time.Minute
 
-// keepAdmission corrects the admission policies at an interval while this replica leads, until ctx ends.
+// keepAdmission regularly corrects the admission policies while this replica leads, until ctx ends.
 func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads func() bool) error {
 	tick := time.NewTicker(admissionInterval)
 	defer tick.Stop()
@@ -342,7 +344,7 @@ func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads
 	}
 }
 
-// leadership returns the leadership of this replica.
+// leadership takes part in the leader election. Without an election, this replica always leads.
 func (c *controllers) leadership(cfg *rest.Config, changed func()) (*leadership.Leadership, error) {
 	if !c.elect {
 		return leadership.Alone(), nil
@@ -357,12 +359,12 @@ func (c *controllers) leadership(cfg *rest.Config, changed func()) (*leadership.
 	})
 }
 
-// unserved logs the consequences of a missing webhook.
+// unserved logs the consequences if this process serves no webhook.
 func (c *controllers) unserved(ctx context.Context, mgr ctrl.Manager) error {
 	registered, err := webhook.Registered(ctx, mgr.GetAPIReader())
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil // An account without the right to read the configuration has not written it.
+		return nil // The account may not read webhook configurations, so it has not written one either.
 	case err != nil:
 		return fmt.Errorf("looking for the webhook's configuration: %w", err)
 	case registered:
@@ -387,7 +389,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	if err != nil {
 		return nil, err
 	}
-	var drain time.Duration // Without a Service, no other replica accepts new connections.
+	var drain time.Duration // Without a Service it is zero, because no other replica could accept new connections.
 	if c.webhook.service != (types.NamespacedName{}) {
 		drain = 5 * time.Second
 	}
@@ -403,8 +405,8 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	return &served{server, live}, mgr.Add(server)
 }
 
-// judge registers the review of the hub's policies and clusters. This includes injection policies: they are written on
-// the hub and propagated to members.
+// judge registers the review of the hub's policies and clusters. This includes ServiceInjectionPolicies, which are
+// written on the hub and propagated to members.
 func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, leads func() bool) error {
 	handler, err := policies.New(policies.Options{
 		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Client: s.live, Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
@@ -418,12 +420,12 @@ func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p 
 		return err
 	}
 	if c.injection {
-		return nil // The injection registers the same review.
+		return nil // Injection has already registered this review.
 	}
 	return c.judgeInjection(ctx, mgr, s, leads)
 }
 
-// everywhere is a runnable that every replica runs.
+// everywhere is a runnable that runs in every replica, not only in the leader.
 type everywhere func(context.Context) error
 
 var _ manager.LeaderElectionRunnable = everywhere(nil)

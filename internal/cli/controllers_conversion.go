@@ -9,11 +9,11 @@ import (
 	"refract.dev/conversion/converter"
 )
 
-// conversionLease is the Lease of the replica that activates policies. Every replica converts.
+// conversionLease is the Lease of the replica that activates ConversionPolicies. All replicas convert.
 const conversionLease = "refract-conversion"
 
-// conversionSecret has the certificates of a program that only converts. Another program, which injects, may run in the
-// same cluster with another Service.
+// conversionSecret has the webhook's certificates if the process only converts. Another process may inject in the same
+// cluster. It has another Service, so it needs another certificate.
 const conversionSecret = "refract-conversion-webhook" //nolint:gosec // It is a name.
 
 // secret returns the name of the Secret with the webhook's certificates; empty for the default name.
@@ -31,7 +31,7 @@ func (c *controllers) convert(ctx context.Context, mgr ctrl.Manager, s *served) 
 		return nil, fmt.Errorf("setting up the conversion: %w", err)
 	}
 	if c.propagation || c.injection {
-		return converts, nil // The other part calls started.
+		return converts, nil // Propagation or injection calls started.
 	}
 	return converts, mgr.Add(everywhere(func(context.Context) error {
 		if c.started != nil {

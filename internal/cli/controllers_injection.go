@@ -17,11 +17,11 @@ import (
 	"refract.dev/injection/restart"
 )
 
-// injectionLease is the Lease of the replica that handles existing pods. Every replica answers the API server.
+// injectionLease is the Lease of the replica that recreates existing pods. All replicas answer the API server.
 const injectionLease = "refract-injection"
 
-// lease returns the name of the Lease of the leading replica. A program that injects and a program that only converts
-// may run in the same cluster, so they have different Leases.
+// lease returns the name of the Lease for the leader election. A process that injects and a process that only converts
+// may run in the same cluster, so their Leases have different names.
 func (c *controllers) lease() string {
 	if c.injection {
 		return injectionLease
@@ -29,7 +29,7 @@ func (c *controllers) lease() string {
 	return conversionLease
 }
 
-// electOne configures the leader election of the manager.
+// electOne configures the manager's leader election.
 func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 	}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, c.systemNamespace, c.lease(),
 		clients.CoreV1(), clients.CoordinationV1(), resourcelock.ResourceLockConfig{
-			Identity: c.identity + "_" + string(uuid.NewUUID()), // Two processes may have the same identity.
+			Identity: c.identity + "_" + string(uuid.NewUUID()), // The UUID distinguishes processes with the same identity.
 		})
 	if err != nil {
 		return fmt.Errorf("making the lease %s: %w", c.lease(), err)
@@ -79,7 +79,7 @@ func (c *controllers) inject(ctx context.Context, mgr ctrl.Manager, cfg *rest.Co
 		return nil, fmt.Errorf("setting up the rollout of injections: %w", err)
 	}
 	if c.propagation {
-		return i, nil // Propagation maintains the admission policies of both parts, and calls started.
+		return i, nil // Propagation keeps the admission policies of both parts, and calls started.
 	}
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		return c.keepAdmission(ctx, cfg, func() bool { return true })

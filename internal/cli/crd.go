@@ -54,7 +54,7 @@ var crdCommands = []func(*streams) *cobra.Command{
 	newCRDMigrateCommand,
 }
 
-// crdInputs are the flags for the definitions and objects that a command reads.
+// crdInputs are the flags for the CustomResourceDefinitions and objects that a command reads.
 type crdInputs struct {
 	inputs      inputs
 	definitions []string
@@ -72,7 +72,7 @@ func addDefinitionFlag(cmd *cobra.Command, definitions *[]string) {
 	must(cmd.MarkFlagFilename("crd", "yaml", "yml", "json"))
 }
 
-// read reads the objects, and finds the definition and version of each.
+// read reads the objects, and finds the CustomResourceDefinition and version of each.
 func (in *crdInputs) read(s *streams) ([]crd.Object, error) {
 	definitions, err := in.compile(s)
 	if err != nil {
@@ -94,12 +94,12 @@ func (in *crdInputs) compile(s *streams) ([]crd.Definition, error) {
 	return compileDefinitions(in.definitions, s)
 }
 
-// errNoDefinition returns the error of a command without a definition.
+// errNoDefinition returns the error if the flag --crd is missing.
 func errNoDefinition() error {
 	return withHint(errors.New("no CustomResourceDefinition is given"), "--crd names a file, a folder, or - for stdin")
 }
 
-// compileDefinitions compiles the definitions in the files of --crd.
+// compileDefinitions compiles the CustomResourceDefinitions in the files of --crd.
 func compileDefinitions(paths []string, s *streams) ([]crd.Definition, error) {
 	documents, err := definitionDocuments("--crd", paths, s)
 	if err != nil {
@@ -123,8 +123,8 @@ func definitionDocuments(flag string, paths []string, s *streams) ([]manifest.Do
 	return definitionsAmong(documents, flag, paths)
 }
 
-// definitionsAmong returns the CustomResourceDefinitions among the documents from the files of a flag. It returns an
-// error if it finds none.
+// definitionsAmong returns those documents that are CustomResourceDefinitions. It returns an error if there are none.
+// The flag and paths are for the error.
 func definitionsAmong(documents []manifest.Document, flag string, paths []string) ([]manifest.Document, error) {
 	found := slices.DeleteFunc(slices.Clone(documents), func(d manifest.Document) bool { return !crd.IsDefinition(&d) })
 	if len(found) > 0 {
@@ -156,7 +156,7 @@ func kindsOf(documents []manifest.Document) []string {
 	return kinds
 }
 
-// customResources reads the objects of the defined kinds. An empty list of documents is not an error.
+// customResources reads the objects whose kinds the definitions define. Files without any objects are not an error.
 func customResources(paths []string, definitions []crd.Definition, s *streams) ([]crd.Object, error) {
 	documents, problems := manifest.Documents(paths, s.in)
 	if len(problems) > 0 {
@@ -196,7 +196,7 @@ func whatIsThere(documents []manifest.Document) string {
 	return "found " + strings.Join(kindsOf(documents), ", ")
 }
 
-// failOn is the flag for the least severity that leads to exit code 1.
+// failOn is the value of --fail-on: the lowest severity that causes exit code 1.
 type failOn string
 
 func (o *failOn) addFlag(cmd *cobra.Command) {
@@ -212,7 +212,7 @@ func (o *failOn) check() error {
 	return nil
 }
 
-// judge returns the error that a command ends with after writing its report.
+// judge returns the error with which a command ends after it has written its report.
 func (o *failOn) judge(r *crd.Report) error {
 	if r.Has(structural.Severity(*o)) {
 		return errFound

@@ -98,7 +98,7 @@ func (o *crdCheckOptions) run(s *streams) error {
 	return o.failOn.judge(report)
 }
 
-// noteNew names the definitions without an old version.
+// noteNew writes a note for each definition that has no old version.
 func noteNew(s *streams, documents, old []manifest.Document) {
 	for i := range documents {
 		name := crd.NameOf(&documents[i])

@@ -107,8 +107,8 @@ func (o *crdConvertOptions) run(s *streams) error {
 	return nil
 }
 
-// objects reads the objects. The definition of each must have the target version, and a policy must convert each object
-// that is not already in the target version.
+// objects reads the objects. It returns an error for an object whose definition lacks the target version. It also
+// returns an error for an object in another version that no policy converts.
 func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]crd.Object, error) {
 	documents, problems := manifest.Documents(o.inputs.files, s.in)
 	if len(problems) > 0 {
@@ -134,14 +134,14 @@ func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]c
 	return matched.Objects, nil
 }
 
-// hasVersion returns an error if a definition lacks the version in a flag.
+// hasVersion returns an error if a definition does not have the version that a flag names.
 func hasVersion(flag string, d *structural.Definition, version string) error {
 	names := crd.VersionNames(d)
 	if slices.Contains(names, version) {
 		return nil
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	name := version[strings.LastIndex(version, "/")+1:] // An apiVersion ends in its version.
+	name := version[strings.LastIndex(version, "/")+1:] // The user may have given a whole apiVersion.
 	if near := nearest.To(name, names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
@@ -178,8 +178,8 @@ func (o *crdConvertOptions) answer(s *streams, engine *convert.Engine) error {
 	return nil
 }
 
-// readReview reads a review. JSON is returned unchanged, so that it is converted byte for byte; YAML is translated to
-// JSON.
+// readReview reads a ConversionReview. It returns JSON unchanged, because every byte may matter for the conversion. It
+// translates YAML to JSON.
 func readReview(name string, stdin io.Reader) ([]byte, error) {
 	var body []byte
 	var err error

@@ -14,7 +14,7 @@ import (
 	"refract.dev/fleet/offline/manifest/nearest"
 )
 
-// policyInputs are the flags for the definitions and policies that a command reads.
+// policyInputs are the flags for the CustomResourceDefinitions and ConversionPolicies that a command reads.
 type policyInputs struct {
 	definitions []string
 	policies    []string
@@ -27,12 +27,12 @@ func (in *policyInputs) addFlags(cmd *cobra.Command) {
 	must(cmd.MarkFlagFilename("policy", "yaml", "yml", "json"))
 }
 
-// completeVersion completes the versions of the definitions given so far.
+// completeVersion completes the versions of the definitions in the preceding flags.
 func (in *policyInputs) completeVersion(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return versionsIn(in.definitions), cobra.ShellCompDirectiveNoFileComp
 }
 
-// versionsIn returns the versions of the definitions in files, for completion.
+// versionsIn returns the versions of the definitions in the files, for completion.
 func versionsIn(files []string) []cobra.Completion {
 	files = slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == manifest.Stdin })
 	documents, _ := manifest.Documents(files, nil) // The command itself reports problems.
@@ -48,7 +48,7 @@ func versionsIn(files []string) []cobra.Completion {
 	return names
 }
 
-// flagPaths are the files of a flag.
+// flagPaths has the files that a flag names.
 type flagPaths struct {
 	flag  string
 	paths []string
@@ -57,13 +57,13 @@ type flagPaths struct {
 // compiledPolicies are policies with their definitions.
 type compiledPolicies struct {
 	definitions []crd.Definition
-	documents   []manifest.Document // The documents of the policies.
+	documents   []manifest.Document // The documents with policies.
 	policies    []crd.Policy
 	report      *crd.Report
 }
 
-// compile reads the definitions and policies. The other flags are checked too, because only one flag can read stdin.
-// The report has the errors in the policies.
+// compile reads the definitions and policies. The argument others has other flags with files: at most one of all flags
+// may read stdin. The report has the errors in the policies.
 func (in *policyInputs) compile(s *streams, others ...flagPaths) (*compiledPolicies, error) {
 	switch {
 	case len(in.definitions) == 0:
@@ -118,8 +118,8 @@ func stdinOnce(flags ...flagPaths) error {
 	return nil
 }
 
-// engine returns the conversion engine for the policies. It writes errors in the policies to stderr, and no warnings,
-// because these concern the author of a policy and not its user.
+// engine returns the conversion engine for the policies. If a policy has errors, engine writes them to stderr. It
+// writes no warnings, because they are for the author of a policy.
 func (c *compiledPolicies) engine(s *streams) (*convert.Engine, error) {
 	if c.report.Has(structural.Error) {
 		if err := c.report.Errors().WriteText(s.err); err != nil {

@@ -120,7 +120,7 @@ func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) er
 	return nil
 }
 
-// plan describes the migration before it starts.
+// plan writes what the migration will do.
 func (o *crdMigrateOptions) plan(w io.Writer, p *migration.Plan) {
 	fmt.Fprintf(w, "%s: %s, stored in %s, to be stored in %s only",
 		p.Name, output.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
@@ -205,8 +205,8 @@ func (o *crdMigrateOptions) completeVersion(cmd *cobra.Command, args []string, _
 	return versions, cobra.ShellCompDirectiveNoFileComp
 }
 
-// migrationProgress shows the progress of a migration: a bar that is redrawn on a terminal, and a line at intervals
-// elsewhere.
+// migrationProgress shows the progress of a migration. On a terminal this is a bar that is redrawn. Elsewhere it is a
+// line at intervals.
 type migrationProgress struct {
 	w     io.Writer
 	bar   bool
@@ -215,7 +215,7 @@ type migrationProgress struct {
 	phase  migration.Phase
 	began  time.Time // The start of the phase.
 	last   time.Time // The time of the last output.
-	drawn  bool      // Whether the cursor is behind a bar.
+	drawn  bool      // Whether a bar is on the current line of the terminal.
 	newest migration.Progress
 }
 
@@ -278,7 +278,7 @@ func (p *migrationProgress) draw(text string) {
 	p.drawn = true
 }
 
-// end leaves the bar in place, so that the next output starts in a new line.
+// end draws the bar once more and begins a new line, so that later output does not overwrite the bar.
 func (p *migrationProgress) end() {
 	if p.drawn {
 		p.draw(p.text(time.Now()))
@@ -290,7 +290,7 @@ func (p *migrationProgress) end() {
 // barWidth is the number of characters between the ends of a bar.
 const barWidth = 24
 
-// bar draws the completed share.
+// bar draws a bar with the completed part.
 func bar(done, total int) string {
 	full := min(barWidth, barWidth*done/max(1, total))
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"

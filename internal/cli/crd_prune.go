@@ -39,7 +39,7 @@ not defined.`,
 	return cmd
 }
 
-// transformOptions are the flags of commands that print objects as an API server changes them.
+// transformOptions are the flags of commands that change objects as an API server does, and print them.
 type transformOptions struct {
 	inputs  crdInputs
 	output  string

@@ -83,7 +83,7 @@ var simulateOutputs = formats[*crd.Simulation]{
 	{"json", func(s *streams, r *crd.Simulation) error { return r.WriteJSON(s.out) }},
 }
 
-// completeVersion completes the versions of the definitions given so far.
+// completeVersion completes the versions of the definitions in the preceding flags.
 func (o *crdSimulateOptions) completeVersion(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return versionsIn(o.inputs.definitions), cobra.ShellCompDirectiveNoFileComp
 }
@@ -114,7 +114,7 @@ func (o *crdSimulateOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// object reads the object to simulate.
+// object reads the only object of the input.
 func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 	objects, err := o.inputs.read(s)
 	if err != nil {
@@ -136,7 +136,7 @@ func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 	return object, hasVersion("--to", object.Definition.Definition, o.to)
 }
 
-// hooks returns the webhooks of the flags.
+// hooks returns the webhooks that the flags name.
 func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.Object) (pipeline.Hooks, error) {
 	var hooks pipeline.Hooks
 	authority, err := o.readAuthority()
@@ -164,8 +164,8 @@ func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.
 	return hooks, err
 }
 
-// convert returns the conversion function: nil for the strategy None. An unknown webhook is an error only when an
-// object must be converted.
+// convert returns a function that calls the conversion webhook; nil for the conversion strategy None. If the address of
+// the webhook is unknown, the function returns an error, but only when an object must be converted.
 func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, authority []byte) (func(map[string]any, string) (map[string]any, error), error) {
 	says := crd.ConversionOf(&object.Definition.Document)
 	webhook := review.Webhook{URL: o.conversion, Authority: authority, ServerName: o.serverName}
@@ -190,7 +190,8 @@ func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, au
 	return func(obj map[string]any, to string) (map[string]any, error) { return converter.Convert(ctx, obj, to) }, nil
 }
 
-// explainCertificate adds advice to an error about an untrusted certificate. The flag names the trusted authorities.
+// explainCertificate adds advice to an error about an untrusted certificate. authorityFlag is the flag for trusted
+// certificate authorities.
 func explainCertificate(err error, authorityFlag string) error {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
@@ -204,12 +205,12 @@ func explainCertificate(err error, authorityFlag string) error {
 	}
 }
 
-// readAuthority reads the trusted certificates; nil without a file.
+// readAuthority reads the trusted certificate authorities; nil if the flag is not set.
 func (o *crdSimulateOptions) readAuthority() ([]byte, error) {
 	return readCertificates("--certificate-authority", o.authority)
 }
 
-// readCertificates reads the certificates in the file of a flag; nil without a file.
+// readCertificates reads the certificates in a file that a flag names; nil without a file.
 func readCertificates(flag, name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil

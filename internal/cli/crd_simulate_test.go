@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// webhookOfOvens starts a webhook that converts, mutates and validates the ovens of examples/evolution/defaults. It
-// returns its URL and a file with its certificate.
+// webhookOfOvens starts a webhook that converts, mutates and validates the objects of examples/evolution/defaults,
+// which are ovens. It returns the webhook's URL and a file with its certificate.
 func webhookOfOvens(t *testing.T) (url, authority string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -92,7 +92,7 @@ func writeReview(t *testing.T, w http.ResponseWriter, apiVersion, kind string, r
 	}
 }
 
-// TestSimulateWebhooks calls the webhooks of the flags, and shows their changes.
+// TestSimulateWebhooks: simulate calls the webhooks that the flags name, and shows their changes.
 func TestSimulateWebhooks(t *testing.T) {
 	url, authority := webhookOfOvens(t)
 	crdFile := filepath.Join(root, "examples", "evolution", "defaults", "crd.yaml")
@@ -104,7 +104,7 @@ func TestSimulateWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A definition with the URL of the webhook and the authority of its certificate.
+	// This definition has the URL and the certificate authority of the conversion webhook.
 	wired := filepath.Join(t.TempDir(), "crd.yaml")
 	conversion := fmt.Sprintf("spec:\n  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: %q, caBundle: %s}}}\n",
 		url+"/convert", base64.StdEncoding.EncodeToString(certificate))
@@ -117,7 +117,7 @@ func TestSimulateWebhooks(t *testing.T) {
 		fuel   string
 		args   []string
 		code   int
-		stdout string // The lines after the common beginning.
+		stdout string // The part after the lines that are the same in all cases.
 		stderr string
 	}{
 		"All": {

@@ -96,7 +96,7 @@ var verifyOutputs = formats[*crd.Verification]{
 	{"sarif", func(s *streams, v *crd.Verification) error { return v.WriteSARIF(s.out) }},
 }
 
-// lawNames returns the names of the laws in their order.
+// lawNames returns the names of all laws, in their usual order.
 func lawNames() []string {
 	var names []string
 	for _, l := range verify.Laws() {
@@ -105,7 +105,7 @@ func lawNames() []string {
 	return names
 }
 
-// completeLaws completes the last law of a list.
+// completeLaws completes the last element of a list of laws.
 func completeLaws(_ *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	given := text[:strings.LastIndex(text, ",")+1]
 	var all []cobra.Completion
@@ -158,7 +158,7 @@ func (o *crdVerifyOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// verification reads the input and verifies the policy until the budget ends.
+// verification reads the input and verifies the policy. It stops when budget ends.
 func (o *crdVerifyOptions) verification(ctx, budget context.Context, s *streams) (*crd.Verification, error) {
 	compiled, err := o.policies.compile(s, flagPaths{"--objects", o.objects})
 	if err != nil {
@@ -211,8 +211,8 @@ func unknownLaw(name string, known []string) error {
 	return withHint(fmt.Errorf("--laws: there is no law %q", name), hint)
 }
 
-// verify checks a policy against the laws, or compares it with the webhook, until the end of the budget. The end of ctx
-// is an error.
+// verify checks a policy against the laws, or compares it with a webhook. If budget ends, it returns the results so
+// far. If ctx ends, it returns an error.
 func (o *crdVerifyOptions) verify(ctx, budget context.Context, s *streams, v *crd.Verification, p *crd.Policy) error {
 	options := verify.Options{Seed: o.seed, Objects: o.count, Violations: mostViolations}
 	for _, name := range o.laws {
@@ -254,13 +254,14 @@ func (o *crdVerifyOptions) verify(ctx, budget context.Context, s *streams, v *cr
 	return nil
 }
 
-// mostViolations bounds the violations of a law to look for. Each concerns another entry of the policy.
+// mostViolations is the maximum number of violations to find for each law. Each concerns a different entry of the
+// policy.
 const mostViolations = 10
 
-// mostNotes bounds the real objects that notes name.
+// mostNotes is the maximum number of invalid objects that notes name.
 const mostNotes = 10
 
-// noteInvalid names the real objects that are invalid in their version.
+// noteInvalid writes notes about the user's objects that are not valid in their version.
 func noteInvalid(s *streams, recorded []crd.RecordedObject) {
 	n := 0
 	for i := range recorded {

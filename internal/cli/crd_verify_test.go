@@ -20,7 +20,7 @@ import (
 	"refract.dev/kit/webhook/conversion"
 )
 
-// definitionOfJars has a version with another name for a size.
+// definitionOfJars has two versions with different names for a size.
 const definitionOfJars = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -48,8 +48,8 @@ metadata: {name: jars}
 spec: {crd: jars.example.com, hub: v2, spokes: [{version: v1, fields: [{hub: spec.volume, spoke: spec.size}]}]}
 `
 
-// webhookOfJars starts a webhook that converts jars by a policy. It returns the URL, a file with the certificate, and
-// the number of answered reviews.
+// webhookOfJars starts a webhook that converts jars as a policy defines. It returns the URL, a file with the
+// certificate, and the number of reviews that it has answered.
 func webhookOfJars(t *testing.T, text string) (url, authority string, reviews *atomic.Int64) {
 	t.Helper()
 	var crd map[string]any
@@ -170,7 +170,7 @@ func TestVerifyAgainst(t *testing.T) {
 	}
 }
 
-// TestVerifyAgainstSilence: a webhook that never answers does not count as equivalent.
+// TestVerifyAgainstSilence: a webhook that never responds is not reported as equivalent.
 func TestVerifyAgainstSilence(t *testing.T) {
 	done := make(chan struct{})
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))

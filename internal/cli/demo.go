@@ -30,13 +30,13 @@ const (
 	demoLog = ".refract/demo.log"
 )
 
-// demoPatience bounds the time until all copies are as desired.
+// demoPatience is the longest wait until all copies are as desired.
 const demoPatience = 2 * time.Minute
 
 // demoMembers is the number of clusters that the examples require.
 const demoMembers = 3
 
-// demoRelease is the override policy of the examples that releases a change to one cluster. The demo reverts it.
+// demoRelease is an override policy of the examples. It releases a change to one cluster, and the demo deletes it.
 const demoRelease = "checkout-release"
 
 type demoOptions struct {
@@ -90,7 +90,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 		return problems[0]
 	}
 	began := time.Now()
-	defer func() { _ = os.Remove(filepath.Dir(demoDir)) }() // This fails, as it should, if the folder is not empty.
+	defer func() { _ = os.Remove(filepath.Dir(demoDir)) }() // If the folder is not empty, Remove fails and leaves it unchanged.
 	log, forget, err := logToFile()
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 
 // browse shows the hub in a browser until ctx ends.
 func browse(ctx context.Context, s *streams, pg *playground.Playground) error {
-	cmd := newUICommand(s) //nolint:contextcheck // It is executed with it.
+	cmd := newUICommand(s) //nolint:contextcheck // ExecuteContext passes the context.
 	args := []string{"--kubeconfig", pg.Hub().Kubeconfig}
 	if !isTerminal(s.out) {
 		args = append(args, "--no-open")
@@ -203,7 +203,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// kubectlBeside returns the kubectl that was built with the control planes, or else the kubectl of the user.
+// kubectlBeside returns the path of the kubectl next to this program, which is built with the control planes. Without
+// one it returns the kubectl of the user.
 func kubectlBeside() string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -216,7 +217,7 @@ func kubectlBeside() string {
 	return path
 }
 
-// logToFile returns the log of this process. Forget closes and removes its file.
+// logToFile returns the log of this process. The function forget closes its file and removes it.
 func logToFile() (log logr.Logger, forget func() error, err error) {
 	if err := os.MkdirAll(filepath.Dir(demoLog), 0o750); err != nil {
 		return log, nil, fmt.Errorf("making a folder for the demo: %w", err)
@@ -230,8 +231,8 @@ func logToFile() (log logr.Logger, forget func() error, err error) {
 	return log, func() error { return errors.Join(file.Close(), os.Remove(demoLog)) }, nil
 }
 
-// startControllers runs the controllers of the hub and of each member in this process. Stop ends them and waits until
-// they have ended.
+// startControllers runs the controllers of the hub and of each member in this process. The function stop ends them, and
+// waits until they have ended.
 func startControllers(ctx context.Context, pg *playground.Playground, log logr.Logger) (ended <-chan error, stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1+len(pg.Members()))
@@ -266,7 +267,7 @@ func startControllers(ctx context.Context, pg *playground.Playground, log logr.L
 	return failed, stop, nil
 }
 
-// freeAddress returns a free address of this machine.
+// freeAddress returns a local address with a free port.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {

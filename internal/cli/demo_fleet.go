@@ -20,7 +20,7 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// demo is the examples on a running playground.
+// demo runs examples on a playground.
 type demo struct {
 	set     *manifest.Set
 	want    *render.Result
@@ -32,24 +32,24 @@ type demo struct {
 type demoResult struct {
 	// Objects are the placed objects, in the order of the examples.
 	Objects []demoObject `json:"objects"`
-	// RollBack is the result of deleting an override policy.
+	// RollBack is the result of the deletion of an override policy.
 	RollBack demoRollBack `json:"rollBack"`
-	// Rollout is the result of a change that fails; nil if the demo ended before.
+	// Rollout is the result of a failing change; nil if the demo ended earlier.
 	Rollout *demoRollout `json:"rollout,omitempty"`
-	// Injection is the result of a policy for pods; nil if the demo ended before.
+	// Injection is the result of an injection policy; nil if the demo ended earlier.
 	Injection *demoInjection `json:"injection,omitempty"`
-	// Right is true if every copy is equal to the output of refract render before and after the roll-back and the
-	// failed change, and all pods have the content of the injection policy.
+	// Right is true if all copies were equal to the output of refract render at each step of the demo, and all pods
+	// have the content of the injection policy.
 	Right bool `json:"right"`
-	// Seconds since the start of the first process.
+	// Seconds is the time since the first process was started.
 	Seconds float64 `json:"seconds"`
 }
 
 type demoRollBack struct {
 	Policy render.Policy `json:"policy"`
-	// Right is true if every copy has the content without the policy again.
+	// Right is true if all copies are again as they would be without the policy.
 	Right bool `json:"right"`
-	// Seconds from the deletion until all copies were right.
+	// Seconds is the time from the deletion until Right was true.
 	Seconds float64 `json:"seconds"`
 }
 
@@ -60,7 +60,7 @@ type demoObject struct {
 
 type demoCopy struct {
 	Name string `json:"name"`
-	// State is the state in the Propagation.
+	// State is the state of the copy in the Propagation.
 	State string `json:"state"`
 	// Changes are the changes by override policies, with their authors.
 	Changes []string `json:"changes,omitempty"`
@@ -70,9 +70,9 @@ type demoCopy struct {
 
 func newDemo(pg *playground.Playground, set *manifest.Set) (*demo, error) {
 	d := &demo{set: set, members: map[string]client.Client{}}
-	// Objects that stay on the hub have no copies to compare.
+	// Objects that are not propagated have no copies to compare.
 	set.Objects = slices.DeleteFunc(set.Objects, func(o manifest.Object) bool { return !propagates(o.Content) })
-	// The clusters of the examples are the first members. The playground may have more.
+	// The examples name only the first members. The playground may have more.
 	only := make([]string, 0, demoMembers)
 	for _, m := range pg.Members()[:demoMembers] {
 		only = append(only, m.Name)
@@ -102,7 +102,7 @@ func propagates(u *unstructured.Unstructured) bool {
 	return labels[corev1alpha1.PropagationPolicyLabel] != "" || labels[corev1alpha1.ClusterPropagationPolicyLabel] != ""
 }
 
-// settle waits until all copies are right or demoPatience is over, and returns the state of the copies.
+// settle waits until all copies are right, but at most for demoPatience. It returns the state of the copies.
 func (d *demo) settle(ctx context.Context, ended <-chan error) (*demoResult, error) {
 	var result *demoResult
 	_, err := poll(ctx, demoPatience, ended, func(ctx context.Context) (done bool, err error) {
@@ -119,8 +119,8 @@ func (d *demo) settle(ctx context.Context, ended <-chan error) (*demoResult, err
 	return result, err
 }
 
-// poll calls look repeatedly until it is done. ok is false if the patience is over before. An error of a look that was
-// cut short by the end of the patience is ignored.
+// poll calls look repeatedly until it returns true for done. ok is false if this takes longer than patience. The error
+// of a call that was interrupted by the end of this time is ignored.
 func poll(ctx context.Context, patience time.Duration, ended <-chan error, look func(context.Context) (done bool, err error)) (ok bool, err error) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -144,7 +144,7 @@ func poll(ctx context.Context, patience time.Duration, ended <-chan error, look 
 	}
 }
 
-// rollBack deletes the policy that releases a change, and adds the effect to the result.
+// rollBack deletes the policy demoRelease, and adds the effect to the result.
 func (d *demo) rollBack(ctx context.Context, result *demoResult, ended <-chan error) error {
 	policy := &corev1alpha1.OverridePolicy{}
 	policy.Namespace, policy.Name = "shop", demoRelease
@@ -152,7 +152,7 @@ func (d *demo) rollBack(ctx context.Context, result *demoResult, ended <-chan er
 	if err := d.hub.Delete(ctx, policy); err != nil {
 		return fmt.Errorf("deleting OverridePolicy %s: %w", client.ObjectKeyFromObject(policy), err)
 	}
-	// The desired content is now the content without the deleted policy's label.
+	// From now on the desired content is the content without the label of the deleted policy.
 	for i := range d.set.Objects {
 		o := &d.set.Objects[i]
 		labels := o.Content.GetLabels()

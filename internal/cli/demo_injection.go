@@ -25,8 +25,8 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// The injection in the demo: the policy of the examples, the Deployment whose pods consume its service, and the
-// variable that is changed.
+// The parts of the injection demo: the policy of the examples, the Deployment whose pods use the service, and a
+// variable with its value before and after the change.
 const (
 	demoPolicy   = "allow-database"
 	demoConsumer = "storefront"
@@ -35,20 +35,20 @@ const (
 	demoAfter    = "6380"
 )
 
-// demoPodPatience bounds the time until pods are recreated.
+// demoPodPatience is the longest wait until all pods are recreated.
 const demoPodPatience = 2 * time.Minute
 
-// demoInjection is the result of a policy for pods.
+// demoInjection is the result of an injection policy.
 type demoInjection struct {
 	Policy render.Policy `json:"policy"`
 	// Pods are the pods of the members, with the items that the policy added.
 	Pods []demoPod `json:"pods"`
-	// Change is the result of changing the policy on the hub.
+	// Change is the result of a change of the policy on the hub.
 	Change demoChange `json:"change"`
-	// Right is true if every pod has the content of the policy before and after the change, and every copy of the
-	// policy and the workload is equal to the output of refract render.
+	// Right is true if all pods had the content of the policy before the change and after it, and if all copies of the
+	// policy and the Deployment are equal to the output of refract render.
 	Right bool `json:"right"`
-	// Seconds until all pods had it.
+	// Seconds is the time until all pods had the content of the policy.
 	Seconds float64 `json:"seconds"`
 }
 
@@ -58,13 +58,13 @@ type demoChange struct {
 	Variable string `json:"variable"`
 	Before   string `json:"before"`
 	After    string `json:"after"`
-	// Pods are the new pods.
+	// Pods are the recreated pods.
 	Pods []demoPod `json:"pods"`
-	// Seconds from the change until all pods were new.
+	// Seconds is the time from the change until all pods were recreated.
 	Seconds float64 `json:"seconds"`
 }
 
-// demoPod is a pod of a member.
+// demoPod is a pod on a member.
 type demoPod struct {
 	Cluster string `json:"cluster"`
 	Name    string `json:"name"`
@@ -76,8 +76,8 @@ type demoPod struct {
 	uid types.UID
 }
 
-// showInjection propagates a policy to the members, waits until the pods there have its content, changes the policy,
-// and waits until the pods are recreated. It adds the results of both steps to the result.
+// showInjection propagates an injection policy to the members and waits until all pods have its content. Then it
+// changes the policy and waits until the pods are recreated. It adds both outcomes to the result.
 func showInjection(ctx context.Context, s *streams, pg *playground.Playground, result *demoResult, ended <-chan error) error {
 	set, problems := manifest.ReadFS(examples.InjectionDemo)
 	if len(problems) > 0 {
@@ -120,7 +120,7 @@ func showInjection(ctx context.Context, s *streams, pg *playground.Playground, r
 	return nil
 }
 
-// change changes the variable of the policy, on the hub and in the desired content.
+// change changes the variable in the policy on the hub, and in the desired content.
 func (d *demo) change(ctx context.Context) error {
 	for i := range d.set.Objects {
 		o := &d.set.Objects[i]
@@ -141,8 +141,8 @@ func (d *demo) change(ctx context.Context) error {
 	return err
 }
 
-// awaitPods waits until all pods of the consumer run on every member with the value, and no old pod is left. It returns
-// nil if demoPodPatience is over before.
+// awaitPods waits until all pods of demoConsumer run on all members and have the value, and no old pods exist. If this
+// takes longer than demoPodPatience, it returns nil.
 func (d *demo) awaitPods(ctx context.Context, value string, old []demoPod, ended <-chan error) ([]demoPod, error) {
 	var pods []demoPod
 	_, err := poll(ctx, demoPodPatience, ended, func(ctx context.Context) (done bool, err error) {
@@ -152,7 +152,7 @@ func (d *demo) awaitPods(ctx context.Context, value string, old []demoPod, ended
 	return pods, err
 }
 
-// podsWith returns the pods of the consumer on all members; nil if they do not meet the conditions of awaitPods.
+// podsWith returns the pods of demoConsumer on all members; nil if they do not meet the conditions of awaitPods yet.
 func (d *demo) podsWith(ctx context.Context, value string, old []demoPod) ([]demoPod, error) {
 	var all []demoPod
 	for _, name := range slices.Sorted(maps.Keys(d.members)) {
@@ -205,7 +205,7 @@ func (d *demo) podsOn(ctx context.Context, cluster, value string) ([]demoPod, er
 	return pods, nil
 }
 
-// replicas returns the number of the consumer's pods on each cluster.
+// replicas returns the number of pods of demoConsumer on each member.
 func (d *demo) replicas() int {
 	for i := range d.set.Objects {
 		if o := d.set.Objects[i].Content; o.GetKind() == "Deployment" {
@@ -216,8 +216,8 @@ func (d *demo) replicas() int {
 	return 0
 }
 
-// explainDemoPod returns a pod with the items that the policy added. right is false if the pod does not run, or has
-// another value.
+// explainDemoPod returns a pod with the items that the policy added. right is false if the pod does not run or does not
+// have the value.
 func explainDemoPod(
 	u *unstructured.Unstructured, owner string, policies []unstructured.Unstructured, value string,
 ) (pod demoPod, right bool, err error) {

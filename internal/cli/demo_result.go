@@ -62,8 +62,8 @@ func printObject(w io.Writer, o *demoObject) {
 	}
 }
 
-// differs returns the first difference of live from want, or "". Values that only live has are ignored, because the API
-// server added them.
+// differs returns the path of the first field of want that is missing or different in live, or "". It ignores fields
+// that only live has, because the API server has added them.
 func differs(path string, want, live any) string {
 	switch w := want.(type) {
 	case map[string]any:

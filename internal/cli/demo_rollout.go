@@ -19,16 +19,16 @@ import (
 	"refract.dev/internal/playground"
 )
 
-// The rollout in the demo: the policy of the examples, and the member that gets a change first.
+// The parts of the rollout demo: the RolloutPolicy of the examples, and the member that gets a change first.
 const (
 	demoRolloutPolicy = "careful"
 	demoCanary        = "member-2"
 )
 
-// demoRolloutPatience bounds the time until the change has failed and is reverted.
+// demoRolloutPatience is the longest wait until the change has failed and is reverted.
 const demoRolloutPatience = 2 * time.Minute
 
-// demoRollout is the result of a change that fails.
+// demoRollout is the result of a failing change.
 type demoRollout struct {
 	Policy render.Policy `json:"policy"`
 	// Object is the changed object, and Change is the change by the override policy.
@@ -36,17 +36,17 @@ type demoRollout struct {
 	Change string        `json:"change"`
 	// Failed is the message about the failure.
 	Failed string `json:"failed"`
-	// Had are the members that had the change, Spared those that never had it.
+	// Had are the members that got the change, and Spared the members that did not get it.
 	Had    []string `json:"had"`
 	Spared []string `json:"spared"`
-	// Right is true if exactly the first member had the change, and every copy has its previous content again.
+	// Right is true if only the first member got the change, and all copies have their previous content again.
 	Right bool `json:"right"`
-	// Seconds from the failure until the change was reverted.
+	// Seconds is the time from the failure until the change was reverted.
 	Seconds float64 `json:"seconds"`
 }
 
-// showRollout changes an override policy so that pods do not become ready, and waits until the change is reverted on
-// the one member that got it. It adds the outcome to the result.
+// showRollout changes an override policy so that pods on one member do not become ready. It waits until the change is
+// reverted there, and adds the outcome to the result.
 func showRollout(ctx context.Context, s *streams, pg *playground.Playground, result *demoResult, ended <-chan error) error {
 	set, problems := manifest.ReadFS(examples.ReleaseDemo)
 	broken, more := manifest.ReadFS(examples.BrokenRelease)
@@ -114,9 +114,9 @@ func showRollout(ctx context.Context, s *streams, pg *playground.Playground, res
 	return nil
 }
 
-// awaitRollout waits until the rollout of an object has reached a phase. RolloutReverted also counts for
-// RolloutReverting, which is short. For RolloutComplete the object must also be ready on all members. ok is false if
-// demoRolloutPatience is over before.
+// awaitRollout waits until the rollout of an object is in a phase. If this is RolloutReverting, RolloutReverted is
+// accepted, too, because RolloutReverting may be over too soon to be seen. If it is RolloutComplete, the object must
+// also be ready on all members. ok is false if this takes longer than demoRolloutPatience.
 func (d *demo) awaitRollout(
 	ctx context.Context, object *unstructured.Unstructured, phase refractv1alpha1.RolloutPhase, ended <-chan error,
 ) (status *refractv1alpha1.PropagationStatus, ok bool, err error) {
@@ -134,8 +134,8 @@ func (d *demo) awaitRollout(
 	return status, ok, err
 }
 
-// generations returns the generation of the object's copy on each member. It grows with each change of the desired
-// state.
+// generations returns the generation of the object's copy on each member. The API server increments it at each change
+// of the spec.
 func (d *demo) generations(ctx context.Context, object *unstructured.Unstructured) (map[string]int64, error) {
 	all := make(map[string]int64, len(d.members))
 	for name, c := range d.members {
@@ -149,7 +149,7 @@ func (d *demo) generations(ctx context.Context, object *unstructured.Unstructure
 	return all, nil
 }
 
-// changeOf returns the changes by override policies on a cluster.
+// changeOf returns a description of the changes that override policies make on a cluster.
 func changeOf(status *refractv1alpha1.PropagationStatus, cluster string) string {
 	for i := range status.Clusters {
 		if status.Clusters[i].Name != cluster {
@@ -164,7 +164,7 @@ func changeOf(status *refractv1alpha1.PropagationStatus, cluster string) string 
 	return ""
 }
 
-// printRollout shows which members had the change, and that it was reverted.
+// printRollout shows which members got the change, and whether it was reverted.
 func printRollout(w io.Writer, r *demoRollout) {
 	if r == nil {
 		return

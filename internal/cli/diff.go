@@ -93,7 +93,7 @@ var diffOutputs = formats[*diff.Diff]{
 	{"html", toStdout(ui.WriteDiff)},
 }
 
-// writeUnified writes the notes, which are not part of a patch, to stderr.
+// writeUnified writes the patch to stdout, and notes to stderr, because a patch cannot contain them.
 func writeUnified(s *streams, d *diff.Diff) error {
 	for i := range d.Notes {
 		fmt.Fprintf(s.err, "note: %s\n", &d.Notes[i])
@@ -128,7 +128,7 @@ func (o *diffOptions) run(ctx context.Context, s *streams) error {
 	return outcomeOf(d)
 }
 
-// outcomeOf returns the error that the command ends with after writing the result.
+// outcomeOf returns the error with which the command ends after it has written the result.
 func outcomeOf(d *diff.Diff) error {
 	switch {
 	case len(d.Unknown) > 0:
@@ -142,7 +142,7 @@ func outcomeOf(d *diff.Diff) error {
 	}
 }
 
-// read reads both sides, or returns all problems with them.
+// read reads the manifests before and after the change, or returns all problems with them.
 func (o *diffOptions) read(ctx context.Context, s *streams) (from, to *manifest.Set, err error) {
 	if err := o.check(); err != nil {
 		return nil, nil, err
@@ -159,7 +159,7 @@ func (o *diffOptions) read(ctx context.Context, s *streams) (from, to *manifest.
 	return from, to, problemsAsError(slices.Concat(base.problems, fromProblems, toProblems))
 }
 
-// check returns an error unless there are two readable sides.
+// check returns an error unless the flags name manifests before and after the change.
 func (o *diffOptions) check() error {
 	stdin := 0
 	for _, files := range [][]string{o.inputs.files, o.from, o.to} {

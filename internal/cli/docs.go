@@ -21,7 +21,8 @@ type docsOptions struct {
 	man      string
 }
 
-// manDate is the date in man pages. It is constant, because a check compares the generated pages.
+// manDate is the date in man pages. It is constant, because a test compares the generated pages with those in the
+// repository.
 var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // A constant.
 
 func newDocsCommand(s *streams) *cobra.Command {
@@ -44,7 +45,7 @@ func (o *docsOptions) run(root *cobra.Command) error {
 	if o.markdown == "" && o.man == "" {
 		return withHint(errors.New("there is nothing to write"), "--markdown and --man name the folders")
 	}
-	root.DisableAutoGenTag = true // The tag contains the date.
+	root.DisableAutoGenTag = true // The tag would contain the date of the generation.
 	kinds := []struct {
 		dir   string
 		pages []string // Patterns for the names of the generated files.
@@ -71,7 +72,8 @@ func (o *docsOptions) run(root *cobra.Command) error {
 	return nil
 }
 
-// empty creates the folder, or removes the pages of former commands from it.
+// empty creates the folder. If it exists, empty removes the pages of commands from it, because some commands may not
+// exist any more.
 func empty(dir string, pages []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -95,7 +97,7 @@ func empty(dir string, pages []string) error {
 	return nil
 }
 
-// writeFindings writes the meaning of the codes of lint.
+// writeFindings writes a document with the codes of lint and their meanings.
 func writeFindings(name string) error {
 	var b strings.Builder
 	b.WriteString("# The findings of lint\n\n" +

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocsKeepsToItself: the command removes only pages of former commands.
+// TestDocsKeepsToItself: the command removes only its own pages from the folder.
 func TestDocsKeepsToItself(t *testing.T) {
 	cases := map[string]struct {
 		flag        string
@@ -21,7 +21,7 @@ func TestDocsKeepsToItself(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "[docs]") // A literal name that looks like a pattern.
+			dir := filepath.Join(t.TempDir(), "[docs]") // This name is also a valid glob pattern, but it must be taken literally.
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}

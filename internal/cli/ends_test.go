@@ -20,24 +20,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// soon bounds the time from an interrupt to the end of a command: [grace], and a reserve for a busy machine. A command
-// that ignores the interrupt runs for minutes or forever.
+// soon is the longest time in which a command may end after an interrupt: [grace], plus a reserve for a busy machine. A
+// command that ignores the interrupt would run much longer.
 const soon = grace + 2*time.Second
 
-// ending describes how a test interrupts a command.
+// ending describes how the test interrupts a command.
 type ending struct {
-	// reads are arguments that make the command read stdin. stdin returns input that takes long to process.
+	// reads has arguments with which the command reads stdin. stdin returns an input that takes long to process.
 	reads string
 	stdin func() string
-	// busy are arguments that take long to process without stdin.
+	// busy has arguments with which the command takes long without stdin.
 	busy string
-	// timeout are arguments with a short --timeout.
+	// timeout has arguments with a short --timeout.
 	timeout string
-	// not, if set, is the reason why the command is not interrupted.
+	// The field not has the reason why the command is not interrupted; empty for all other commands.
 	not string
 }
 
-// endings are all commands. Those of [clusterCommands] are also interrupted while a hub does not answer.
+// endings has all commands. The test also interrupts the commands in [clusterCommands] while the hub does not answer.
 var endings = map[string]ending{
 	"refract render":        {reads: "-f - -o variants", stdin: hostileFleet},
 	"refract explain":       {reads: "deployment/web-7 -f -", stdin: hostileFleet},
@@ -94,7 +94,7 @@ func commandsOf(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// TestEveryCommandEnds: every command ends soon after an interrupt and after its --timeout, even while it waits or
+// TestEveryCommandEnds: every command ends soon after an interrupt and after its --timeout, whether it waits or
 // computes.
 func TestEveryCommandEnds(t *testing.T) {
 	commands := map[string]*cobra.Command{}
@@ -180,7 +180,7 @@ func (run *started) wantSoon(t *testing.T, within time.Duration) int {
 	}
 }
 
-// hooked is an input that calls read after its last byte. Then it ends, or it blocks until end is closed.
+// hooked is an input that calls read at its end, and then waits until end is closed.
 type hooked struct {
 	io.Reader
 
@@ -218,7 +218,7 @@ func endsWhileBusy(t *testing.T, path, args, stdin string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if stdin == "" {
-		cancel() // The interrupt precedes the command, which starts nevertheless.
+		cancel() // The command starts with a context that has already ended.
 	}
 	run := start(ctx, path, strings.Fields(args), &hooked{Reader: strings.NewReader(stdin), read: cancel, end: ended})
 	select {
@@ -229,7 +229,7 @@ func endsWhileBusy(t *testing.T, path, args, stdin string) {
 	}
 }
 
-// silentHub starts a hub that never answers, and calls asked for each request.
+// silentHub starts a hub that does not respond, but calls asked for each request. It returns the name of a kubeconfig.
 func silentHub(t *testing.T, asked func()) string {
 	t.Helper()
 	end := make(chan struct{})
@@ -275,7 +275,7 @@ func endsInTime(t *testing.T, path, args string) {
 	start(t.Context(), path, all, strings.NewReader("")).wantSoon(t, timeout+soon)
 }
 
-// TestWhole: an uninterruptible operation is completed, and no such operation starts after the interrupt.
+// TestWhole: an operation that must not be interrupted is completed. No such operation starts after the interrupt.
 func TestWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out bytes.Buffer
@@ -285,9 +285,9 @@ func TestWhole(t *testing.T) {
 	finished := false
 	err := s.within(ctx, grace, func() error {
 		defer func() { later <- s.whole(func() error { return errors.New("it was begun") }) }()
-		whole := s.narrating(io.Discard).whole(func() error { // Like the operation for one of many members.
+		whole := s.narrating(io.Discard).whole(func() error { // Commands use this for an operation on one of many members.
 			cancel()
-			<-time.After(2 * grace) // Longer than the wait for other operations.
+			<-time.After(2 * grace) // Other operations are abandoned after grace.
 			finished = true
 			return nil
 		})
@@ -307,7 +307,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// hostileFolder returns a folder with the input of the commands.
+// hostileFolder returns a folder with expensive input for the commands.
 func hostileFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -329,8 +329,8 @@ const (
 	hostileFields = 60
 )
 
-// hostileCRD returns a definition of more than 400 KB. Its objects are wide and deep, its conditions and rules concern
-// all fields, and small objects are invalid.
+// hostileCRD returns a CustomResourceDefinition of more than 400 KB. Its objects are wide and deep, all fields have
+// conditions and rules, and small objects are invalid.
 func hostileCRD() string {
 	var b strings.Builder
 	b.WriteString(`apiVersion: apiextensions.k8s.io/v1
@@ -375,7 +375,7 @@ func hostileNames(prefix string, n int) string {
 	return strings.Join(names, ", ")
 }
 
-// hostilePolicy returns a policy that violates the round trip of every object.
+// hostilePolicy returns a ConversionPolicy with which no object survives a round trip.
 func hostilePolicy() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: refract.dev/v1alpha1\nkind: ConversionPolicy\nmetadata: {name: hoards}\nspec:\n  crd: hoards.example.com\n  hub: v2\n  spokes:\n  - version: v1\n    fields:\n")
@@ -385,7 +385,7 @@ func hostilePolicy() string {
 	return b.String()
 }
 
-// hostileObject returns an object with every defined field.
+// hostileObject returns an object that has every field of hostileCRD.
 func hostileObject() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: example.com/v1\nkind: Hoard\nmetadata: {name: all}\nspec:\n")
@@ -433,7 +433,7 @@ spec:
 	return b.String()
 }
 
-// hostileTests returns cases with expensive comparisons.
+// hostileTests returns test cases with expensive comparisons.
 func hostileTests() string {
 	var b strings.Builder
 	b.WriteString("apiVersion: refract.dev/v1alpha1\nkind: PolicyTest\nmetadata: {name: all}\nspec:\n  inputs: [fleet.yaml]\n  cases:\n")

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// TestHangingPlugin: a command ends soon after its --timeout, even if the credential plugin of its kubeconfig does not
-// end.
+// TestHangingPlugin: a command ends soon after its --timeout even if the credential plugin of its kubeconfig still
+// runs.
 func TestHangingPlugin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wait")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.Remove(file); err != nil { // The programs end when the file is gone.
+		if err := os.Remove(file); err != nil { // The plugins end when the file does not exist any more.
 			t.Error(err)
 		}
 	})
@@ -58,7 +58,7 @@ current-context: hub
 	}
 }
 
-// TestSignals: the program ends soon after a signal, while it waits for input and while it computes.
+// TestSignals: the program ends soon after a signal, whether it waits for input or computes.
 func TestSignals(t *testing.T) {
 	t.Chdir(hostileFolder(t))
 	program, err := os.Executable()
@@ -70,7 +70,7 @@ func TestSignals(t *testing.T) {
 		stdin string
 		more  bool // Whether stdin stays open.
 	}{
-		// More than a pipe holds: the program is reading once all of it is written.
+		// The text is larger than the buffer of a pipe. When all of it is written, the program must have begun to read.
 		"Input": {"render -f -", strings.Repeat("# There is more to come.\n", 10_000), true},
 		"Busy":  {"crd verify --crd - --policy policy.yaml --count 20 --timeout 10m", hostileCRD(), false},
 	} {

@@ -21,8 +21,8 @@ const (
 	exitError = 2 // The command failed.
 )
 
-// errFound is the error of a command that has shown findings: differences, violations or failed objects. The exit code
-// is 1.
+// errFound is the error of a command that has reported findings: differences, violations or failed objects. It leads to
+// exit code 1.
 var errFound = errors.New("something was found")
 
 // exitCode returns the exit code of a command that returned err.
@@ -45,8 +45,8 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// withHint returns err with advice: one sentence without an end mark, based on the actual input. An empty hint adds
-// nothing.
+// withHint adds advice to an error: one sentence, without a period, about the actual input. If hint is empty, it
+// returns err.
 func withHint(err error, hint string) error {
 	if hint == "" {
 		return err
@@ -54,7 +54,7 @@ func withHint(err error, hint string) error {
 	return &hinted{error: err, hint: hint}
 }
 
-// reportEnd writes the error that a command ends with. After an interrupt it also writes the progress of the command.
+// reportEnd writes the error with which a command ends. After an interrupt it also writes the progress of the command.
 func reportEnd(w io.Writer, s *streams, err error) {
 	state, remedy := s.standing()
 	if state == "" || !errors.Is(err, context.Canceled) {
@@ -64,7 +64,7 @@ func reportEnd(w io.Writer, s *streams, err error) {
 	fmt.Fprintf(w, "error: interrupted, and %s\nhint: %s\n", state, remedy)
 }
 
-// report writes an error for the user: a line for each joined error, and the first hint among them.
+// report writes an error for the user. Each of several joined errors gets its own line. Only the first hint is written.
 func report(w io.Writer, err error) {
 	hint := ""
 	for _, e := range split(err) {
@@ -84,9 +84,9 @@ func report(w io.Writer, err error) {
 	}
 }
 
-// split returns the errors that were joined.
+// split returns the individual errors of a joined error.
 func split(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) // Only the outermost level: an error that wraps joined errors adds context.
+	joined, ok := err.(interface{ Unwrap() []error }) // An error that wraps a joined error is not split, because it adds context.
 	if !ok {
 		return []error{err}
 	}
@@ -97,7 +97,7 @@ func split(err error) []error {
 	return errs
 }
 
-// explainUnknownCommand adds the nearest command to the error of a command with subcommands.
+// explainUnknownCommand adds the command with the most similar name to the error about an unknown subcommand.
 func explainUnknownCommand(cmd *cobra.Command, err error) error {
 	var name string
 	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q", &name); n != 1 {
@@ -120,14 +120,14 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return withHint(fmt.Errorf("%s has no command %q", cmd.CommandPath(), name), hint)
 }
 
-// wanted describes the accepted values of flags by type.
+// wanted describes the accepted values of a flag, by the type of the flag.
 var wanted = map[string]string{
 	"duration": "a duration such as 5s or 2m", "bool": "true or false", "float64": "a number",
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
 	"uint": "a whole number of 0 or more", "uint32": "a whole number of 0 or more", "uint64": "a whole number of 0 or more",
 }
 
-// insteadOf has advice for flags of kubectl that refract lacks, by name.
+// insteadOf has advice about flags that kubectl has and refract does not have.
 var insteadOf = map[string]string{
 	"R": recursion, "recursive": recursion,
 	"k": kustomization, "kustomize": kustomization,
@@ -138,7 +138,7 @@ const (
 	kustomization = "build it and read the result: kubectl kustomize DIRECTORY | refract COMMAND -f -"
 )
 
-// explainFlagError adds the accepted values or the nearest flag to an error of parsing the flags.
+// explainFlagError improves an error about flags: it adds the accepted values, or the flag with the most similar name.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) && wanted[invalid.GetFlag().Value.Type()] != "" {
@@ -165,8 +165,8 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	return withHint(err, hint)
 }
 
-// nearestFlag returns the flag for a mistyped or shortened name, such as filename for file, or kubeconfig for
-// hub-kubeconfig; empty if no flag or several match.
+// nearestFlag returns the flag that was probably meant by a mistyped or shortened name. For example, filename means
+// file, and kubeconfig means hub-kubeconfig. It returns "" if no flag or several flags are possible.
 func nearestFlag(name string, names []string) string {
 	if near := nearest.To(name, names); near != "" {
 		return near

@@ -15,8 +15,8 @@ import (
 // root is the root of the repository.
 const root = "../.."
 
-// TestExamples runs the commands in the comments of examples/testdata/*.txtar, which are the lines that begin with "$
-// refract", in the root of the repository. The files of an archive are the expected output.
+// TestExamples runs the commands in the comments of examples/testdata/*.txtar, in the root of the repository. A command
+// is a line that begins with "$ refract". The files of an archive are the expected output.
 func TestExamples(t *testing.T) {
 	t.Chdir(root)
 	golden.Run(t, "examples/testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) (got []txtar.File) {
@@ -35,7 +35,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// documented are the documents with tested commands, and the folders where the commands run.
+// documented are the documents whose commands are tested, and the folders in which the commands run.
 var documented = []struct{ file, dir string }{
 	{"README.md", "."},
 	{"examples/README.md", "."},
@@ -50,9 +50,9 @@ var documented = []struct{ file, dir string }{
 	{"examples/injection/README.md", "."},
 }
 
-// TestDocuments runs the commands in documents. In a block marked console, a line that begins with "$ refract" or "$
-// bin/refract" is a command, and the next lines are its output. A line "..." stands for omitted lines. A command that
-// ends with a backslash continues in the next line.
+// TestDocuments runs the commands in documents. In a code block of the type console, a line that begins with "$
+// refract" or "$ bin/refract" is a command, and the lines after it are its output. A line "..." stands for omitted
+// lines. A command whose line ends with a backslash continues in the next line.
 func TestDocuments(t *testing.T) {
 	for _, d := range documented {
 		t.Run(d.file, func(t *testing.T) {
@@ -94,7 +94,7 @@ func checkPrinted(t *testing.T, command, want string) {
 
 func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
 
-// matches reports whether text matches the pattern. "..." in the pattern stands for any number of lines.
+// matches reports whether text matches the pattern. A line "..." in the pattern matches any number of lines.
 func matches(pattern, text []string) bool {
 	switch {
 	case len(pattern) == 0:

@@ -75,8 +75,8 @@ If a rule fails on a shown cluster, the exit code is 1.`,
 	return cmd
 }
 
-// explainOutputs are the formats of explain. The text contains errors and warnings. JSON is for programs, so errors and
-// warnings also go to stderr for the user.
+// explainOutputs are the formats of explain. The text output contains errors and warnings. Programs read the JSON
+// output, so errors and warnings are also written to stderr for the user.
 var explainOutputs = formats[*explained]{
 	{"text", func(s *streams, x *explained) error { return explain.WriteText(s.out, x.Explanation) }},
 	{"json", func(s *streams, x *explained) error {
@@ -86,14 +86,14 @@ var explainOutputs = formats[*explained]{
 	{"html", func(s *streams, x *explained) error { return ui.WriteExplain(s.out, x.outcome, x.Explanation) }},
 }
 
-// explained is an explanation with its outcome.
+// explained is an explanation, together with the outcome for the object.
 type explained struct {
 	*explain.Explanation
 
 	outcome *render.Outcome
 }
 
-// oneObject rejects arguments that do not name exactly one object.
+// oneObject returns an error unless the arguments name exactly one object.
 func oneObject(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -150,7 +150,8 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	return nil
 }
 
-// parsePath parses the flag --path. For a path with dots, the error suggests the pointer if it exists in the object.
+// parsePath parses the flag --path, which is a JSON pointer. If the user has given a path with dots, the error suggests
+// the pointer, provided that the object has this field.
 func parsePath(path string, object *manifest.Object) (tree.Pointer, error) {
 	at, err := tree.Parse(path)
 	if err == nil {

@@ -82,9 +82,9 @@ func (o *explainPodOptions) run(ctx context.Context, s *streams, name string) er
 	return write(s, explanation)
 }
 
-// gather reads the evidence about the pod.
+// gather reads the pod and all other objects that are needed to explain its injection.
 func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name string) (*injected.Evidence, error) {
-	pod := &unstructured.Unstructured{} // Unstructured, because the pod may have fields that this program does not know.
+	pod := &unstructured.Unstructured{} // The pod may have fields that a typed Pod of this program does not know.
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	err := c.Get(ctx, types.NamespacedName{Namespace: o.in(), Name: name}, pod)
 	switch {
@@ -115,20 +115,20 @@ func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name st
 	return &injected.Evidence{Pod: text, Owner: owner, Policies: policies.Items}, nil
 }
 
-// injectionPolicies returns an empty list for unstructured policies: an invalid policy does not prevent the others from
-// being read.
+// injectionPolicies returns an empty list of unstructured policies. With a typed list, one invalid policy would make
+// the whole list unreadable.
 func injectionPolicies() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy + "List"))
 	return list
 }
 
-// mostOwners bounds the owners that are read: a pod has at most two owners of Kubernetes' own kinds, and other
-// controllers may add some.
+// mostOwners is the maximum number of owners that are read. Kubernetes' own controllers make at most two owners above a
+// pod, and other controllers may add some.
 const mostOwners = 5
 
-// topOwner returns the KIND/NAME of the topmost owner of a pod. If an owner cannot be read or is gone, it is the last
-// result.
+// topOwner returns the topmost owner of a pod, as KIND/NAME. If an owner does not exist or cannot be read, topOwner
+// returns this owner.
 func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructured) (string, error) {
 	top, of := "", metav1.GetControllerOf(pod)
 	for range mostOwners {
@@ -138,14 +138,14 @@ func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructur
 		top = of.Kind + "/" + of.Name
 		gv, err := schema.ParseGroupVersion(of.APIVersion)
 		if err != nil {
-			return top, nil //nolint:nilerr // No more owners can be read.
+			return top, nil //nolint:nilerr // With an invalid apiVersion, the owner cannot be read.
 		}
 		owner := &metav1.PartialObjectMetadata{}
 		owner.SetGroupVersionKind(gv.WithKind(of.Kind))
 		err = c.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: of.Name}, owner)
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
-			return top, nil // The owner is unreadable or gone.
+			return top, nil // The owner does not exist or cannot be read.
 		case err != nil:
 			return "", fmt.Errorf("reading %s, the owner of the pod: %w", top, err)
 		}
@@ -154,7 +154,7 @@ func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructur
 	return top, nil
 }
 
-// peekPods returns the names of the namespace's pods, for completion and hints.
+// peekPods returns the names of the pods in the namespace, for completion and hints.
 func (o *explainPodOptions) peekPods(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -16,7 +16,7 @@ type formats[T any] []struct {
 	write func(*streams, T) error
 }
 
-// toStdout adapts a format that writes only to stdout.
+// toStdout turns a function that writes to an io.Writer into one that writes to stdout.
 func toStdout[T any](write func(io.Writer, T) error) func(*streams, T) error {
 	return func(s *streams, result T) error { return write(s.out, result) }
 }

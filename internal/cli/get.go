@@ -92,7 +92,7 @@ type view struct {
 	text     *status.Text
 	objects  *status.Objects
 	clusters *status.Clusters
-	// one is true if one object was requested by name.
+	// one is true if the user has named a single object.
 	one bool
 }
 
@@ -159,8 +159,9 @@ func (o *getOptions) run(ctx context.Context, s *streams, args []string) error {
 	}
 }
 
-// locate sets the namespaces to search as kubectl does: that of --namespace, or that of the context, unless all are
-// requested. A namespace in the argument takes precedence. Cluster-scoped objects are found in any case.
+// locate sets the namespaces to search, like kubectl: the namespace of --namespace, or else that of the context. With
+// --all-namespaces it sets none. A namespace in an argument takes precedence. Cluster-scoped objects are found in any
+// case.
 func (o *getOptions) locate(asked []reference) {
 	if o.all {
 		return
@@ -175,7 +176,7 @@ func (o *getOptions) locate(asked []reference) {
 	}
 }
 
-// sources returns the reports on the requested objects.
+// sources returns the sources of the reports about the requested objects.
 func (g *objectGetter) sources() []status.Source {
 	switch {
 	case g.o.all:
@@ -194,7 +195,7 @@ func (g *objectGetter) sources() []status.Source {
 	return sources
 }
 
-// width returns the number of characters in a line of the terminal; 0 if w is not a terminal.
+// width returns the width of the terminal in characters; 0 if w is not a terminal.
 func width(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(w) {
@@ -242,7 +243,7 @@ func (o *getOptions) clusters(
 	return nil
 }
 
-// chosenMembers returns the members that are requested by name, or all if no name is given.
+// chosenMembers returns the members that the user has named, or all members if the user has named none.
 func chosenMembers(members []corev1alpha1.FederatedCluster, asked []reference) ([]corev1alpha1.FederatedCluster, error) {
 	var chosen []corev1alpha1.FederatedCluster
 	names := make([]string, len(members))
@@ -268,7 +269,7 @@ func chosenMembers(members []corev1alpha1.FederatedCluster, asked []reference) (
 
 func (o *getOptions) isText() bool { return o.output == "text" || o.output == "wide" }
 
-// nothing writes the reason for an empty result.
+// nothing explains why no object or cluster is shown.
 func (o *getOptions) nothing(s *streams, n int, one, many, none string) {
 	if o.failed && n > 0 {
 		fmt.Fprintln(s.err, output.Count(n, one, many))
@@ -282,7 +283,7 @@ type objectGetter struct {
 	o        *getOptions
 	s        *streams
 	client   client.WithWatch
-	texts    []string // The arguments, expanded to KIND or KIND/NAME.
+	texts    []string // The arguments, as KIND or KIND/NAME.
 	asked    []reference
 	selector labels.Selector
 	text     *status.Text
@@ -318,7 +319,7 @@ func (g *objectGetter) run(ctx context.Context) error {
 	return nil
 }
 
-// see shows the present objects at first, and later the changed ones.
+// see first shows all requested objects, and later those that have changed.
 func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 	if g.shown == nil {
 		g.shown = map[types.UID]bool{}
@@ -365,7 +366,7 @@ func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 	return g.show(&view{text: g.text, objects: objects, one: one})
 }
 
-// none returns the message for an empty hub or namespace.
+// none returns the message if the hub or the namespace has no propagated objects.
 func (g *objectGetter) none() string {
 	if g.o.all {
 		return "nothing is propagated"
@@ -402,7 +403,7 @@ func (g *objectGetter) choose(ctx context.Context, objects []*status.Object) ([]
 	return matching, nil
 }
 
-// notReported returns the error for an object or kind without a report.
+// notReported returns the error for a requested object or kind that has no report.
 func notReported(text string, r *reference, objects []*status.Object) error {
 	names := map[string]string{}
 	for _, o := range objects {

@@ -23,7 +23,7 @@ import (
 // memberToken is a token of Refract's account on a member.
 const memberToken = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6a3ViZS1hZG1pcmFsLXN5c3RlbTpyZWZyYWN0LW1lbWJlciIsImlhdCI6MSwiZXhwIjoyfQ.c2ln"
 
-// clusterTypes are the types of a cluster with an installation or an account of Refract.
+// clusterTypes are the API types of a cluster on which Refract is installed or has an account.
 var clusterTypes = slices.Concat(fakeTypes, []fakeType{
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}},
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "services", Kind: "Service", Namespaced: true}},
@@ -42,7 +42,7 @@ var clusterTypes = slices.Concat(fakeTypes, []fakeType{
 
 var admissionTypes = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 
-// silence makes clusters leave requests unanswered: one request, and all later ones unless alone is set.
+// silence makes the clusters not respond to a request. If alone is false, they do not respond to later requests either.
 type silence struct {
 	at    int64 // The number of the request; 0 for none.
 	alone bool
@@ -68,11 +68,11 @@ func (s *silence) before(h http.Handler) http.Handler {
 	})
 }
 
-// hangs are commands with the objects on their hub. MEMBER stands for the address of the member.
+// hangs has commands, each with the objects on its hub. MEMBER stands for the address of the member.
 var hangs = map[string]struct {
 	args string
 	hub  string
-	// left is a pattern for other allowed errors, in addition to the error about the timeout.
+	// left is a pattern for errors that are allowed in addition to the error about the timeout.
 	left string
 }{
 	"install":   {args: "install --image registry.example.com/refract", left: `is not ready: `},
@@ -115,9 +115,9 @@ kind: Deployment
 metadata: {name: web, namespace: shop}
 `
 
-// TestEveryCommandEndsWhereverItWaits: a command ends soon after its --timeout or an interrupt, at whichever request a
-// cluster stops answering. Its error describes the progress and the next step. For a cluster that has not joined, the
-// error names everything that remains.
+// TestEveryCommandEndsWhereverItWaits: a command ends soon after its --timeout or an interrupt, whichever request a
+// cluster does not answer. The error describes the progress and the next step. If the cluster has not joined, the error
+// names every object that remains on it.
 func TestEveryCommandEndsWhereverItWaits(t *testing.T) {
 	for name, tc := range hangs {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +186,7 @@ func (h *hung) run(s *silence, interrupt bool) int64 {
 	return s.asked.Load()
 }
 
-// check fails the test unless the output describes the progress of the command.
+// check fails the test unless the output describes the progress and the next step.
 func (h *hung) check(s *silence, interrupt bool, code int, text string, hub, member *fakeHub) {
 	h.t.Helper()
 	fail := func(why string) {
@@ -201,7 +201,7 @@ func (h *hung) check(s *silence, interrupt bool, code int, text string, hub, mem
 		want += "|" + h.left
 	}
 	switch {
-	case code == exitOK && s.alone: // The command does not need that answer.
+	case code == exitOK && s.alone: // The command also succeeds without the response to this request.
 	case s.at > 0 && (code == exitOK || !regexp.MustCompile(want).MatchString(text)):
 		fail("want " + want)
 	}

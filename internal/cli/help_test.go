@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// needHub are the commands and flags whose examples need an API server or take very long. For these, the test only
+// needHub are commands and flags whose examples need an API server or take very long. Of such an example, the test only
 // parses the command line.
 var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "approve", "get", "wait", "snapshot", "rollout", "ui", "pod", "migrate", "install", "uninstall", "--hub", "--conversion", "--against"}
 
@@ -64,9 +64,9 @@ func runExample(t *testing.T, root *cobra.Command, line string) {
 	}
 }
 
-// exampleFolder returns a folder for the examples of the help, and the output of kustomize build for the shop. The
-// folder has copies of examples/override, examples/injection, examples/evolution, examples/conversion and the policy of
-// the pizza.
+// exampleFolder returns a folder in which the examples of the help can run, and the output of kustomize build for the
+// shop. The folder has copies of examples/override, examples/injection, examples/evolution and examples/conversion, and
+// the policy of examples/pizza.
 func exampleFolder(t *testing.T) (dir, shop string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -24,19 +24,19 @@ import (
 	"refract.dev/fleet/status"
 )
 
-// hubConfig returns the configuration of the hub's client. It returns an error if the hub does not answer. Its request
-// needs no special rights.
+// hubConfig returns the client configuration for the hub. It returns an error if the hub does not respond to a request
+// for its version, which needs no special permissions.
 func hubConfig(ctx context.Context, c *clusterFlags) (*rest.Config, *discovery.DiscoveryClient, error) {
 	return reach(ctx, "hub", c)
 }
 
-// reach is hubConfig for any cluster.
+// reach is like hubConfig, for any cluster. The argument what is the word for the cluster in errors.
 func reach(ctx context.Context, what string, c *clusterFlags) (*rest.Config, *discovery.DiscoveryClient, error) {
 	cfg, err := c.restConfig()
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types do not matter for lists.
+	cfg.WarningHandler = rest.NoWarnings{} // Warnings about deprecated types do not matter to a program that lists all types.
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -49,7 +49,7 @@ func reach(ctx context.Context, what string, c *clusterFlags) (*rest.Config, *di
 	return cfg, disco, nil
 }
 
-// clusterClient returns a client for the cluster of the flags.
+// clusterClient returns a client for the cluster that the flags select.
 func clusterClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
 	cfg, _, err := reach(ctx, "cluster", c)
 	if err != nil {
@@ -58,7 +58,7 @@ func clusterClient(ctx context.Context, c *clusterFlags) (client.WithWatch, erro
 	return watchingClient(cfg)
 }
 
-// hubClient returns a client for the hub of the flags.
+// hubClient returns a client for the hub that the flags select.
 func hubClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
 	cfg, _, err := hubConfig(ctx, c)
 	if err != nil {
@@ -80,7 +80,8 @@ func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
 	return c, nil
 }
 
-// reports returns the sources of the reports on the objects of a namespace, or on all objects if it is empty.
+// reports returns the sources of the reports about the objects of a namespace, or about all objects if namespace is
+// empty.
 func reports(namespace string) []status.Source {
 	if namespace != "" {
 		return []status.Source{status.Propagations(namespace)}
@@ -88,7 +89,7 @@ func reports(namespace string) []status.Source {
 	return []status.Source{status.Propagations(""), status.ClusterPropagations()}
 }
 
-// reported reads the reports on objects.
+// reported returns the objects that have reports in a namespace, or in all namespaces if namespace is empty.
 func reported(ctx context.Context, c client.Client, namespace string) ([]*status.Object, error) {
 	records, err := status.List(ctx, c, reports(namespace)...)
 	if err != nil {
@@ -107,7 +108,7 @@ func objectsOf(records []client.Object) []*status.Object {
 	return objects
 }
 
-// explainHub adds advice to an error.
+// explainHub adds advice to an error about a cluster that is not a hub.
 func explainHub(err error) error {
 	if errors.Is(err, status.ErrNoHub) {
 		return withHint(err, "start `refract run` against it once to install the CustomResourceDefinitions")
@@ -115,8 +116,8 @@ func explainHub(err error) error {
 	return err
 }
 
-// parseAsked parses the arguments of a command as kubectl does: KIND/NAME..., or KIND[,KIND...] with or without names
-// after it. It also returns each as the text KIND or KIND/NAME. The name of a KIND without a name is empty.
+// parseAsked parses arguments as kubectl does: KIND/NAME..., or KIND[,KIND...] with optional names behind it. It also
+// returns each argument as KIND or KIND/NAME. For a KIND without a name, the name in the reference is empty.
 func parseAsked(args []string) (texts []string, asked []reference, err error) {
 	texts = args
 	if len(args) > 0 && !strings.ContainsAny(args[0], "/ ") {
@@ -134,7 +135,7 @@ func parseAsked(args []string) (texts []string, asked []reference, err error) {
 	return texts, asked, nil
 }
 
-// spelledOut combines kinds with the names after them to KIND/NAME.
+// spelledOut combines each kind with each of the names behind it, as KIND/NAME.
 func spelledOut(args []string) ([]string, error) {
 	kinds, names := strings.Split(args[0], ","), args[1:]
 	if len(names) == 0 {
@@ -153,7 +154,8 @@ func spelledOut(args []string) ([]string, error) {
 	return texts, nil
 }
 
-// parseKindOrReference is parseReference that also accepts a KIND alone. Its name is then empty.
+// parseKindOrReference is like parseReference, but also accepts a KIND without a name. The name in the result is then
+// empty.
 func parseKindOrReference(text string) (reference, error) {
 	if text == "" || strings.ContainsAny(text, "/ ") {
 		return parseReference(text)
@@ -163,7 +165,7 @@ func parseKindOrReference(text string) (reference, error) {
 	return r, err
 }
 
-// means reports whether r refers to the object.
+// means reports whether r can refer to the object.
 func (r *reference) means(o *status.Object) bool {
 	gk := o.GroupKind()
 	return (r.matchesKind(strings.ToLower(gk.Kind)) || r.kind == o.Resource) &&
@@ -172,7 +174,7 @@ func (r *reference) means(o *status.Object) bool {
 		(r.name == "" || r.name == o.Name)
 }
 
-// meansClusters reports whether r refers to members rather than objects.
+// meansClusters reports whether r refers to a member of the fleet, and not to an object.
 func (r *reference) meansClusters() bool {
 	switch r.kind {
 	case "cluster", "clusters", "federatedcluster", "federatedclusters", "fcluster":
@@ -188,10 +190,10 @@ type hubType struct {
 	namespaced bool
 }
 
-// typesOf returns the types of the hub that match the kind of a reference.
+// typesOf returns the types on the hub that match the kind in a reference.
 func typesOf(disco discovery.DiscoveryInterface, r *reference) ([]hubType, error) {
 	lists, err := discovery.ServerPreferredResources(disco)
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // An aggregated API may be unavailable.
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // Discovery also works if an aggregated API is unavailable.
 		return nil, fmt.Errorf("discovering the types of the hub: %w", err)
 	}
 	var found []hubType
@@ -229,14 +231,14 @@ func (r *reference) meansResource(resource *metav1.APIResource) bool {
 
 // Shell completion with data from the hub.
 
-// completeObjects completes the objects with reports, except those that are already given.
+// completeObjects completes objects that have reports. It omits objects that the user has already given.
 func completeObjects(of *clusterFlags, namespace *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namesAfter(args, status.Names(peekReports(of, *namespace))), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeNamespaces completes the namespaces of objects with reports.
+// completeNamespaces completes namespaces that have objects with reports.
 func completeNamespaces(of *clusterFlags) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string
@@ -270,7 +272,7 @@ func completeMember(of *clusterFlags) cobra.CompletionFunc {
 	}
 }
 
-// peekReports is reported for completion, with a short timeout.
+// peekReports is like reported, with a short timeout, for completion.
 func peekReports(of *clusterFlags, namespace string) []*status.Object {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -30,8 +30,8 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// fakeHub is an API server with a few types, for tests of commands. No controllers run; only the test changes its
-// objects.
+// fakeHub is an API server with a few types, for tests of commands. It has no controllers, so objects change only if
+// the test or the command changes them.
 type fakeHub struct {
 	*httptest.Server
 
@@ -40,7 +40,7 @@ type fakeHub struct {
 	objects map[fakeKey]*unstructured.Unstructured
 	log     []fakeEvent
 	types   []fakeType
-	// before, if set, is called for each write request.
+	// before is called for each write request, before it is executed; may be nil.
 	before func(method, resource string)
 }
 
@@ -89,7 +89,8 @@ func newFakeHub(objects []*unstructured.Unstructured) *fakeHub {
 	return startFakeHub(objects, fakeTypes, func(h http.Handler) http.Handler { return h })
 }
 
-// startFakeHub is newFakeHub with other types and with middleware for all requests.
+// startFakeHub is like newFakeHub, but has other types. behind returns a handler that wraps the handler of all
+// requests.
 func startFakeHub(objects []*unstructured.Unstructured, types []fakeType, behind func(http.Handler) http.Handler) *fakeHub {
 	h := &fakeHub{objects: map[fakeKey]*unstructured.Unstructured{}, types: types}
 	h.changed = sync.NewCond(&h.mu)
@@ -109,7 +110,7 @@ func (h *fakeHub) put(o *unstructured.Unstructured) {
 	h.store(h.key(o), o)
 }
 
-// remove removes the object with the same name.
+// remove removes the object with the same type, namespace and name.
 func (h *fakeHub) remove(o *unstructured.Unstructured) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,7 +197,7 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func answer(w io.Writer, body any) {
 	if err := json.NewEncoder(w).Encode(body); err != nil {
-		panic(http.ErrAbortHandler) // The client has closed the connection.
+		panic(http.ErrAbortHandler) // The client has ended the connection.
 	}
 }
 
@@ -208,7 +209,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// discover answers discovery requests, and reports whether the request was one.
+// discover responds to a discovery request. It returns false if the request is not about discovery.
 func (h *fakeHub) discover(w io.Writer, path []string) bool {
 	gv := schema.GroupVersion{}
 	switch {
@@ -257,7 +258,7 @@ func (h *fakeHub) get(w http.ResponseWriter, key fakeKey) {
 	answer(w, o.Object)
 }
 
-// asked reports whether a list or watch request matches the object.
+// asked reports whether the object belongs to the result of a list or watch request.
 func asked(r *http.Request, key fakeKey, resource string, o *unstructured.Unstructured) bool {
 	query := r.URL.Query()
 	selector, err := labels.Parse(query.Get("labelSelector"))
@@ -335,7 +336,7 @@ func (h *fakeHub) watch(w http.ResponseWriter, r *http.Request, key fakeKey) {
 	}
 }
 
-// onDone calls f when the client closes the connection, unless cancel is called before.
+// onDone calls f when the client ends the connection. The function cancel prevents this.
 func onDone(r *http.Request, f func()) (cancel func()) {
 	over := make(chan struct{})
 	go func() {
@@ -391,7 +392,7 @@ func (h *fakeHub) write(w http.ResponseWriter, r *http.Request, key fakeKey) {
 
 func (h *fakeHub) create(w http.ResponseWriter, key fakeKey, body []byte) {
 	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(body); err != nil { // Clients encode Kubernetes' own types as protocol buffers.
+	if err := o.UnmarshalJSON(body); err != nil { // The body is in the Protobuf format, which clients use for built-in types.
 		typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
 			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
@@ -433,7 +434,7 @@ func (h *fakeHub) delete(w http.ResponseWriter, key fakeKey, o *unstructured.Uns
 	answer(w, o.Object)
 }
 
-// apply treats the body of a server-side apply as the whole object.
+// apply executes a server-side apply. It takes the body as the complete object.
 func (h *fakeHub) apply(w http.ResponseWriter, r *http.Request, key fakeKey, was *unstructured.Unstructured, body []byte) {
 	applied := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(body, &applied.Object); err != nil {

@@ -101,13 +101,13 @@ func (o *injectOptions) run(s *streams) error {
 	return o.show(s, set, problems, write)
 }
 
-// inInjectionPolicy reports whether a problem concerns the spec of a policy. Such a policy has no effect, as in a
-// cluster, and pods are created without it.
+// inInjectionPolicy reports whether a problem concerns the spec of an injection policy. In a cluster such a policy has
+// no effect, and pods are created without it. So the problem does not stop this command either.
 func inInjectionPolicy(p *manifest.Problem) bool {
 	return p.Kind == refractv1beta1.KindServiceInjectionPolicy && strings.HasPrefix(p.Field, "spec")
 }
 
-// show shows the injections into pods. The problems are those of policies.
+// show shows how the pods are injected. The argument problems has the problems of injection policies.
 func (o *injectOptions) show(s *streams, set *manifest.Set, problems []*manifest.Problem, write func(*streams, *injectResult) error) error {
 	evaluation := preview.Evaluate(set)
 	result := evaluation.Result(set, problems)
@@ -116,7 +116,7 @@ func (o *injectOptions) show(s *streams, set *manifest.Set, problems []*manifest
 	}
 	for i := range result.Skipped {
 		switch skipped := &result.Skipped[i]; {
-		case skipped.Refused: // It is also an error.
+		case skipped.Refused: // This is reported as an error below.
 		case skipped.Deliberate:
 			fmt.Fprintf(s.err, "note: %s\n", skipped)
 		default:

@@ -24,11 +24,11 @@ import (
 // inputs are the flags for the input of a command.
 type inputs struct {
 	files   []string
-	hub     bool         // Whether the command reads a hub.
-	cluster clusterFlags // The hub. Each of these flags implies that a hub is read.
+	hub     bool         // Whether the user has requested to read a hub.
+	cluster clusterFlags // The hub. If any of these flags is set, the hub is read.
 }
 
-// addFlags adds the flags and their completion.
+// addFlags adds the flags for files and for a hub, and their completion.
 func (in *inputs) addFlags(cmd *cobra.Command) {
 	in.addFileFlag(cmd)
 	cmd.Flags().BoolVar(&in.hub, "hub", false,
@@ -48,7 +48,7 @@ func (in *inputs) given() bool { return len(in.files) > 0 || in.live() }
 // live reports whether a hub is read.
 func (in *inputs) live() bool { return in.hub || in.cluster.given() }
 
-// read reads the input, and returns all problems with the files as an error. Problems with the content of a hub are
+// read reads the input. It returns all problems with files as one error. Problems with the content of a hub are only
 // warnings.
 func (in *inputs) read(ctx context.Context, s *streams) (*manifest.Set, error) {
 	r, err := in.open(ctx, s)
@@ -59,17 +59,17 @@ func (in *inputs) read(ctx context.Context, s *streams) (*manifest.Set, error) {
 	return r.set, problemsAsError(r.problems)
 }
 
-// input is the content of the input, which files can be laid over.
+// input is the input of a command. Manifests from further files can be laid over it.
 type input struct {
 	set *manifest.Set
-	// problems are the problems with files, and stored the problems with the content of a hub.
+	// problems are the problems with files. stored are the problems with objects of the hub.
 	problems, stored []*manifest.Problem
-	// scope returns the scope of the hub's kinds; nil without a hub.
+	// scope returns whether a kind of the hub is namespaced, and whether the hub has the kind. It is nil without a hub.
 	scope func(schema.GroupKind) (namespaced, known bool)
 }
 
-// open is read for callers that handle the problems themselves. Its error means that the input could not be read at
-// all.
+// open is like read, for callers that handle problems themselves. It returns an error only if it cannot read the input
+// at all.
 func (in *inputs) open(ctx context.Context, s *streams) (*input, error) {
 	if !in.given() {
 		return nil, withHint(errors.New("there is nothing to read"),
@@ -88,13 +88,14 @@ func (in *inputs) open(ctx context.Context, s *streams) (*input, error) {
 	return r, nil
 }
 
-// with lays the content of files over the input, and returns the problems with the files.
+// with returns the input after the manifests in further files replace or complete it. It also returns the problems with
+// these files.
 func (r *input) with(files []string, s *streams) (*manifest.Set, []*manifest.Problem) {
 	over, problems := manifest.ReadFor(r.scope, files, s.in)
 	return r.set.Overlay(over), problems
 }
 
-// warn writes the notes of the set and the problems with the content of the hub, except those of objects that were
+// warn writes warnings: the notes of the set, and the problems with objects of the hub. It omits objects that are
 // replaced in the set.
 func (r *input) warn(s *streams, set *manifest.Set) {
 	for _, n := range set.Notes {
@@ -105,7 +106,7 @@ func (r *input) warn(s *streams, set *manifest.Set) {
 	}
 }
 
-// left returns the problems with those objects of the hub that are not replaced in the set.
+// left returns the problems with objects of the hub that are not replaced in the set.
 func (r *input) left(set *manifest.Set) []*manifest.Problem {
 	return slices.DeleteFunc(slices.Clone(r.stored), func(p *manifest.Problem) bool {
 		return slices.ContainsFunc(set.Manifests, func(o manifest.Object) bool {
@@ -114,10 +115,10 @@ func (r *input) left(set *manifest.Set) []*manifest.Problem {
 	})
 }
 
-// liveFile is used in place of a file name for objects of a hub.
+// liveFile stands for the name of the file if an object is from a hub.
 const liveFile = "hub"
 
-// hubContents reads the objects that Refract acts on from the hub of the flags.
+// hubContents reads all objects that matter to Refract from the hub that the flags select.
 func hubContents(ctx context.Context, c *clusterFlags) (*hub.Contents, error) {
 	cfg, err := c.restConfig()
 	if err != nil {
@@ -129,7 +130,7 @@ func hubContents(ctx context.Context, c *clusterFlags) (*hub.Contents, error) {
 	return hub.Read(ctx, cfg)
 }
 
-// problemsAsError joins problems with their hints; nil without problems.
+// problemsAsError returns one error for all problems, with their hints; nil if there are none.
 func problemsAsError(problems []*manifest.Problem) error {
 	errs := make([]error, len(problems))
 	for i, p := range problems {
@@ -138,11 +139,11 @@ func problemsAsError(problems []*manifest.Problem) error {
 	return errors.Join(errs...)
 }
 
-// patience bounds the time that completion waits for a hub.
+// patience is how long completion waits for a hub.
 const patience = time.Second
 
-// peek reads the available input with a short timeout, for completion. It ignores problems, because the command itself
-// reports them.
+// peek reads the input for completion, with a short timeout. It ignores problems, because the command itself will
+// report them.
 func (in *inputs) peek() *manifest.Set {
 	files := slices.DeleteFunc(slices.Clone(in.files), func(name string) bool { return name == manifest.Stdin })
 	set, _ := manifest.Read(files, nil)
@@ -184,13 +185,13 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 	must(cmd.RegisterFlagCompletionFunc("namespace", completeInputNamespaces(in)))
 }
 
-// given reports whether the selection excludes any objects.
+// given reports whether the selection may exclude objects.
 func (sel *selection) given() bool {
 	return sel.namespace != "" || sel.selector != "" || len(sel.objects)+len(sel.policies) > 0
 }
 
-// filter returns the function that selects the objects; nil if it selects all. A missing object that is requested by
-// name is an error.
+// filter returns a function that selects objects; nil if all are selected. If an object does not exist that the user
+// has named, filter returns an error.
 func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, error) {
 	if !sel.given() {
 		return nil, nil //nolint:nilnil // Documented.
@@ -224,7 +225,8 @@ func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, er
 	return chosen, nil
 }
 
-// nothing returns the error for an empty selection. It is an error because an empty result looks like a good result.
+// nothing returns the error for a selection without any object. Without this error, the empty output would look like a
+// success.
 func (sel *selection) nothing(set *manifest.Set) error {
 	hint := ""
 	if known := namespaces(set); sel.namespace != "" && !slices.Contains(known, sel.namespace) {
@@ -246,7 +248,7 @@ func namespaces(set *manifest.Set) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
 }
 
-// namedPolicies returns the requested policies; nil if none is requested.
+// namedPolicies returns the policies that the user has named; nil if there are none.
 func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, error) {
 	if len(sel.policies) == 0 {
 		return nil, nil //nolint:nilnil // Documented.
@@ -277,7 +279,7 @@ func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, er
 	return named, nil
 }
 
-// policyName returns the name of a policy as an argument.
+// policyName returns the name of a policy in the form of an argument.
 func policyName(p tree.Policy) string {
 	if p.Namespace == "" {
 		return strings.ToLower(p.Kind) + "/" + p.Name
@@ -285,7 +287,8 @@ func policyName(p tree.Policy) string {
 	return strings.ToLower(p.Kind) + "/" + p.Namespace + "/" + p.Name
 }
 
-// objectsAsked rejects arguments that name no object. For a file name, it suggests the flag for files.
+// objectsAsked returns an error if an argument does not name an object. If it is the name of a file, the error suggests
+// the flag for files.
 func objectsAsked(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if strings.HasPrefix(arg, ".") || strings.HasPrefix(arg, "/") || strings.HasSuffix(arg, "/") ||
@@ -297,22 +300,24 @@ func objectsAsked(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// completeInput completes objects of the inputs so far: as KIND/NAME, or as names after a kind.
+// completeInput completes the objects in the input that the user has already given: as KIND/NAME, or as names behind a
+// kind.
 func completeInput(in *inputs) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namesAfter(args, objectNames(in.peek())), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeInputNamespaces completes the namespaces of the inputs so far.
+// completeInputNamespaces completes the namespaces in the input that the user has already given.
 func completeInputNamespaces(in *inputs) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return namespaces(in.peek()), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// namesAfter returns the completions for the arguments so far. After a kind alone, these are the names of its objects.
-// Otherwise they are the names, KIND/NAME or KIND/NAMESPACE/NAME, that are not yet given.
+// namesAfter returns the completions behind the arguments in typed. If the first argument is a kind, these are the
+// names of its objects. Otherwise they are the objects, as KIND/NAME or KIND/NAMESPACE/NAME, without those that the
+// user has already given.
 func namesAfter(typed, names []string) []string {
 	if len(typed) == 0 || strings.Contains(typed[0], "/") {
 		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(typed, name) })
@@ -335,12 +340,12 @@ func namesAfter(typed, names []string) []string {
 	return after
 }
 
-// reference refers to an object or policy as an argument does: KIND[.GROUP]/NAME or KIND[.GROUP]/NAMESPACE/NAME. A kind
-// that ends with a dot belongs to the core group.
+// reference is an argument that names an object or policy: KIND[.GROUP]/NAME or KIND[.GROUP]/NAMESPACE/NAME. If KIND
+// ends with a dot, the kind belongs to the core group.
 type reference struct {
 	kind, group     string // In lower case.
 	anyGroup        bool
-	namespace, name string // An empty namespace matches any.
+	namespace, name string // An empty namespace matches any namespace, and an empty name any name.
 }
 
 func parseReference(text string) (reference, error) {
@@ -370,7 +375,7 @@ func (r *reference) matches(o *manifest.Object) bool {
 		(r.name == "" || r.name == o.Content.GetName())
 }
 
-// shortNames are kubectl's short names of kinds that are often placed, and of policies.
+// shortNames has kubectl's short names of policies and of kinds that are often propagated.
 var shortNames = map[string]string{
 	"cj": "cronjob", "cm": "configmap", "crd": "customresourcedefinition", "deploy": "deployment", "ds": "daemonset",
 	"hpa": "horizontalpodautoscaler", "ing": "ingress", "limits": "limitrange", "netpol": "networkpolicy", "ns": "namespace",
@@ -380,7 +385,8 @@ var shortNames = map[string]string{
 	"op":  "overridepolicy", "cop": "clusteroverridepolicy", "pp": "propagationpolicy", "cpp": "clusterpropagationpolicy",
 }
 
-// matchesKind reports whether r refers to the kind, by its name, a short name of kubectl, or a regular plural.
+// matchesKind reports whether the kind in r is the given kind. r may have the name of the kind, a short name of
+// kubectl, or a regular plural.
 func (r *reference) matchesKind(kind string) bool {
 	if shortNames[r.kind] == kind {
 		return true
@@ -392,10 +398,10 @@ func (r *reference) matchesKind(kind string) bool {
 	return slices.Contains(plurals, r.kind)
 }
 
-// nameOf returns the name of an object as an argument, without the group of its kind.
+// nameOf returns the name of an object in the form of an argument, without the group of its kind.
 func nameOf(o *manifest.Object) string { return joinName(strings.ToLower(o.Content.GetKind()), o) }
 
-// fullNameOf is nameOf with the group.
+// fullNameOf is like nameOf, but includes the group of the kind.
 func fullNameOf(o *manifest.Object) string {
 	gvk := o.Content.GroupVersionKind()
 	return joinName(strings.ToLower(gvk.Kind)+"."+gvk.Group, o)
@@ -408,7 +414,8 @@ func joinName(kind string, o *manifest.Object) string {
 	return kind + "/" + o.Content.GetNamespace() + "/" + o.Content.GetName()
 }
 
-// objectNames returns the name of each object as an argument, with the group where it is necessary.
+// objectNames returns the names of all objects in the form of arguments. It adds the group of the kind if the name
+// would be ambiguous without it.
 func objectNames(set *manifest.Set) []string {
 	count := map[string]int{}
 	for i := range set.Objects {
@@ -423,7 +430,7 @@ func objectNames(set *manifest.Set) []string {
 	return names
 }
 
-// findObject returns the object of the set that the text refers to. It returns an error unless exactly one matches.
+// findObject returns the object in the set that text names. It returns an error unless exactly one object matches.
 func findObject(set *manifest.Set, text, namespace string) (*manifest.Object, error) {
 	r, err := parseReference(text)
 	if err != nil {
@@ -449,8 +456,8 @@ func findObject(set *manifest.Set, text, namespace string) (*manifest.Object, er
 	}
 }
 
-// notFound returns the error for a missing object. The hint considers names with and without the namespace and the
-// kind.
+// notFound returns the error for an object that the set does not have. Its hint suggests a similar name. The user may
+// have left out the kind or the namespace.
 func notFound(text string, set *manifest.Set) error {
 	names := map[string]string{}
 	for i := range set.Objects {
@@ -467,7 +474,7 @@ func notFound(text string, set *manifest.Set) error {
 	return withHint(fmt.Errorf("object %q is not in the input", text), hint)
 }
 
-// completeCluster completes the names of the clusters in the inputs so far.
+// completeCluster completes the names of clusters in the input that the user has already given.
 func completeCluster(in *inputs, given *[]string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string

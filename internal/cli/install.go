@@ -35,7 +35,7 @@ func (p *partFlags) addFlags(cmd *cobra.Command, verb string) {
 	f.BoolVar(&p.conversion, "conversion", false, verb+" the conversion of custom resources of the cluster")
 }
 
-// parts returns the selected parts.
+// parts returns the parts that the flags select.
 func (p *partFlags) parts() []installation.Part {
 	var names []string
 	for name, given := range map[string]bool{"propagation": p.propagation, "injection": p.injection, "conversion": p.conversion} {
@@ -53,7 +53,7 @@ type installOptions struct {
 	namespace string
 	image     string
 	propagate []string // Types of objects.
-	verify    string   // The file with the public key that verifies the signature of the image.
+	verify    string   // The file with the public key for the signature of the image.
 	signature string   // The file with the signature.
 	export    bool
 	timeout   time.Duration
@@ -115,9 +115,9 @@ func addSystemNamespace(cmd *cobra.Command, namespace *string) {
 	must(cmd.RegisterFlagCompletionFunc("system-namespace", cobra.NoFileCompletions))
 }
 
-// systemNamespace returns the namespace that Refract runs in: that of --system-namespace, or else that of the
-// installation of one of the parts. Without an installation it is the default one, and an error if another namespace
-// has a Lease of Refract.
+// systemNamespace returns the namespace in which Refract runs. This is the namespace of --system-namespace or else that
+// of the installation of any of the parts. If there is no installation, it is the default namespace. But if another
+// namespace has a Lease of Refract, systemNamespace returns an error.
 func systemNamespace(ctx context.Context, c client.Reader, given string, parts ...installation.Part) (string, error) {
 	if given != "" {
 		return given, nil
@@ -144,7 +144,8 @@ func systemNamespace(ctx context.Context, c client.Reader, given string, parts .
 	return corev1alpha1.SystemNamespace, nil
 }
 
-// verified returns an error unless an image is named and its signature is valid, if the flags request that check.
+// verified returns an error if no image is named or if its name is invalid. If the flags request that, it also checks
+// the signature of the image.
 func (o *installOptions) verified() error {
 	if o.image == "" {
 		return withHint(errors.New("--image: want the name of an image; no registry has one by default"),
@@ -196,7 +197,7 @@ func (o *installOptions) run(ctx context.Context, s *streams) error {
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s, parts, types) })
 }
 
-// runIn installs the parts in the cluster. Without parts it upgrades those that the cluster has.
+// runIn installs the parts in the cluster. If parts is empty, it upgrades the installed parts.
 func (o *installOptions) runIn(ctx context.Context, s *streams, parts []installation.Part, types []schema.GroupResource) error {
 	cfg, _, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
@@ -258,7 +259,7 @@ func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Conf
 		return err
 	}
 	if slices.Contains(parts, installation.Propagation) {
-		// The installed version may be older than the roles that name the Secrets of members.
+		// The installed version may be older than the roles for the Secrets of individual members.
 		if err := member.PermitAll(ctx, c, o.namespace); err != nil {
 			return err
 		}
@@ -286,14 +287,14 @@ func failed(all []checkup.Result) []checkup.Result {
 	return bad
 }
 
-// The time for a ready installation to pass all checks, and the interval between checks: a replica writes some objects
-// only after it starts to lead.
+// settled is how long a ready installation may take until it passes all checks, because a replica writes some objects
+// only after it has become the leader. lookAgain is the interval between checks.
 const (
 	settled   = 30 * time.Second
 	lookAgain = time.Second
 )
 
-// settle checks an installation until all checks pass or the time is over, and shows the last report.
+// settle checks an installation until it passes all checks, but at most for the time settled. It shows the last report.
 func settle(ctx context.Context, s *streams, o *checkup.Options) error {
 	var report *checkup.Report
 	err := wait.PollUntilContextTimeout(ctx, lookAgain, settled, true, func(context.Context) (done bool, err error) {

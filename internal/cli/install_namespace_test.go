@@ -19,7 +19,7 @@ import (
 
 // TestSystemNamespace: credentials of members are stored only in the namespace that Refract runs in.
 func TestSystemNamespace(t *testing.T) {
-	// A program outside of the cluster authenticates as a user, and has a webhook with a URL.
+	// A process outside of the cluster authenticates as a user, and its webhook has a URL.
 	outside := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "refract-hub"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "refract"}}}
 	inside := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "refract-hub"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "fleet", Name: "refract"}},

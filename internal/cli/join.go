@@ -34,14 +34,14 @@ import (
 type joinOptions struct {
 	cluster    clusterFlags // The hub.
 	namespace  string       // Refract's namespace on the hub.
-	kubeconfig string       // The kubeconfig of the member, and its context.
+	kubeconfig string       // The kubeconfig for the member; context is the context in this file.
 	context    string
 	labels     map[string]string
 	taints     []string
 	role       string
 	asTheyAre  bool
-	replaces   string // The present name of the cluster.
-	all        bool   // Whether all members get new credentials, and no cluster joins.
+	replaces   string // The present name of the member that gets a new name.
+	all        bool   // Whether all members get new credentials. Then no cluster joins.
 	timeout    time.Duration
 }
 
@@ -142,7 +142,7 @@ func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.join(ctx, s, name, taints, rules) })
 }
 
-// join performs the action of the flags.
+// join does what the flags request: it joins a cluster, renames a member, or renews the credentials of all members.
 func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints []corev1.Taint, rules []rbacv1.PolicyRule) error {
 	hub, err := hubClient(ctx, &o.cluster)
 	if err != nil {
@@ -164,7 +164,7 @@ func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints 
 	account := &account{s: s, hub: hub, of: name}
 	account.writes = func() { s.at(account.mayStay()) }
 	if !o.asTheyAre {
-		// This check precedes the first write to the cluster.
+		// This check must come before the first write to the cluster.
 		if err := member.Joinable(ctx, hub, name, cfg); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints 
 	s.at(fmt.Sprintf("it is not known whether cluster %s has joined", name), o.uncertain(secret))
 	err = member.Join(ctx, hub, o.namespace, name, cfg, o.labels, taints)
 	if errors.Is(err, member.ErrUncertain) {
-		return withHint(err, o.uncertain(secret)) // The cluster may have joined, so its account may be needed.
+		return withHint(err, o.uncertain(secret)) // The account is not deleted, because the cluster may have joined.
 	}
 	if err != nil {
 		return errors.Join(err, account.dismiss(ctx))
@@ -189,7 +189,7 @@ func (o *joinOptions) join(ctx context.Context, s *streams, name string, taints 
 	return o.untilReady(ctx, s, hub, name)
 }
 
-// uncertain returns the advice for a hub that may have stored only a part of the cluster's objects.
+// uncertain returns advice for the case that the hub may have stored only a part of the cluster's objects.
 func (o *joinOptions) uncertain(secret types.NamespacedName) string {
 	hint := fmt.Sprintf("refract get cluster/%s shows whether it has; if not: %s, and repeat the command", secret.Name, deleteSecret(secret))
 	if o.asTheyAre {
@@ -229,8 +229,8 @@ type account struct {
 	begun  bool
 }
 
-// admit creates the account on the member, and returns a configuration that authenticates as this account. After an
-// error, [account.dismiss] deletes the objects that admit created.
+// admit creates the account on the member, and returns a configuration with its token. After an error,
+// [account.dismiss] deletes the objects that admit has created.
 func (a *account) admit(ctx context.Context, cfg *rest.Config, rules []rbacv1.PolicyRule) (as *rest.Config, err error) {
 	uid, err := identityOf(ctx, a.hub)
 	if err != nil {
@@ -260,14 +260,14 @@ func (a *account) admit(ctx context.Context, cfg *rest.Config, rules []rbacv1.Po
 	return as, nil
 }
 
-// mayStay describes the objects that may remain on a cluster that did not join, and how to delete them by hand.
+// mayStay describes which objects may remain on a cluster that has not joined, and how the user can delete them.
 func (a *account) mayStay() (state, remedy string) {
 	return fmt.Sprintf("cluster %s has not joined; clusterrole %s with the account of Refract may remain on it", a.of, installation.MemberAccount),
 		fmt.Sprintf("repeat the command to continue; to give up, on the cluster: kubectl delete clusterrole %s", installation.MemberAccount)
 }
 
-// dismiss deletes the objects that [account.admit] created, because the cluster does not join. The error names the
-// objects that remain.
+// dismiss deletes the objects that [account.admit] has created, because the cluster does not join. If it fails, the
+// error names the objects that may remain.
 func (a *account) dismiss(ctx context.Context) error {
 	if !a.begun {
 		return nil
@@ -282,8 +282,8 @@ func (a *account) dismiss(ctx context.Context) error {
 	return nil
 }
 
-// untilAdmitted waits until the API server grants the rights of a new account, which takes a moment, or until ten
-// seconds have passed. If rights are still missing then, the join reports the reason.
+// untilAdmitted waits until the API server grants the permissions of a new account, but at most for ten seconds. If
+// permissions are still missing then, a later step of the join reports the reason.
 func untilAdmitted(ctx context.Context, cfg *rest.Config) error {
 	c, err := watchingClient(cfg)
 	if err != nil {
@@ -299,7 +299,7 @@ func untilAdmitted(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// identityOf returns the identity of a cluster: the UID of the namespace kube-system.
+// identityOf returns the UID of the namespace kube-system, which identifies a cluster.
 func identityOf(ctx context.Context, c client.Reader) (types.UID, error) {
 	ns := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
@@ -308,7 +308,8 @@ func identityOf(ctx context.Context, c client.Reader) (types.UID, error) {
 	return ns.UID, nil
 }
 
-// untilReady waits until the cluster is ready. After a timeout it returns the reason why the cluster is not ready.
+// untilReady waits until the member is ready. After the timeout it returns an error with the reason why the member is
+// not ready.
 func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.WithWatch, name string) error {
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -367,14 +368,14 @@ func parseTaints(texts []string) ([]corev1.Taint, error) {
 	return taints, nil
 }
 
-// must panics on an error, which is a fault of the program and not of its user.
+// must panics if there is an error. Such an error is a bug in the program.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// oneName requires exactly one argument, which names the given type of thing.
+// oneName requires exactly one argument: a name. The argument what is the word for the named thing in errors.
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -385,7 +386,7 @@ func oneName(what string) cobra.PositionalArgs {
 	}
 }
 
-// explainMembership adds advice to an error.
+// explainMembership adds advice to an error about a member.
 func explainMembership(err error) error {
 	if errors.Is(err, member.ErrNoCRDs) {
 		return withHint(err, "start `refract run` against the hub once: it installs the CustomResourceDefinitions")

@@ -20,10 +20,10 @@ import (
 	"refract.dev/internal/installation"
 )
 
-// renewedAtOnce bounds the members that get new credentials at the same time.
+// renewedAtOnce is the maximum number of members that get new credentials at the same time.
 const renewedAtOnce = 8
 
-// renewAll gives each member a new token, through the contexts of the kubeconfig that lead to it.
+// renewAll gives each member a new token. It uses the contexts of the kubeconfig that have the address of the member.
 func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithWatch) error {
 	contexts, err := o.contextsByServer()
 	if err != nil {
@@ -46,7 +46,7 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 			results <- r
 		}()
 	}
-	over := make(chan struct{}) // Closed a moment after the end of ctx: until then, most renewals report their reason.
+	over := make(chan struct{}) // Closed shortly after the end of ctx, so that most renewals can still report their errors.
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace/5, func() { close(over) }) })()
 	done := map[string]*renewal{}
 	for ended := false; !ended && len(done) < len(list.Items); {
@@ -78,7 +78,7 @@ func (o *joinOptions) renewAll(ctx context.Context, s *streams, hub client.WithW
 	}
 }
 
-// renewal is the result of a member's renewal.
+// renewal is the result for one member.
 type renewal struct {
 	name string
 	by   string // The context that was used.
@@ -93,7 +93,8 @@ func (r *renewal) String() string {
 	return fmt.Sprintf("cluster %s: renewed by context %s", r.name, r.by)
 }
 
-// contextsByServer returns the contexts of the members' kubeconfig, by the normalized address of their server.
+// contextsByServer returns the contexts in the kubeconfig of the members. The keys are the normalized addresses of the
+// contexts' API servers.
 func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 	raw, err := loaderOf(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), "").RawConfig()
 	if err != nil {
@@ -105,7 +106,7 @@ func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 		if to == nil || o.context != "" && name != o.context {
 			continue
 		}
-		if server, err := member.Server(to.Server); err == nil { // A context with an invalid address leads to no member.
+		if server, err := member.Server(to.Server); err == nil { // A context with an invalid address is useless.
 			contexts[server] = append(contexts[server], name)
 		}
 	}
@@ -115,7 +116,7 @@ func (o *joinOptions) contextsByServer() (map[string][]string, error) {
 	return contexts, nil
 }
 
-// renew gives a member a new token, waits until the member is ready, and returns the context that was used.
+// renew gives a member a new token, and waits until the member is ready. It returns the context that it has used.
 func (o *joinOptions) renew(
 	ctx context.Context, s *streams, hub client.WithWatch, fc *corev1alpha1.FederatedCluster, contexts map[string][]string, turns chan struct{},
 ) (by string, err error) {
@@ -147,7 +148,7 @@ func (o *joinOptions) renew(
 	return by, o.untilReady(ctx, s, hub, fc.Name)
 }
 
-// renewByAny gives a member a new token through the first context that works, and returns the context.
+// renewByAny gives a member a new token. It tries the contexts in order, and returns the first one that works.
 func (o *joinOptions) renewByAny(
 	ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret, contexts []string,
 ) (by string, err error) {
@@ -162,7 +163,7 @@ func (o *joinOptions) renewByAny(
 	return "", errors.Join(errs...)
 }
 
-// renewTimeout bounds the time for one member, because others wait for their turn.
+// renewTimeout is the time limit for one member, because others may be waiting.
 const renewTimeout = 30 * time.Second
 
 // renewBy gives a member a new token through a context.
@@ -175,10 +176,10 @@ func (o *joinOptions) renewBy(
 	if err != nil {
 		return err
 	}
-	if err := member.Recognize(ctx, fc, cfg); err != nil { // This check precedes the first write to the cluster.
+	if err := member.Recognize(ctx, fc, cfg); err != nil { // This check must come before the first write to the cluster.
 		return err
 	}
-	of := &account{s: s, hub: hub, of: fc.Name, writes: func() {}} // The member has joined, so the account is not deleted after an error.
+	of := &account{s: s, hub: hub, of: fc.Name, writes: func() {}} // Nothing needs to be undone after an error, because the cluster is a member.
 	if cfg, err = of.admit(ctx, cfg, nil); err != nil {
 		return fmt.Errorf("requesting a token: %w", err)
 	}

@@ -24,7 +24,7 @@ import (
 	"refract.dev/internal/output"
 )
 
-// rename gives a member another name. Each step can be repeated, and no step deletes or writes a copy.
+// rename gives a member another name. Each step can be repeated. No step deletes or writes copies.
 func (o *joinOptions) rename(ctx context.Context, s *streams, hub client.WithWatch, name string, taints []corev1.Taint) error {
 	old, err := member.Find(ctx, hub, o.replaces)
 	if errors.Is(err, member.ErrNotJoined) {
@@ -70,7 +70,7 @@ func (o *joinOptions) rename(ctx context.Context, s *streams, hub client.WithWat
 	return o.finish(ctx, s, hub, name, old)
 }
 
-// finish removes the old name after the new one is in use.
+// finish removes the old name of a member when the new one is in use.
 func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWatch, name string, old *corev1alpha1.FederatedCluster) error {
 	servedAs, _, err := member.OtherName(ctx, hub, old)
 	if err != nil {
@@ -81,7 +81,7 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 		if err != nil {
 			return err
 		}
-		if gone { // An earlier run of this command got that far.
+		if gone { // An earlier run of this command has already removed the old name.
 			fmt.Fprintf(s.err, formerName, old.Name, name)
 			return nil
 		}
@@ -118,7 +118,7 @@ func (o *joinOptions) finish(ctx context.Context, s *streams, hub client.WithWat
 	return nil
 }
 
-// formerName is the final message.
+// formerName is the last message of a successful rename.
 const formerName = "cluster %s is gone; its copies belong to %s\n"
 
 // isGone reports whether a FederatedCluster has been deleted meanwhile.
@@ -130,7 +130,8 @@ func isGone(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCl
 	return err == nil && now.UID != fc.UID, err
 }
 
-// renameAccount assigns the account on the member to the new name. It does nothing if Refract has no account there.
+// renameAccount changes the membership of Refract's account on the member to the new name. Without such an account it
+// does nothing.
 func renameAccount(ctx context.Context, hub client.Client, namespace string, old *corev1alpha1.FederatedCluster, name string) error {
 	fc, err := member.Find(ctx, hub, name)
 	if err != nil {
@@ -161,15 +162,15 @@ var policyKinds = []schema.GroupVersionKind{
 	refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindRolloutPolicy), refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindClusterRolloutPolicy),
 }
 
-// naming returns the policies with a list of clusters that has the old name but not the new one, as KIND
-// NAMESPACE/NAME.
+// naming returns the policies that name the cluster by the old name only, as KIND NAMESPACE/NAME. More precisely, some
+// list of clusters in the policy has the old name but not the new one.
 func naming(ctx context.Context, hub client.Reader, old, name string) (policies []string, err error) {
 	for _, kind := range policyKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := hub.List(ctx, list); err != nil {
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				continue // The hub lacks this type.
+				continue // The hub does not have this type.
 			}
 			return nil, fmt.Errorf("listing policies: %w", err)
 		}
@@ -182,7 +183,7 @@ func naming(ctx context.Context, hub client.Reader, old, name string) (policies 
 	return policies, nil
 }
 
-// names reports whether a part of a policy has a list of clusters with the old name but not the new one.
+// names reports whether any list of clusters in a part of a policy has the old name but not the new one.
 func names(part any, old, name string) bool {
 	switch part := part.(type) {
 	case []any:
@@ -197,8 +198,8 @@ func names(part any, old, name string) bool {
 	return false
 }
 
-// clusterNames returns the names of clusters in a field of a policy: a list of names, a placement, or a requirement on
-// the field metadata.name.
+// clusterNames returns the names of clusters in a field of a policy. The field may be a list of names, a placement, or
+// a requirement for the field metadata.name.
 func clusterNames(key string, of map[string]any, v any) (all []string) {
 	list, _ := v.([]any)
 	for _, e := range list {

@@ -12,8 +12,8 @@ import (
 	"refract.dev/fleet/hub"
 )
 
-// TestFinish: an interrupted rename may delete the former name while the same command is repeated. The rename has then
-// succeeded. A former name remains if it still exists and no other name replaces it.
+// TestFinish: if an interrupted rename is repeated, the former name may already be deleted, and the rename has
+// succeeded. A former name is not deleted if it still exists and no other name has replaced it.
 func TestFinish(t *testing.T) {
 	scheme, err := hub.Scheme()
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clusterFlags are the flags of kubectl that select the cluster and the user of requests. They have kubectl's meaning:
-// without flags they select the current context of $KUBECONFIG, or of the file in the home folder, and in a pod the
-// cluster of the pod.
+// clusterFlags are kubectl's flags for the cluster and the user of requests, with the same meaning as in kubectl.
+// Without flags they select the current context of $KUBECONFIG, or of the default file in the home folder. In a pod
+// without a kubeconfig they select the cluster of the pod.
 type clusterFlags struct {
 	kubectl *genericclioptions.ConfigFlags
-	flags   []*pflag.Flag // The flags that the command has.
+	flags   []*pflag.Flag // The flags that were added to the command.
 }
 
-// clusterFlagUsages are the help texts of the flags of kubectl that a command gets.
+// clusterFlagUsages has the help texts of kubectl's flags that are added to a command.
 var clusterFlagUsages = map[string]string{
 	"kubeconfig":      "kubeconfig `file` of the %s (default: $KUBECONFIG, or ~/.kube/config)",
 	"context":         "`name` of the context of the kubeconfig (default: its current one)",
@@ -39,7 +39,7 @@ var clusterFlagUsages = map[string]string{
 	"request-timeout": "maximum `time` of a single request; 0 for no limit",
 }
 
-// addClusterFlags adds the flags and their completion. The help texts call the selected cluster by the word in what.
+// addClusterFlags adds the flags and their completion. The argument what is the word for the cluster in the help texts.
 func (c *clusterFlags) addClusterFlags(cmd *cobra.Command, what string) {
 	c.kubectl = genericclioptions.NewConfigFlags(false)
 	all := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
@@ -76,7 +76,7 @@ func (c *clusterFlags) complete(names func(*clientcmdapi.Config) []string) cobra
 	}
 }
 
-// given reports whether one of the flags is set.
+// given reports whether the user has set one of the flags.
 func (c *clusterFlags) given() bool {
 	return slices.ContainsFunc(c.flags, func(f *pflag.Flag) bool { return f.Changed })
 }
@@ -91,16 +91,17 @@ func (c *clusterFlags) restConfig() (*rest.Config, error) {
 	return cfg, err
 }
 
-// namespace returns the namespace of the kubeconfig's context.
+// namespace returns the namespace of the selected context.
 func (c *clusterFlags) namespace() string {
 	namespace, _, err := c.kubectl.ToRawKubeConfigLoader().Namespace()
 	if err != nil || namespace == "" {
-		return metav1.NamespaceDefault // An error in the file is reported when the file is used.
+		return metav1.NamespaceDefault // The first request will report an error in the file.
 	}
 	return namespace
 }
 
-// fileConfig returns the client configuration for a context of a kubeconfig file, or for its current context.
+// fileConfig returns the client configuration for a context in a kubeconfig file. If context is empty, it uses the
+// current context.
 func fileConfig(file, context string) (*rest.Config, error) {
 	return restConfigBy(loaderOf(file, context), file, context)
 }
@@ -124,17 +125,17 @@ func restConfigBy(loader clientcmd.ClientConfig, file, context string) (*rest.Co
 	case err != nil || isDefault(loader, cfg):
 		return nil, withHint(fmt.Errorf("finding a kubeconfig: %w", cmp.Or(err, clientcmd.ErrEmptyConfig)), "give one with --kubeconfig, or set $KUBECONFIG")
 	default:
-		cfg.QPS = -1 // Only the API server limits the rate of requests.
+		cfg.QPS = -1 // The API server itself limits the rate of requests.
 		return cfg, nil
 	}
 }
 
 func isFile(name string) bool {
 	_, err := os.Stat(name)
-	return name == "" || err == nil // Without a name, the missing file is one that a kubeconfig refers to.
+	return name == "" || err == nil // If name is empty, the missing file is one to which a kubeconfig refers.
 }
 
-// isDefault reports whether no configuration names a cluster. The library then uses localhost.
+// isDefault reports whether there is no configuration at all. The library then returns localhost.
 func isDefault(loader clientcmd.ClientConfig, cfg *rest.Config) bool {
 	raw, err := loader.RawConfig()
 	if err != nil || cfg.Host != clientcmd.ClusterDefaults.Server {

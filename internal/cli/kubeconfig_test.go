@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// askedRequests are the requests that a server received.
+// askedRequests records the requests that a server has received.
 type askedRequests struct {
 	mu    sync.Mutex
 	as    []string // The impersonated user and groups.
@@ -29,7 +29,7 @@ func (a *askedRequests) note(r *http.Request) {
 	a.paths = append(a.paths, r.URL.Path)
 }
 
-// recordedHub returns a hub that records its requests and calls asked for each.
+// recordedHub returns a hub that records its requests. It calls asked for each request.
 func recordedHub(t *testing.T, asked func()) (*fakeHub, *askedRequests) {
 	t.Helper()
 	h := newFakeHub(nil)
@@ -43,11 +43,11 @@ func recordedHub(t *testing.T, asked func()) (*fakeHub, *askedRequests) {
 	return h, requests
 }
 
-// clusterCommands are the commands that talk to a cluster, with arguments that lead to a request.
+// clusterCommands are the commands that send requests to a cluster, with arguments that lead to a request.
 var clusterCommands = map[string]struct {
 	args       []string
-	namespaced bool // Whether the requests concern objects in a namespace.
-	ends       bool // Whether the commands end by themselves.
+	namespaced bool // Whether the command requests objects of a namespace.
+	ends       bool // Whether the command ends without an interrupt.
 }{
 	"refract approve":         {[]string{"eu-1"}, false, true},
 	"refract check":           {nil, false, true},
@@ -72,8 +72,8 @@ var clusterCommands = map[string]struct {
 	"refract wait":            {[]string{"deployment/web"}, false, true},
 }
 
-// TestClusterFlags: with two files in $KUBECONFIG, every command uses the current context or that of --context, the
-// user and groups of --as and --as-group, and the namespace of -n.
+// TestClusterFlags: $KUBECONFIG has two files. Every command uses the current context or that of --context, the user
+// and groups of --as and --as-group, and the namespace of -n.
 func TestClusterFlags(t *testing.T) {
 	root := newRootCommand(newStreams(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}))
 	found := map[string]bool{}

@@ -94,7 +94,7 @@ func (o *lintOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// inside reports whether a problem concerns the content of a file rather than the file itself.
+// inside reports whether a problem concerns the content of a file, and not the file as a whole.
 func inside(p *manifest.Problem) bool { return p.Place.Document > 0 || p.Kind != "" || p.Name != "" }
 
 func unknownSeverity(value string) error {

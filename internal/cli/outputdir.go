@@ -10,8 +10,9 @@ import (
 	"refract.dev/fleet/offline/render"
 )
 
-// apartFrom returns an error if an output folder contains one of the inputs or is inside one: the next run would read
-// its own output, or the output would replace the input. An input file may be beside the folder.
+// apartFrom returns an error if an input is inside the output folder, or if the output folder is inside an input. In
+// both cases the next run would read its output as input, or the output would overwrite an input. An input may be next
+// to the output folder.
 func apartFrom(inputs []string, dir string) error {
 	out, err := resolve(dir)
 	if err != nil {
@@ -47,7 +48,7 @@ func within(path, dir string) bool {
 	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
-// resolve returns the absolute path without symbolic links. The last elements of the path need not exist.
+// resolve returns the absolute path without symbolic links. The path, or the last part of it, may not exist.
 func resolve(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -59,7 +60,7 @@ func resolve(path string) (string, error) {
 	}
 	dir, name := filepath.Split(path)
 	if dir = filepath.Clean(dir); dir == path {
-		return path, nil // The root does not exist, for example a missing drive.
+		return path, nil // Not even the root exists, such as a missing drive on Windows.
 	}
 	if dir, err = resolve(dir); err != nil {
 		return "", err
@@ -67,7 +68,7 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// explainOutput adds advice to an error of [render.WriteDir].
+// explainOutput adds advice to an error that [render.WriteDir] has returned.
 func explainOutput(err error) error {
 	hint := ""
 	if kept := (*render.KeptError)(nil); errors.As(err, &kept) {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// agoPattern matches AGO(DURATION) in a script, which stands for a time in the past.
+// agoPattern matches AGO(DURATION) in a script. It stands for a time that is DURATION ago.
 var agoPattern = regexp.MustCompile(`AGO\((\w+)\)`)
 
 // documentsOf reads a file of YAML documents.
@@ -60,7 +60,8 @@ func startHub(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("hub.kubeconfig"), []byte(h.kubeconfig()), 0o600))
 }
 
-// scene is a change of the hub, after the command has printed a text or before a request of the command is answered.
+// scene is a change of the hub that happens during a command: after the command has printed the text in when, or before
+// the request in before is answered.
 type scene struct {
 	when   string
 	before string
@@ -86,7 +87,7 @@ func play(ts *testscript.TestScript, neg bool, args []string) {
 		scenes[len(scenes)-1].acts = append(scenes[len(scenes)-1].acts, d)
 	}
 	said := newSaid()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // A missing text or request would otherwise block the test.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // Without a limit, a missing text or request would block the test.
 	defer cancel()
 	code := make(chan int, 1)
 	go func() {
@@ -160,7 +161,8 @@ func newSaid() *saidText {
 	return h
 }
 
-// wait returns true after the text was printed, and false if the command ends without it.
+// wait waits until the text was printed, and then returns true. It returns false if the command ends without printing
+// the text.
 func (h *saidText) wait(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +189,7 @@ func (h *saidText) String() string {
 	return h.text.String()
 }
 
-// The method also returns a writer that writes to w, and records the text.
+// also returns a writer that writes to w and records the text.
 func (h *saidText) also(w io.Writer) io.Writer { return listener{h, w} }
 
 type listener struct {

@@ -110,7 +110,7 @@ func (o *renderOptions) run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// writer returns the function that the flags select for the result.
+// writer returns the function that writes the result as the flags request.
 func (o *renderOptions) writer() (func(*streams, *render.Evaluation) error, error) {
 	write, err := outputs.find(o.output)
 	switch {
@@ -132,7 +132,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	if err != nil {
 		return err
 	}
-	// If this run left out something, or failed for an object, files of an earlier run may still be correct.
+	// If this run omits some files, or fails for some objects, it must not remove files of earlier runs.
 	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given() && len(o.truncated) == 0
 	var done *render.Written
 	err = s.whole(func() error {
@@ -164,7 +164,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	return nil
 }
 
-// reportFindings writes the findings with the clusters that they concern.
+// reportFindings writes errors and warnings, with the clusters that they concern.
 func reportFindings(s *streams, errs, warnings []render.Finding) {
 	for _, w := range render.Together(warnings) {
 		fmt.Fprintf(s.err, "warning: %s\n", &w)

@@ -20,7 +20,7 @@ import (
 	"refract.dev/injection/injected"
 )
 
-// inCluster are the flags for the cluster and the namespace.
+// inCluster are the flags that select a cluster and a namespace.
 type inCluster struct {
 	cluster   clusterFlags
 	namespace string
@@ -35,7 +35,7 @@ func (o *inCluster) addFlags(cmd *cobra.Command) {
 	}))
 }
 
-// in returns the selected namespace.
+// in returns the namespace that the flags select.
 func (o *inCluster) in() string {
 	if o.namespace != "" {
 		return o.namespace
@@ -43,7 +43,7 @@ func (o *inCluster) in() string {
 	return o.cluster.namespace()
 }
 
-// peek returns a text for each policy of a namespace, without duplicates, for completion and hints.
+// peek returns a text for each injection policy of a namespace, without duplicates, for completion and hints.
 func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refractv1beta1.ServiceInjectionPolicy) string) []string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -62,12 +62,12 @@ func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refract
 	return found
 }
 
-// peekNames returns the names of the policies of the selected namespace.
+// peekNames returns the names of the injection policies in the selected namespace.
 func (o *inCluster) peekNames(ctx context.Context) []string {
 	return o.peek(ctx, o.in(), func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Name })
 }
 
-// completePolicy completes the name of one policy.
+// completePolicy completes the name of an injection policy.
 func (o *inCluster) completePolicy(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -94,7 +94,7 @@ func (o *inCluster) policy(ctx context.Context, c client.Client, name string) (*
 	return p, nil
 }
 
-// explainInjection adds advice to an error.
+// explainInjection adds advice to an error about a cluster without injection.
 func explainInjection(err error) error {
 	if errors.Is(err, status.ErrNoInjection) {
 		return withHint(err, "start `refract run --injection` against each cluster with pods to inject into: it installs the CustomResourceDefinition")
@@ -116,7 +116,7 @@ POLICY is a ServiceInjectionPolicy of a cluster that also covers existing pods. 
 controllers recreate them: one workload first, then rollout.maxConcurrent at a time. If a
 workload does not become available again, the rollout halts until refract rollout resume.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // Without RunE, cobra reports no unknown arguments.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // Without RunE, cobra accepts unknown arguments without an error.
 	}
 	cmd.AddCommand(newRolloutStatusCommand(s), newRolloutPauseCommand(s), newRolloutResumeCommand(s), newRolloutApproveCommand(s))
 	return cmd
@@ -184,7 +184,7 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 	return s.limited(ctx, o.limit(), func(ctx context.Context) error { return o.show(ctx, s, name, write) })
 }
 
-// limit returns the time after which the command ends; 0 if it checks once or waits without limit.
+// limit returns the time limit of the command. It is 0 if the command does not wait, or waits without a limit.
 func (o *rolloutStatusOptions) limit() time.Duration {
 	if o.watch || !o.wait {
 		return 0
@@ -192,7 +192,7 @@ func (o *rolloutStatusOptions) limit() time.Duration {
 	return o.timeout
 }
 
-// show shows the rollout of a policy.
+// show shows the rollout of an injection policy.
 func (o *rolloutStatusOptions) show(ctx context.Context, s *streams, name string, write func(*streams, *injected.Rollout) error) error {
 	s.at("the state of the rollout is unknown", again)
 	c, err := clusterClient(ctx, &o.cluster)
@@ -218,8 +218,8 @@ func (o *rolloutStatusOptions) show(ctx context.Context, s *streams, name string
 	return nil
 }
 
-// follow writes every change until the rollout is complete, halted or idle, or the time is over. It returns the last
-// state.
+// follow writes every change of the rollout until it is complete, halted or idle, or until the time limit. It returns
+// the last state.
 func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
 	limited, cancel := o.waiting(ctx)
 	defer cancel()
@@ -247,7 +247,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 	return r, explainInjection(err)
 }
 
-// waiting limits the time of the wait, unless it has no limit.
+// waiting returns a context with the time limit for the wait, if there is one.
 func (o *rolloutStatusOptions) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.watch {
 		return context.WithCancel(ctx)
@@ -281,7 +281,7 @@ the verb approve for the rollout policy of the object.`,
 		injected.Approve, (*status.Rollout).Approve)
 }
 
-// newRolloutStepCommand returns a command that changes the course of a rollout.
+// newRolloutStepCommand returns a command that pauses, resumes or approves a rollout.
 func newRolloutStepCommand(
 	s *streams, verb, short, long string, decide func(*refractv1beta1.ServiceInjectionPolicy) (*injected.Step, error),
 	decideObject func(*status.Rollout) (*status.Step, error),
@@ -322,7 +322,7 @@ func newRolloutStepCommand(
 	return cmd
 }
 
-// take writes the annotations of a step.
+// take writes the annotations of a step to the policy.
 func take(ctx context.Context, c client.Client, p *refractv1beta1.ServiceInjectionPolicy, step *injected.Step) error {
 	if len(step.Annotations) == 0 {
 		return nil
@@ -337,7 +337,7 @@ func take(ctx context.Context, c client.Client, p *refractv1beta1.ServiceInjecti
 	return nil
 }
 
-// explainStep adds advice to an error.
+// explainStep adds advice to an error about a step that is not possible.
 func explainStep(err error) error {
 	if errors.Is(err, injected.ErrGoesOn) || errors.Is(err, injected.ErrNothingToApprove) ||
 		errors.Is(err, status.ErrGoesOn) || errors.Is(err, status.ErrNothingToApprove) {

@@ -23,7 +23,8 @@ import (
 	"refract.dev/tree"
 )
 
-// policyOrObject requires the name of a policy, or an object as KIND/NAME or KIND NAME.
+// policyOrObject returns an error unless the arguments are the name of an injection policy, or an object as KIND/NAME
+// or KIND NAME.
 func policyOrObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 || (len(args) == 2 && !strings.Contains(args[0]+args[1], "/")) {
 		return nil
@@ -32,7 +33,7 @@ func policyOrObject(cmd *cobra.Command, args []string) error {
 		"POLICY for a ServiceInjectionPolicy, KIND/NAME for an object of the hub")
 }
 
-// objectIn returns the object in the arguments as KIND/NAME; empty for a policy.
+// objectIn returns the object in the arguments, as KIND/NAME; empty if they name an injection policy.
 func objectIn(args []string) string {
 	if text := strings.Join(args, "/"); strings.Contains(text, "/") {
 		return text
@@ -40,7 +41,7 @@ func objectIn(args []string) string {
 	return ""
 }
 
-// object finds the report on an object.
+// object returns the report about an object, and its rollout.
 func (o *inCluster) object(ctx context.Context, c client.Client, text string) (client.Object, *status.Rollout, error) {
 	r, err := parseReference(text)
 	if err != nil {
@@ -50,7 +51,7 @@ func (o *inCluster) object(ctx context.Context, c client.Client, text string) (c
 		r.namespace = o.in()
 	}
 	var names []string
-	// The namespace is searched first: a user may have no right to read other reports.
+	// Reports of the namespace come first, because the user may not be allowed to read cluster-scoped reports.
 	for _, source := range []status.Source{status.Propagations(r.namespace), status.ClusterPropagations()} {
 		records, err := status.List(ctx, c, source)
 		if err != nil {
@@ -75,7 +76,7 @@ func (o *inCluster) object(ctx context.Context, c client.Client, text string) (c
 	return nil, nil, withHint(fmt.Errorf("nothing is reported on %q in namespace %q", text, r.namespace), hint)
 }
 
-// explainRollout adds advice to an error.
+// explainRollout adds advice to an error about an object without a rollout policy.
 func explainRollout(err error) error {
 	if errors.Is(err, status.ErrNoRollout) {
 		return withHint(err, "the label "+refractv1alpha1.RolloutPolicyLabel+" names one: without it, changes reach all clusters at once")
@@ -88,7 +89,7 @@ var objectRolloutOutputs = formats[*status.Rollout]{
 	{"json", toStdout(func(w io.Writer, r *status.Rollout) error { return status.WriteJSON(w, r) })},
 }
 
-// runObject is run for an object of the hub.
+// runObject is like run, for an object of the hub.
 func (o *rolloutStatusOptions) runObject(ctx context.Context, s *streams, text string) error {
 	write, err := objectRolloutOutputs.find(o.output)
 	if err != nil {
@@ -129,8 +130,8 @@ func (o *rolloutStatusOptions) showObject(ctx context.Context, s *streams, text 
 	return nil
 }
 
-// newestOf returns a function that reports whether a rollout is about the present object and override policies. A
-// recent change may not be reported yet.
+// newestOf returns a function that reports whether a rollout includes the present versions of the object and its
+// override policies. After a recent change, the report may still be about the versions before.
 func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*status.Rollout) bool, error) {
 	source := &metav1.PartialObjectMetadata{}
 	source.SetGroupVersionKind(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
@@ -162,8 +163,8 @@ func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*st
 	}, nil
 }
 
-// followObject writes every change until the rollout is complete or stopped, or the time is over. It returns the last
-// state.
+// followObject writes every change of the rollout until it is complete or stopped, or until the time limit. It returns
+// the last state.
 func (o *rolloutStatusOptions) followObject(
 	ctx context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
 ) (*status.Rollout, error) {
@@ -204,7 +205,7 @@ func (o *rolloutStatusOptions) followObject(
 	return r, explainHub(err)
 }
 
-// stepObject changes the course of the rollout of an object on the hub.
+// stepObject pauses, resumes or approves the rollout of an object on the hub.
 func (o *inCluster) stepObject(ctx context.Context, s *streams, text string, decide func(*status.Rollout) (*status.Step, error)) error {
 	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {

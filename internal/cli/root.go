@@ -1,8 +1,8 @@
-// Package cli is the command line, with one file for each command. A command parses its flags, calls the package with
-// the logic, and passes the result to a renderer.
+// Package cli is the command line. It has one file for each command. A command parses its flags, calls a package that
+// does the work, and writes the result.
 //
-// Data goes to stdout and narration to stderr. The exit code is 0 without findings, 1 for differences, violations and
-// failed objects, and 2 if the command failed.
+// Results are written to stdout, and all other messages to stderr. The exit code is 0 without findings, 1 for
+// differences, violations and failed objects, and 2 if the command failed.
 package cli
 
 import (
@@ -32,7 +32,8 @@ var groups = []struct {
 	{"Other commands:", []func(*streams) *cobra.Command{newVersionCommand, newDocsCommand}},
 }
 
-// The names of the program as a plugin of kubectl, and as the program that completes the plugin's arguments.
+// pluginName is the name of the program as a plugin of kubectl. completionName is its name when kubectl completes the
+// arguments of the plugin.
 //
 // Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
 const (
@@ -40,9 +41,9 @@ const (
 	completionName = "kubectl_complete-refract"
 )
 
-// Main runs the command in args until it is done or ctx ends, and returns the exit code. The first element of args is
-// the name of the program. Main abandons a command that does not end in time, see [streams.within]; the caller must
-// then end the program.
+// Main runs the command in args, and returns the exit code. The first element of args is the name of the program. When
+// ctx ends, Main gives the command a short time to end, see [streams.within], and then abandons it. The caller must
+// then end the process.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	s := newStreams(stdin, stdout, stderr)
 	root := newRootCommand(s)
@@ -103,7 +104,7 @@ a command that failed.`,
 	root.InitDefaultCompletionCmd()
 	completion, _, err := root.Find([]string{"completion"})
 	must(err)
-	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // Without RunE, cobra reports no unknown arguments.
+	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // Without RunE, cobra accepts unknown arguments without an error.
 	return root
 }
 

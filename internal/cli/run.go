@@ -100,7 +100,7 @@ verifies the policy, and tests the webhook with requests of an API server.`,
 	return s.finishing(cmd)
 }
 
-// addFlags adds the flags of the controllers.
+// addFlags adds all flags of the command run.
 func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.injection, "injection", false, "inject services into the pods of the cluster")
 	f.BoolVar(&c.conversion, "conversion", false, "convert custom resources of the cluster by ConversionPolicies")

@@ -23,19 +23,18 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"refract": run, pluginName: run, completionName: run})
 }
 
-// TestScript runs the scripts in testdata/script. In addition to the commands of testscript they have:
+// TestScript runs the scripts in testdata/script. They use the commands of testscript and these:
 //
-//   - exits CODE COMMAND...: like exec, and the command must end with the code;
+//   - exits CODE COMMAND...: runs a command that must end with this exit code;
 //   - configmap FILE BYTES: writes a ConfigMap with the given number of bytes of data;
-//   - hub FILE: starts a fake hub with the objects of the file, where AGO(3h) stands for a time, and writes
-//     hub.kubeconfig;
+//   - hub FILE: starts a fake hub with the objects of the file, and writes hub.kubeconfig. In the file, AGO(3h) stands
+//     for a time;
 //   - play CODE FILE COMMAND...: like exits, and meanwhile changes the hub as the file describes. A document
 //     "when: TEXT" waits until the command has printed the text. A document "before: METHOD RESOURCE" waits for such a
-//     request, which is answered after the changes. The other documents are objects to create or replace,
-//     "gone: OBJECT" removes an object, and "interrupt: true" interrupts the command.
+//     request, which is answered after the changes. The documents behind it are the changes: objects to create or
+//     replace, "gone: OBJECT" to remove an object, and "interrupt: true" to interrupt the command.
 //
-// $EXAMPLES is the folder of the examples. With -update, the present output of the commands becomes the expected
-// output.
+// $EXAMPLES is the folder of the examples. With -update, the actual output of the commands becomes the expected output.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -49,7 +48,7 @@ func TestScript(t *testing.T) {
 			return err
 		},
 		Condition: func(name string) (bool, error) {
-			if name == "root" { // Root can read every file.
+			if name == "root" { // The user root can read every file.
 				return os.Geteuid() == 0, nil
 			}
 			return false, fmt.Errorf("there is no condition %q", name)
@@ -94,7 +93,7 @@ func configMap(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
 }
 
-// truncate removes the line feed at the end of a file.
+// truncate is the script command truncate. It removes the line feed at the end of a file.
 func truncate(ts *testscript.TestScript, _ bool, args []string) {
 	file := ts.MkAbs(args[0])
 	ts.Check(os.WriteFile(file, []byte(strings.TrimSuffix(ts.ReadFile(file), "\n")), 0o600))

@@ -4,5 +4,5 @@ package cli
 
 import "syscall"
 
-// ownSession detaches a process from this terminal as far as the system permits.
+// ownSession should detach a process from this terminal. On this system it does nothing.
 func ownSession() *syscall.SysProcAttr { return nil }

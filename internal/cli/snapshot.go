@@ -90,8 +90,8 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 	return nil
 }
 
-// kept returns the lasting content of an object from the hub: without frequently changing metadata, and with the status
-// only where it has placements or permitted references. It does not modify u.
+// kept returns the content of an object that a snapshot keeps. It omits metadata that changes often. It omits the
+// status of most kinds, except for placements and for the references of override policies. kept does not modify u.
 func kept(u *unstructured.Unstructured) map[string]any {
 	object := maps.Clone(local.WithoutManagers(u.Object))
 	if metadata, ok := object["metadata"].(map[string]any); ok {
@@ -101,7 +101,7 @@ func kept(u *unstructured.Unstructured) map[string]any {
 		}
 		if annotations, ok := metadata["annotations"].(map[string]any); ok {
 			annotations = maps.Clone(annotations)
-			delete(annotations, corev1.LastAppliedConfigAnnotation) // It contains the whole object, including the values of Secrets.
+			delete(annotations, corev1.LastAppliedConfigAnnotation) // It contains the whole object, which may be a Secret.
 			if manifest.Understands(u.GroupVersionKind()) {
 				delete(annotations, manifest.LocalConfig) // The hub acts on the object despite this annotation.
 			}
@@ -123,11 +123,11 @@ func kept(u *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// standIn replaces a value in a snapshot.
+// standIn replaces each value of a Secret in a snapshot.
 const standIn = "left out of the snapshot"
 
-// withoutValues returns a Secret with stand-ins for its values, and for the values of annotations, because tools store
-// copies of the whole object there. The Secret remains valid.
+// withoutValues returns a Secret in which all values are replaced. The values of most annotations are also replaced,
+// because tools may store the whole object in an annotation. The Secret remains valid.
 func withoutValues(secret map[string]any) map[string]any {
 	none := func(string) bool { return false }
 	secret = maps.Clone(secret)
@@ -141,8 +141,8 @@ func withoutValues(secret map[string]any) map[string]any {
 	return secret
 }
 
-// mask replaces the values of the map in a field of object, except those of the keys to keep. It modifies object, but
-// not the map.
+// mask replaces all values of a map, except for the keys for which keep returns true. The map is a field of object.
+// mask replaces the map in object by a changed copy, and does not modify the map itself.
 func mask(object map[string]any, field, with string, keep func(key string) bool) {
 	values, ok := object[field].(map[string]any)
 	if !ok {
@@ -157,7 +157,7 @@ func mask(object map[string]any, field, with string, keep func(key string) bool)
 	object[field] = values
 }
 
-// refractReads reports whether the key of an annotation is in a domain of Refract or KubeAdmiral.
+// refractReads reports whether an annotation belongs to Refract or KubeAdmiral, by the domain of its key.
 func refractReads(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	for _, prefix := range []string{corev1alpha1.Prefix, refractv1alpha1.Prefix} {

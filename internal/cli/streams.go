@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// grace is the time that a command has after the end of its context to end by itself.
+// grace is how long a command may take to end after its context has ended.
 const grace = 500 * time.Millisecond
 
 // streams are the input and the outputs of a command.
@@ -27,13 +27,13 @@ type streams struct {
 	err io.Writer // Narration.
 }
 
-// attendance tracks whether a command was abandoned, and its progress.
+// attendance tracks the progress of a command, and whether it was abandoned.
 type attendance struct {
 	mu     sync.Mutex
 	left   bool   // The command was abandoned.
-	held   int    // The number of running operations that must be completed.
-	state  string // The progress, for the error after an interrupt; empty for a command without lasting changes.
-	remedy string // The advice for that error.
+	held   int    // The number of running operations that must not be abandoned.
+	state  string // The progress, for the error after an interrupt; empty if the command makes no lasting changes.
+	remedy string // The advice in that error.
 }
 
 func newStreams(in io.Reader, out, err io.Writer) *streams {
@@ -41,12 +41,12 @@ func newStreams(in io.Reader, out, err io.Writer) *streams {
 	return &streams{attendance: a, in: in, out: &attended{a, out}, err: &attended{a, err}}
 }
 
-// narrating returns the streams of a part of the command that narrates to w.
+// narrating returns streams that write messages to w instead of stderr.
 func (s *streams) narrating(w io.Writer) *streams {
 	return &streams{attendance: s.attendance, in: s.in, out: s.out, err: &attended{s.attendance, w}}
 }
 
-// attended is a stream that rejects writes after the command was abandoned.
+// attended is a stream that returns an error for all writes after the command was abandoned.
 type attended struct {
 	*attendance
 
@@ -66,33 +66,34 @@ func (a *attendance) isLeft() bool {
 	return a.left
 }
 
-// at records the progress, and the advice for a command that ends here by a signal or its --timeout. A command calls at
-// before it begins an operation, so the progress includes possible effects of this operation.
+// at records the progress of the command, and advice. Both are shown if the command is ended by a signal or its
+// --timeout. A command calls this method before each operation, because the operation may have effects even if it is
+// interrupted.
 func (a *attendance) at(state, remedy string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state, a.remedy = state, remedy
 }
 
-// standing returns the last arguments of [attendance.at].
+// standing returns the arguments of the last call of [attendance.at].
 func (a *attendance) standing() (state, remedy string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state, a.remedy
 }
 
-// again is the advice for a command that has changed nothing, or that continues when it is repeated.
+// again is the advice if a command has changed nothing, or if it can be repeated to continue.
 const again = "the command can be repeated"
 
-// limited calls do, and abandons it after the --timeout of the command, even if it waits for an API server or for the
-// credential plugin of the kubeconfig. A timeout of 0 is no limit. The error describes the progress; before the first
-// call of [attendance.at], nothing was changed.
+// limited calls do, and abandons it after the --timeout of the command. It does so even if the function waits for an
+// API server or for a credential plugin. If timeout is 0, there is no limit. The error describes the progress. Before
+// the first call of [attendance.at], the progress is that nothing was changed.
 func (s *streams) limited(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	s.at("nothing was changed", again)
 	if timeout <= 0 {
 		return do(ctx)
 	}
-	limit, cancel := context.WithTimeout(ctx, timeout+grace) // With any timeout, a cluster can be checked once.
+	limit, cancel := context.WithTimeout(ctx, timeout+grace) // With grace, even a short timeout is long enough for one check.
 	defer cancel()
 	err := s.within(limit, grace/2, func() error { return do(limit) })
 	if err == nil || ctx.Err() != nil || limit.Err() == nil || !wait.Interrupted(err) {
@@ -104,14 +105,14 @@ func (s *streams) limited(ctx context.Context, timeout time.Duration, do func(co
 	case s.isLeft():
 		said += ": no answer from an API server, or from the credential plugin of the kubeconfig"
 	case err != limit.Err(): //nolint:errorlint // A wrapped error has more information.
-		said += ": " + err.Error() // As text, so that a cancellation at the end does not count as an interrupt.
+		said += ": " + err.Error() // As text and not as a wrapped error, because a wrapped context.Canceled would look like an interrupt.
 	}
 	return withHint(errors.New(said), remedy+"; --timeout sets another limit")
 }
 
-// within calls do, and abandons it if it does not return in time after the end of ctx: the function may wait for input
-// or for another program, or compute without a check of ctx. The error is then that of ctx. within always waits for
-// operations of [streams.whole].
+// within calls do. After the end of ctx it waits for a time, and then abandons the function: the function may be
+// waiting for input or another program, or computing without a check of ctx. The error is then the error of ctx. within
+// never abandons operations in [streams.whole].
 func (s *streams) within(ctx context.Context, patience time.Duration, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -132,7 +133,7 @@ func (s *streams) within(ctx context.Context, patience time.Duration, do func() 
 	}
 }
 
-// leave reports whether the command may be abandoned now. After that, no operation of [streams.whole] can start.
+// leave reports whether the command may be abandoned now. If so, no operation in [streams.whole] can start any more.
 func (a *attendance) leave() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,7 +141,7 @@ func (a *attendance) leave() bool {
 	return a.left
 }
 
-// whole runs an operation that must be completed, such as writing files or deleting objects of a failed command.
+// whole runs an operation that must not be abandoned, for example the writing of files.
 func (s *streams) whole(do func() error) error {
 	if !s.hold() {
 		return context.Canceled
@@ -149,7 +150,8 @@ func (s *streams) whole(do func() error) error {
 	return do()
 }
 
-// finishing makes a command uninterruptible, because it stops the processes that it started and then ends by itself.
+// finishing makes a command that is never abandoned. It is for commands that stop the processes that they have started,
+// and then end by themselves.
 func (s *streams) finishing(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -158,14 +160,15 @@ func (s *streams) finishing(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// cleanTimeout bounds the time that a cluster has to answer the deletion of an account or a Secret.
+// cleanTimeout is how long a cluster may take to delete an account or a Secret.
 const cleanTimeout = 15 * time.Second
 
-// cleanGrace bounds this time after the end of the command's context. In total, the command has a second to end.
+// cleanGrace is how long this deletion may take after the end of the command's context. The command as a whole must end
+// within a second.
 const cleanGrace = 3 * grace / 4
 
-// clean runs an operation that deletes created objects, and waits for it within these bounds. It abandons an operation
-// that ignores the end of its context, such as a credential plugin.
+// clean runs an operation that deletes objects, within the limits above. It abandons an operation that does not end
+// with its context, such as a credential plugin.
 func (s *streams) clean(ctx context.Context, do func(context.Context) error) error {
 	return s.whole(func() error {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
@@ -198,7 +201,7 @@ func (a *attendance) release() {
 }
 
 // Interruptible returns a context that ends when the program receives SIGINT or SIGTERM. A second signal ends the
-// program itself.
+// program at once.
 func Interruptible(ctx context.Context) context.Context {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

@@ -68,7 +68,8 @@ tests or their inputs have mistakes: then no test runs.`,
 	return cmd
 }
 
-// percentage is the text of a flag. It is parsed later, because pflag would add its own words to an error of Set.
+// percentage is the value of a flag. It is parsed after all flags, because pflag would add its own text to an error of
+// Set.
 type percentage string
 
 func (p *percentage) Set(text string) error {
@@ -132,7 +133,7 @@ func (o *testOptions) run(s *streams, paths []string) error {
 	return judge(s, result, least)
 }
 
-// judge returns errFound if a case failed, or if the tests exercise less than the given percentage of the rules.
+// judge returns errFound if a case has failed, or if the tests cover less than the given percentage of the rules.
 func judge(s *streams, result *policytest.Result, least int) error {
 	c := &result.Coverage
 	low := c.Percent() < least
@@ -159,7 +160,7 @@ func runTests(paths []string) (*policytest.Result, error) {
 	return result, problemsAsError(problems)
 }
 
-// updateTests writes the present values into the tests, and runs them again.
+// updateTests writes the actual values into the tests, and runs the tests again.
 func updateTests(s *streams, paths []string, result *policytest.Result) (*policytest.Result, error) {
 	var updated []policytest.Updated
 	var refused []policytest.Refused
@@ -179,7 +180,7 @@ func updateTests(s *streams, paths []string, result *policytest.Result) (*policy
 	return runTests(paths)
 }
 
-// findTested is findObject for tests.
+// findTested is like findObject, with the signature that tests need.
 func findTested(set *manifest.Set, reference string) (object *manifest.Object, hint string, err error) {
 	object, err = findObject(set, reference, "")
 	if h, ok := errors.AsType[*hinted](err); ok {

@@ -25,7 +25,7 @@ type uiOptions struct {
 	inputs inputs
 	port   int
 	noOpen bool
-	warned bool // Whether the warnings about the input were written.
+	warned bool // Whether the warnings about the input have been written.
 }
 
 func newUICommand(s *streams) *cobra.Command {
@@ -86,7 +86,7 @@ func (o *uiOptions) run(ctx context.Context, s *streams) (err error) {
 	return o.serve(ctx, s, server, ready)
 }
 
-// serve shows the input until ctx ends.
+// serve serves the pages until ctx ends.
 func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -159,7 +159,7 @@ func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
 	return in, nil
 }
 
-// warn writes the problems with the input once. The pages show the rest of the input.
+// warn writes the problems with the input, but only once. The pages show the input without the affected objects.
 func (o *uiOptions) warn(s *streams, r *input) {
 	if o.warned {
 		return
@@ -171,7 +171,7 @@ func (o *uiOptions) warn(s *streams, r *input) {
 	r.warn(s, r.set)
 }
 
-// origin describes the source of the pages.
+// origin describes where the input is from.
 func (o *uiOptions) origin() string {
 	text := ""
 	if o.inputs.live() {
@@ -192,8 +192,9 @@ func (o *uiOptions) origin() string {
 	return text
 }
 
-// open opens an address in the browser. The address is passed in a file in a folder that only this user can read,
-// because all users of a machine can see the arguments of programs.
+// open opens an address in the browser. All users of a machine can see the arguments of programs, so the address must
+// not be an argument. Instead the browser gets the name of a file that redirects to the address. Only this user can
+// read the folder of the file.
 func open(ctx context.Context, dir, address string) error {
 	program, args := "xdg-open", []string{}
 	switch runtime.GOOS {
@@ -210,5 +211,5 @@ func open(ctx context.Context, dir, address string) error {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		return err
 	}
-	return exec.CommandContext(ctx, program, append(args, name)...).Start() //nolint:gosec // It is one of these three.
+	return exec.CommandContext(ctx, program, append(args, name)...).Start() //nolint:gosec // The program is one of the three above.
 }

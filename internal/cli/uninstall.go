@@ -70,7 +70,7 @@ func (o *uninstallOptions) run(ctx context.Context, s *streams) error {
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.runIn(ctx, s) })
 }
 
-// runIn removes Refract from the cluster, after a question if --purge deletes objects.
+// runIn removes Refract from the cluster. If --purge deletes objects, it asks for confirmation first.
 func (o *uninstallOptions) runIn(ctx context.Context, s *streams) error {
 	cfg, disco, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
@@ -118,7 +118,7 @@ func (o *uninstallOptions) confirmed(ctx context.Context, s *streams, c client.C
 	return confirm(s, "Delete them, and remove Refract from the cluster?")
 }
 
-// mostNamed bounds the named objects of a type.
+// mostNamed is the maximum number of objects of a type that are named.
 const mostNamed = 5
 
 func writeStock(w io.Writer, stock *installation.Stock) {
@@ -167,7 +167,7 @@ func (o *uninstallOptions) remove(ctx context.Context, s *streams, c client.With
 	return nil
 }
 
-// copiesByMember describes for each member how many copies remain there.
+// copiesByMember returns a text for each member with the number of copies that remain on it.
 func copiesByMember(ctx context.Context, c client.Client) ([]string, error) {
 	objects, err := reported(ctx, c, "")
 	if errors.Is(err, status.ErrNoHub) {

@@ -28,7 +28,8 @@ import (
 type unjoinOptions struct {
 	cluster   clusterFlags
 	namespace string // The namespace of Refract on the hub.
-	// The kubeconfig of the member and its context, for the user who deletes the account there.
+	// The kubeconfig for the member and its context. The user in this kubeconfig deletes Refract's account on the
+	// member.
 	kubeconfig, context string
 
 	force         bool
@@ -89,7 +90,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	return s.limited(ctx, o.timeout, func(ctx context.Context) error { return o.unjoin(ctx, s, name) })
 }
 
-// unjoin removes the cluster from the fleet, after a question if it has copies.
+// unjoin removes a member from the fleet. If it has copies, unjoin asks for confirmation first.
 func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) error {
 	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
@@ -153,7 +154,7 @@ func (o *unjoinOptions) unjoin(ctx context.Context, s *streams, name string) err
 	return nil
 }
 
-// leftovers describes the objects that may remain of a cluster that has left, and how to delete them by hand.
+// leftovers describes which objects may remain after a cluster has left, and how the user can delete them.
 func (o *unjoinOptions) leftovers(fc *corev1alpha1.FederatedCluster) (state, remedy string) {
 	key := types.NamespacedName{Namespace: o.namespace, Name: fc.Spec.SecretRef.Name}
 	return fmt.Sprintf("cluster %s has left; its secret %s may remain on the hub, and clusterrole %s with the account of Refract on the cluster",
@@ -161,7 +162,7 @@ func (o *unjoinOptions) leftovers(fc *corev1alpha1.FederatedCluster) (state, rem
 		fmt.Sprintf("%s; on the cluster: kubectl delete clusterrole %s", deleteSecret(key), installation.MemberAccount)
 }
 
-// deleteSecret returns the command that deletes a Secret.
+// deleteSecret returns the kubectl command that deletes a Secret.
 func deleteSecret(key types.NamespacedName) string {
 	return fmt.Sprintf("kubectl delete secret -n %s %s", key.Namespace, key.Name)
 }
@@ -187,7 +188,8 @@ func (o *unjoinOptions) askAboutVolumes(s *streams, volumes int) error {
 	return err
 }
 
-// onlyName returns an error if the cluster has several names: the removal of one name must not delete its copies.
+// onlyName returns an error if the member also has another name. Its copies belong to the other name, too, and must not
+// be deleted.
 func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCluster) error {
 	servedAs, second, err := member.OtherName(ctx, c, fc)
 	switch {
@@ -205,7 +207,7 @@ func onlyName(ctx context.Context, c client.Reader, fc *corev1alpha1.FederatedCl
 	}
 }
 
-// forget deletes the Secret of a cluster that has left, or writes the reason why it remains.
+// forget deletes the Secret of a cluster that has left. If it cannot delete the Secret, it writes the reason.
 func forget(ctx context.Context, s *streams, c client.Client, namespace string, fc *corev1alpha1.FederatedCluster) error {
 	err := s.clean(ctx, func(ctx context.Context) error {
 		stays, err := member.Forget(ctx, c, namespace, fc)
@@ -221,7 +223,7 @@ func forget(ctx context.Context, s *streams, c client.Client, namespace string, 
 	return withHint(fmt.Errorf("secret %s of cluster %q may remain: %w", key, fc.Name, err), deleteSecret(key))
 }
 
-// listed returns an error for a cluster that is in an inventory: it would join again.
+// listed returns an error if the cluster is in an inventory, because it would join again.
 func listed(fc *corev1alpha1.FederatedCluster) error {
 	from := fc.Annotations[refractv1alpha1.InventoryAnnotation]
 	gone := slices.ContainsFunc(fc.Status.Conditions, func(c corev1alpha1.ClusterCondition) bool {
@@ -235,7 +237,8 @@ func listed(fc *corev1alpha1.FederatedCluster) error {
 			fc.Name, refractv1alpha1.InventoryAnnotation))
 }
 
-// dismiss deletes the account on the member. It only writes an error, because the cluster has already left.
+// dismiss deletes Refract's account on the member. If that fails, it only writes the error, because the cluster has
+// already left.
 func (o *unjoinOptions) dismiss(ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster) {
 	var gone bool
 	err := s.clean(ctx, func(ctx context.Context) (err error) {
@@ -267,8 +270,9 @@ func (o *unjoinOptions) dismissed(ctx context.Context, hub client.Client, fc *co
 	return installation.Dismiss(ctx, c, installation.Membership{Hub: uid, Name: fc.Name})
 }
 
-// memberConfig returns the configuration for the member: that of the flags, or else that of Refract's account. It
-// returns nil if the stored credentials are not those of Refract's account, because then there is no account to delete.
+// memberConfig returns the client configuration for the member: from the flags, or else with the credentials that the
+// hub has. If these credentials are not those of an account that Refract has created, it returns nil, because there is
+// no account to delete.
 func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (*rest.Config, error) {
 	if o.kubeconfig != "" || o.context != "" {
 		return fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), o.context)
@@ -280,12 +284,12 @@ func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc 
 	}
 	cfg, err := member.Config(fc, secret)
 	if err != nil || member.AccountOf(cfg) != (types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: installation.MemberAccount}) {
-		return nil, nil //nolint:nilnil,nilerr // Unusable credentials were not created by Refract.
+		return nil, nil //nolint:nilnil,nilerr // Credentials that cannot be read were not created by Refract.
 	}
 	return cfg, nil
 }
 
-// release removes a cluster from the fleet, and leaves its copies there.
+// release removes a member from the fleet, and leaves its copies on it.
 func (o *unjoinOptions) release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster, copies int) error {
 	state, remedy := o.leftovers(fc)
 	s.at("it is not known whether "+state, "repeat the command; if it reports that the cluster is not joined: "+remedy)
@@ -306,7 +310,8 @@ func (o *unjoinOptions) release(ctx context.Context, s *streams, c client.Client
 	return nil
 }
 
-// untilLeft waits until the cluster has no copies and is gone. It approves the deletion of any number of copies.
+// untilLeft waits until the cluster has no copies any more and has left. Meanwhile it approves the deletion of the
+// copies.
 func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.WithWatch, fc *corev1alpha1.FederatedCluster) error {
 	d := &departure{ctx: ctx, s: s, client: c, cluster: fc, all: o.deleteVolumes, holders: map[types.UID]bool{}}
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
@@ -322,27 +327,27 @@ func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.With
 
 // departure tracks the departure of a cluster.
 type departure struct {
-	ctx     context.Context //nolint:containedctx // The context of the command, for callbacks.
+	ctx     context.Context //nolint:containedctx // The context of the command. Callbacks need it.
 	s       *streams
 	client  client.Client
 	cluster *corev1alpha1.FederatedCluster
-	all     bool // Whether volumes and other copies that hold data are deleted too.
+	all     bool // Whether copies that hold data, such as volumes, are deleted, too.
 
-	holders  map[types.UID]bool // UIDs of the Propagations of objects with copies on the cluster.
+	holders  map[types.UID]bool // The UIDs of the Propagations whose objects still have copies on the cluster.
 	begun    bool
 	there    bool
 	total    int
 	left     int
-	waits    string // The message of the cluster's condition Joined about the wait.
+	waits    string // The message of the cluster's condition Joined, if the departure waits.
 	approved string
 }
 
-// see stores the changes, and reports whether the cluster has left.
+// see records the changes of an event, and reports whether the cluster has left.
 func (d *departure) see(events []status.Event) (bool, error) {
 	for _, e := range events {
 		if fc, ok := e.Object.(*corev1alpha1.FederatedCluster); ok {
 			if fc.UID != d.cluster.UID {
-				continue // Another cluster has joined under the name.
+				continue // A new cluster with the same name has joined.
 			}
 			if d.there = !e.Gone; d.there {
 				d.waits = waitsFor(fc)
@@ -365,7 +370,7 @@ func (d *departure) see(events []status.Event) (bool, error) {
 	return !d.there, nil
 }
 
-// waitsFor returns the reason why a leaving cluster waits; empty without one.
+// waitsFor returns the reason why the departure of a cluster does not continue; empty if it does.
 func waitsFor(fc *corev1alpha1.FederatedCluster) string {
 	at := slices.IndexFunc(fc.Status.Conditions, func(c corev1alpha1.ClusterCondition) bool {
 		return c.Type == corev1alpha1.ClusterJoined && c.Reason == "Leaving"
@@ -376,8 +381,8 @@ func waitsFor(fc *corev1alpha1.FederatedCluster) string {
 	return fc.Status.Conditions[at].Message
 }
 
-// remaining describes what delays the departure. The condition of the cluster also covers copies of objects that the
-// hub no longer has, and finalizers that keep copies.
+// remaining describes what delays the departure. The condition of the cluster has more information than the
+// Propagations: it includes copies whose objects do not exist on the hub any more, and finalizers of copies.
 func (d *departure) remaining() string {
 	return cmp.Or(d.waits, output.Count(len(d.holders), "copy is left", "copies are left"))
 }
@@ -392,7 +397,7 @@ func (d *departure) tell() {
 	d.begun, d.left = true, left
 }
 
-// approve approves the deletions that the guard holds.
+// approve approves the deletions that need an approval.
 func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
 	held := fc.Status.DeletionsHeld
 	if held == nil {
@@ -407,7 +412,7 @@ func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
 	}
 	err := member.Approve(d.ctx, d.client, fc.Name, token)
 	if errors.Is(err, member.ErrNotPending) || errors.Is(err, member.ErrPendingChanged) || errors.Is(err, member.ErrNotJoined) {
-		return nil // A later event has the new token.
+		return nil // The token has changed in the meantime. A later event has the new one.
 	}
 	d.approved = token
 	return err

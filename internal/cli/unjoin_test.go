@@ -9,7 +9,7 @@ import (
 	"refract.dev/fleet/status"
 )
 
-// TestRemaining checks the description of a cluster that has not left in time.
+// TestRemaining checks the description of what delays a departure.
 func TestRemaining(t *testing.T) {
 	condition := func(reason, message string) *corev1alpha1.FederatedCluster {
 		return &corev1alpha1.FederatedCluster{

@@ -33,8 +33,8 @@ type upOptions struct {
 	bare, detach bool
 	alike        bool // Whether the clusters are equal.
 	ordinaryHub  bool // Whether the hub has all controllers, a scheduler and Nodes.
-	// detached is set for the process that up --detach starts: it narrates on file descriptor 3 until all components
-	// run, and is silent from then on.
+	// detached is true in the process that up --detach starts. This process writes messages to file descriptor 3 until
+	// all components run, and no messages after that.
 	detached bool
 }
 
@@ -90,7 +90,7 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 		narration := os.NewFile(3, "narration")
 		err := o.serve(ctx, narration, func(*playground.Playground) error { return narration.Close() })
 		if err != nil {
-			report(narration, err) // The waiting process still reads, or has closed the pipe.
+			report(narration, err) // The waiting process reads this, or has ended.
 		}
 		return err
 	case o.detach:
@@ -102,7 +102,7 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 	})
 }
 
-// found handles a playground that already runs in the folder.
+// found handles the case that a playground already runs in the folder.
 func (o *upOptions) found(s *streams, running *playground.State) error {
 	if len(running.Members) != o.members || running.Bare != o.bare || running.Alike != o.alike || running.OrdinaryHub != o.ordinaryHub {
 		return withHint((&playground.RunningError{State: *running}),
@@ -113,7 +113,7 @@ func (o *upOptions) found(s *streams, running *playground.State) error {
 	return printClusters(s, running.Hub, running.Members)
 }
 
-// serve runs a playground until ctx ends or a component ends. It calls ready once, when all components run.
+// serve runs a playground until ctx ends or a component ends. It calls ready once, as soon as all components run.
 func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground) error) (err error) {
 	ctrllog.SetLogger(logr.Discard()) // As in watchingClient.
 	pg, err := startPlayground(ctx, playground.Options{Dir: o.dir, Members: o.members, Bare: o.bare, Alike: o.alike, OrdinaryHub: o.ordinaryHub}, narration)
@@ -137,7 +137,7 @@ func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*
 	}
 }
 
-// detachAndWait starts this program in a session of its own, and returns when all components run or the start has
+// detachAndWait starts this program again, in its own session. It returns when all components run or the start has
 // failed.
 func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	exe, err := os.Executable()
@@ -148,23 +148,23 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	if err != nil {
 		return fmt.Errorf("creating a pipe: %w", err)
 	}
-	defer func() { _ = r.Close() }() // Close errors of a read pipe do not matter.
+	defer func() { _ = r.Close() }() // An error when closing a pipe after reading does not matter.
 	args := []string{"up", "--detached", "--dir", o.dir, "--members", strconv.Itoa(o.members)}
 	for flag, set := range map[string]bool{"--bare": o.bare, "--alike": o.alike, "--ordinary-hub": o.ordinaryHub} {
 		if set {
 			args = append(args, flag)
 		}
 	}
-	child := exec.Command(exe, args...) //nolint:noctx,gosec // It outlives this command, and is this program.
+	child := exec.Command(exe, args...) //nolint:noctx,gosec // The child is this program, and must not end with this command.
 	child.ExtraFiles = []*os.File{w}
 	child.SysProcAttr = ownSession()
-	// The pipe ends when the child closes its end, so this process must not keep it open.
+	// Reading from the pipe ends only when all its writers are closed, so this process must close its own.
 	if err := errors.Join(child.Start(), w.Close()); err != nil {
 		return fmt.Errorf("starting the supervisor: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(os.Interrupt) }) // The child may already have ended.
 	defer stop()
-	if _, err := io.Copy(s.err, r); err != nil { // Ends when the child closes its end.
+	if _, err := io.Copy(s.err, r); err != nil { // Copies until the child closes the pipe.
 		return fmt.Errorf("waiting for the playground: %w", err)
 	}
 	running, err := playground.Find(ctx, o.dir)
@@ -172,7 +172,7 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 		return err
 	}
 	if running == nil {
-		_ = child.Wait() // The child has written its error.
+		_ = child.Wait() // The child has already written its error.
 		return errors.New("the playground did not start")
 	}
 	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s stops it\n", running.PID, o.dir)
@@ -203,7 +203,7 @@ func newDownCommand(s *streams) *cobra.Command {
 	return s.finishing(cmd)
 }
 
-// startPlayground starts a playground with the components beside this program.
+// startPlayground starts a playground with the components in the folder of this program.
 func startPlayground(ctx context.Context, o playground.Options, narration io.Writer) (*playground.Playground, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -216,7 +216,7 @@ func startPlayground(ctx context.Context, o playground.Options, narration io.Wri
 	return playground.Start(ctx, o)
 }
 
-// joinMembers installs Refract's types on the playground's hub, and joins its clusters as members.
+// joinMembers installs Refract's types on the hub of the playground, and makes the other clusters its members.
 func joinMembers(ctx context.Context, pg *playground.Playground) error {
 	cfg, err := fileConfig(pg.Hub().Kubeconfig, "")
 	if err != nil {
@@ -245,14 +245,14 @@ func joinMembers(ctx context.Context, pg *playground.Playground) error {
 	return errors.Join(errs...)
 }
 
-// memberLabels returns the labels of the i-th member of a playground, counted from 0. Those of the first three are
-// equal to those in examples/override/clusters.yaml.
+// memberLabels returns the labels of the i-th member, beginning with 0. The first three members have the same labels as
+// in examples/override/clusters.yaml.
 func memberLabels(i int) map[string]string {
 	regions, providers := []string{"eu", "us", "ap"}, []string{"alpha", "beta", "gamma"}
 	return map[string]string{"region": regions[i%len(regions)], "provider": providers[i%len(providers)]}
 }
 
-// printClusters prints the address and kubeconfig of the clusters to stdout, and their traits to stderr.
+// printClusters writes the addresses and kubeconfigs of the clusters to stdout, and their traits to stderr.
 func printClusters(s *streams, hub playground.Cluster, members []playground.Cluster) error {
 	all := append([]playground.Cluster{hub}, members...)
 	for _, c := range all {
@@ -260,7 +260,7 @@ func printClusters(s *streams, hub playground.Cluster, members []playground.Clus
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CLUSTER\tENDPOINT\tKUBECONFIG")
-	here, _ := os.Getwd() // Without the folder, whole paths are printed.
+	here, _ := os.Getwd() // After an error, absolute paths are printed.
 	for _, c := range all {
 		path := c.Kubeconfig
 		if rel, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rel) {

@@ -162,7 +162,7 @@ func keyOf(o *status.Object) awaitedKey {
 // awaited is an object to wait for.
 type awaited struct {
 	key  awaitedKey
-	name string // Its name as an argument.
+	name string // The name of the object in the form of an argument.
 	want status.Want
 }
 
@@ -174,7 +174,7 @@ type awaitedFinder struct {
 	selector labels.Selector
 }
 
-// find returns the objects that a reference refers to: one object, or all of a kind.
+// find returns the objects that a reference names: one object, or all objects of a kind.
 func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]awaited, error) {
 	kinds, err := typesOf(f.disco, r)
 	if err != nil {
@@ -235,10 +235,11 @@ func (f *awaitedFinder) list(ctx context.Context, kind hubType, r *reference) ([
 	return list.Items, nil
 }
 
-// withReported adds the objects with reports: an object that is gone from the hub may still have copies on clusters.
+// withReported adds objects that have reports. An object that does not exist on the hub any more may still have copies
+// on members.
 func (f *awaitedFinder) withReported(ctx context.Context, r *reference, found []awaited) ([]awaited, error) {
 	if !f.selector.Empty() {
-		return found, nil // The labels of deleted objects are unknown.
+		return found, nil // The labels of deleted objects are not known.
 	}
 	objects, err := reported(ctx, f.client, r.namespace)
 	if err != nil {
@@ -279,7 +280,8 @@ func (w *waiter) add(more []awaited) {
 	}
 }
 
-// sources returns the reports to follow. For objects of one namespace, this requires only rights in that namespace.
+// sources returns the sources of the reports to follow. If all objects are in one namespace, the user needs permissions
+// only for this namespace.
 func (w *waiter) sources() []status.Source {
 	namespaces := map[string]bool{}
 	for _, a := range w.awaited {
@@ -300,7 +302,8 @@ func (w *waiter) sources() []status.Source {
 	}
 }
 
-// wait waits until the timeout or the deadline of ctx. A canceled ctx is an error.
+// wait waits until all objects have reached the goal, or until timeout or the deadline of ctx. If ctx is canceled, it
+// returns an error.
 func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Duration) error {
 	if len(w.awaited) == 0 {
 		fmt.Fprintln(w.s.err, "no copies are left")
@@ -322,7 +325,7 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 	case reached:
 		return nil
 	case hopeless:
-		return errFound // The reason has already been written.
+		return errFound // The reason was already written.
 	case err != nil && !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
@@ -330,7 +333,7 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 	return errFound
 }
 
-// see stores and writes the changes. It reports whether all objects have reached the goal, and whether one of them
+// see records and writes the changes. all is true if all objects have reached the goal. hopeless is true if an object
 // cannot reach it by itself.
 func (w *waiter) see(events []status.Event) (all, hopeless bool) {
 	for _, e := range events {

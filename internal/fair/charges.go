@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// forgiven is the divisor of the decay: a debt decreases by a quarter of the time that passes, so that a namespace may
-// use a quarter of a processor for an unlimited time.
+// forgiven determines how fast a debt decreases: by a quarter of the time that passes. So a namespace may permanently
+// use a quarter of a processor.
 const forgiven = 4
 
-// mostCharged bounds the number of remembered namespaces, because a client of a webhook may name any number of them.
+// mostCharged is the maximum number of remembered namespaces. A limit is necessary, because a client of a webhook may
+// name any number of namespaces.
 const mostCharged = 10_000
 
-// Charges are the recent durations of work, by the namespace of the work. A namespace with too much debt comes after
-// others, or gets only necessary work. The zero value has no charges, and permits no debt. It is safe for concurrent
+// Charges counts the time that was recently worked for each namespace, as a debt. A namespace with too much debt should
+// wait for others, or get only necessary work. With the zero value, every debt is too much. It is safe for concurrent
 // use.
 type Charges struct {
-	Most time.Duration // The debt that a namespace may have. A debt decreases by a quarter of each second that passes.
+	Most time.Duration // The largest debt that a namespace may have.
 
 	mu   sync.Mutex
 	owed map[string]charge
@@ -24,10 +25,11 @@ type Charges struct {
 
 type charge struct {
 	time time.Duration
-	at   time.Time // When the debt was that long.
+	at   time.Time // When the debt had this size.
 }
 
-// Add charges a namespace for work that ended now. Work without a namespace is free.
+// Add increases the debt of a namespace by the time of work that has just ended. If namespace is empty, Add does
+// nothing.
 func (c *Charges) Add(namespace string, took time.Duration, now time.Time) {
 	if namespace == "" {
 		return
@@ -43,19 +45,19 @@ func (c *Charges) Add(namespace string, took time.Duration, now time.Time) {
 		}
 	}
 	if len(c.owed) >= mostCharged {
-		clear(c.owed) // Dropping all debts is better than charging no new namespace.
+		clear(c.owed) // Without this, the debt of a new namespace could not be counted.
 	}
 	c.owed[namespace] = charge{time: c.left(namespace, now) + took, at: now}
 }
 
-// Over reports whether a namespace owes more than it may.
+// Over reports whether the debt of a namespace is too large.
 func (c *Charges) Over(namespace string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.left(namespace, now) > c.Most
 }
 
-// left returns the remaining debt of a namespace, and drops a namespace without debt.
+// left returns the present debt of a namespace. It drops a namespace that has none.
 func (c *Charges) left(namespace string, now time.Time) time.Duration {
 	of, ok := c.owed[namespace]
 	if !ok {

@@ -1,6 +1,6 @@
-// Package fair gives a few places to work to many callers in turn. Each caller works for a key, such as a namespace.
-// One key may have all free places. When callers for several keys wait, each key gets its turn, however many of its
-// callers wait.
+// Package fair lets many callers take turns at a few places to work. Each caller works for a key, such as a namespace.
+// If callers for several keys wait, the keys take turns, whatever the number of their callers. If only one key has
+// callers, it may use all places.
 package fair
 
 import (
@@ -12,28 +12,30 @@ import (
 	"time"
 )
 
-// ErrFull is wrapped by the error for a caller that finds no room to wait.
+// ErrFull is wrapped by the error for a caller that may not wait, because too many callers wait already.
 var ErrFull = errors.New("too many wait already")
 
-// Options are the number of places and the room to wait. Places, Each and All are required.
+// Options are the options of [New]. Places, Each and All are required.
 type Options struct {
-	// Places bounds the callers that work at the same time.
+	// Places is the maximum number of callers that work at the same time.
 	Places int
-	// Each bounds the weight of the callers that wait for one key, and All bounds the weight of all waiting callers
-	// together. The callers give their weights to [Places.Take]. A caller that waits alone may exceed both. When All is
-	// reached, the last caller for the key with the largest waiting weight must go, to make room for a caller of a key
-	// with less weight.
+	// Each is the maximum weight of all callers that wait for one key. All is the maximum weight of all waiting
+	// callers. Callers pass their weights to [Places.Take]. A caller that waits alone may be heavier. If All is
+	// exceeded, the key with the most waiting weight loses its last caller, provided that the new caller's key has less
+	// weight.
 	Each, All int
-	// Apart is the number of places that are reserved for keys without a place, even while no such key waits. It is
-	// less than Places. It is for work that takes so long that a new key should not wait for its end.
+	// Apart is the number of places that only keys without a place may take. These places remain free if no such key
+	// has callers. Apart must be less than Places. It is for work that takes so long that a new key should not have to
+	// wait for it.
 	Apart int
 }
 
-// Places are places to work. A free place goes to a key that has the fewest places, and among these to the key with the
-// least time worked. So if all work takes equally long, a key waits for at most one piece of work of each other waiting
-// key, however many callers these have. A key with little work does not wait for keys with much work. A key does not
-// gain credit while it has no work: it begins with the time of the key that was last served. The callers for one key
-// are served in their order of arrival.
+// Places are places to work. A free place goes to the waiting key that has the fewest places. Among several such keys
+// it goes to the key with the least time worked. The callers for one key are served in their order of arrival.
+//
+// If all work takes equally long, a key waits for at most one piece of work of each other key, whatever the number of
+// callers. A key with little work does not wait for keys with much work. A key gains nothing by a time without callers:
+// when it returns, its time worked is at least that of the key that was served last.
 //
 // It is safe for concurrent use.
 type Places struct {
@@ -42,17 +44,17 @@ type Places struct {
 	mu      sync.Mutex
 	free    int
 	waiting int             // The weight of all waiting callers.
-	floor   time.Duration   // The time that was worked for the key that was last served.
-	keys    map[string]*key // Keys that work or wait, or whose time exceeds floor.
-	came    int             // How many callers have ever waited.
-	served  int             // How many places were ever given.
+	floor   time.Duration   // The time worked of the key that was served last.
+	keys    map[string]*key // Keys that work, that wait, or whose time worked exceeds floor.
+	came    int             // The number of callers that have ever waited.
+	served  int             // The number of places that were ever taken.
 }
 
-// key is one of the keys that share the places.
+// key is the state of one key.
 type key struct {
-	worked  time.Duration // Including the time that the key began with.
+	worked  time.Duration // The time worked, including the floor from which the key started.
 	running int
-	served  int // The number of its last place; 0 if it never had one.
+	served  int // The value of Places.served when the key last took a place; 0 if it never did.
 	weight  int // Of its waiting callers.
 	queue   []*waiter
 }
@@ -61,7 +63,7 @@ type key struct {
 type waiter struct {
 	weight int
 	came   int
-	turn   chan struct{} // Closed when the caller gets a place or must go; see gone.
+	turn   chan struct{} // Closed when the caller has a place or must go. In the latter case gone is set.
 	gone   error         // The reason why the caller must go.
 }
 
@@ -70,10 +72,10 @@ func New(o Options) *Places {
 	return &Places{options: o, free: o.Places, keys: map[string]*key{}}
 }
 
-// Take waits for a place for a key. The caller must give the place back, once, by calling done.
+// Take waits for a place. The caller must return the place by calling done exactly once.
 //
-// Take returns an error that wraps [ErrFull] if there is no room to wait, or if the caller had to make room for another
-// one. It returns the cause if ctx ends first. After an error, the caller has no place and does not wait.
+// If too many callers wait, now or later, Take returns an error that wraps [ErrFull]. If ctx ends, it returns the
+// cause. After an error, the caller has no place and does not wait.
 func (p *Places) Take(ctx context.Context, name string, weight int) (done func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -96,7 +98,7 @@ func (p *Places) Take(ctx context.Context, name string, weight int) (done func()
 	return func() { p.giveBack(name, time.Since(begun)) }, nil
 }
 
-// join adds a waiting caller, which gets a place at once if one is free.
+// join adds a waiting caller. If a place is free, the caller may get it at once.
 func (p *Places) join(name string, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +125,8 @@ func (p *Places) join(name string, w *waiter) error {
 	return nil
 }
 
-// makeRoom removes the last caller for the key with the largest waiting weight, if that weight exceeds than.
+// makeRoom removes the last caller for the key with the largest waiting weight. It returns false if no key has more
+// weight than the given one.
 func (p *Places) makeRoom(than int) bool {
 	var most *key
 	for _, k := range p.keys {
@@ -144,7 +147,7 @@ func (p *Places) makeRoom(than int) bool {
 
 func (k *key) last() *waiter { return k.queue[len(k.queue)-1] }
 
-// leave removes a waiting caller. It returns false if the caller has a place by now.
+// leave removes a waiting caller. It returns false if the caller has got a place in the meantime.
 func (p *Places) leave(name string, w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,13 +163,13 @@ func (p *Places) leave(name string, w *waiter) bool {
 	return true
 }
 
-// pass subtracts the weight of a caller that does not wait any more.
+// pass subtracts the weight of a caller that no longer waits.
 func (p *Places) pass(k *key, w *waiter) {
 	k.weight -= w.weight
 	p.waiting -= w.weight
 }
 
-// giveBack frees a place that was in use for the time worked.
+// giveBack frees a place for which a key has worked this long.
 func (p *Places) giveBack(name string, worked time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +200,7 @@ func (p *Places) serve() {
 	}
 }
 
-// next returns the key whose turn it is; nil if no waiting key may have a place.
+// next returns the key that gets the next place; nil if no waiting key may have a place.
 func (p *Places) next() *key {
 	var best *key
 	for _, k := range p.keys {
@@ -222,7 +225,7 @@ func (k *key) before(other *key) bool {
 	}
 }
 
-// tidy drops keys that would begin in the same state when they return.
+// tidy drops keys that need not be remembered, because they would start in the same state anyway.
 func (p *Places) tidy() {
 	if p.free == p.options.Places && p.waiting == 0 {
 		clear(p.keys)

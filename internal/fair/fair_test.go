@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// shift has the places of a test, and records which keys had a place, in order, and how long they waited.
+// shift has the places of a test. It records which keys took a place, in order, and how long they waited.
 type shift struct {
 	*Places
 
@@ -23,7 +23,7 @@ type shift struct {
 
 func begin(o Options) *shift { return &shift{Places: New(o), waits: map[string][]time.Duration{}} }
 
-// work starts a caller that works for a key for this time. It returns when the caller waits or works.
+// work starts a caller that works for a key for the given time. It returns as soon as the caller waits or works.
 func (s *shift) work(ctx context.Context, t *testing.T, key string, takes time.Duration) {
 	t.Helper()
 	go func() {
@@ -43,7 +43,7 @@ func (s *shift) work(ctx context.Context, t *testing.T, key string, takes time.D
 	synctest.Wait()
 }
 
-// order returns the keys that had a place, in order.
+// order returns the keys that took a place, in this order.
 func (s *shift) order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,8 +56,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestLaw: if all work takes equally long, a key waits for at most one piece of work of each other key and place,
-// however much work there is.
+// TestLaw: if all work takes equally long, each key waits for at most one piece of work of each other key and place,
+// whatever the amount of work.
 func TestLaw(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) {
@@ -66,10 +66,10 @@ func TestLaw(t *testing.T) {
 			s := begin(Options{Places: places, Each: 1000, All: 1000})
 			waiting, others := map[string]int{}, map[string]int{}
 			for range 20 + r.IntN(100) {
-				key := fmt.Sprint(r.IntN(keys) * r.IntN(2)) // Half of the work is for one key.
+				key := fmt.Sprint(r.IntN(keys) * r.IntN(2)) // More than half of the work is for the key 0.
 				waiting[key]++
 				s.work(t.Context(), t, key, time.Second)
-				// No two callers come at the same moment, as their order would be undefined.
+				// No two callers come at the same time: their order would be undefined.
 				pass(time.Duration(r.IntN(3))*100*time.Millisecond + time.Nanosecond)
 			}
 			arrived := len(s.order())
@@ -77,7 +77,7 @@ func TestLaw(t *testing.T) {
 			for key := range waiting {
 				waiting[key] -= count(s.order()[:arrived], key)
 			}
-			for _, key := range s.order()[arrived:] { // All callers have come by now.
+			for _, key := range s.order()[arrived:] { // From here on, no more callers come.
 				for other := range waiting {
 					if other != key && waiting[other] > 0 {
 						others[other]++
@@ -97,7 +97,7 @@ func count(served []string, key string) int {
 	return len(served) - len(slices.DeleteFunc(slices.Clone(served), func(s string) bool { return s == key }))
 }
 
-// TestTurns shows the law by one example.
+// TestTurns tests the order of turns in one example.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 1, Each: 10, All: 30})
@@ -111,8 +111,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestLight: a key with little work waits for the work in progress, and not for all waiting work of a key with much
-// work.
+// TestLight: a key with little work waits only for the work that is in progress, and not for the waiting work of a key
+// with much work.
 func TestLight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const heavy, light = 20 * time.Millisecond, 100 * time.Microsecond
@@ -136,7 +136,7 @@ func TestLight(t *testing.T) {
 	})
 }
 
-// TestAlone: a single key gets all free places, and none stays idle.
+// TestAlone: a single key uses all places, and no place stays free.
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 3, Each: 10, All: 10})
@@ -153,7 +153,7 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// TestApart: some places are left to keys without a place.
+// TestApart: the places in Apart remain free for keys without a place.
 func TestApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 2, Each: 10, All: 10, Apart: 1})
@@ -170,7 +170,7 @@ func TestApart(t *testing.T) {
 	})
 }
 
-// TestBounds: the waiting work is bounded, for each key and for all keys together.
+// TestBounds: the weight of the waiting callers is bounded, for each key and for all keys together.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{Places: 1, Each: 4, All: 6})
@@ -223,7 +223,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestCancelled: a caller that gives up takes no place, and no room to wait.
+// TestCancelled: a caller whose context ends takes no place, and its weight no longer counts.
 func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{Places: 1, Each: 1, All: 1})

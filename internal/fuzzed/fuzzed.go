@@ -1,4 +1,4 @@
-// Package fuzzed has the common bounds on memory for fuzz tests with untrusted input. It is for tests only.
+// Package fuzzed limits the memory in fuzz tests with untrusted input. It is for tests only.
 package fuzzed
 
 import (
@@ -11,35 +11,36 @@ import (
 )
 
 const (
-	// Most is the maximum allocation for an input of MiB bytes, in bytes.
+	// Most is the maximum allocation for an input of the size MiB, in bytes.
 	Most = 64 << 20
 	// MiB is the maximum size of a tested input, in bytes.
 	MiB = 1 << 20
 
-	// always is the base allocation for any input, even an empty one: filled caches and buffers.
+	// always is the allocation that any input may cause, even an empty one, for caches and buffers.
 	always = 8 << 20
-	// perByte is the allocation for each byte of input, in addition. An input of one MiB may thus allocate Most.
+	// perByte is the additional allocation for each byte of input. With an input of 1 MiB, the sum is Most.
 	perByte = (Most - always) / MiB
 )
 
-// For returns the maximum allocation for an input of a size, in bytes. It shrinks with the input below [Most], because
-// fuzzers rarely generate large inputs. So a small input with a large allocation fails, too.
+// For returns the maximum allocation for an input of this size, in bytes. Fuzzers rarely generate large inputs. A limit
+// that depends on the size also finds small inputs that need too much memory.
 func For(size int) uint64 { return always + perByte*uint64(size) }
 
-// Filled returns a text of one MiB: before, then repeated as often as it fits (up to most times), then spaces, then
-// behind. The last repetition lacks its last byte, which is a separator.
+// Filled returns a text of 1 MiB. It consists of the argument before, repetitions of the argument repeated, spaces, and
+// the argument behind. The number of repetitions is as large as possible, but not larger than the argument most. The
+// last byte of repeated is a separator; the last repetition lacks it.
 func Filled(most int, before, repeated, behind string) []byte {
 	n := min((MiB-len(before)-len(behind))/len(repeated), most)
 	text := before + strings.Repeat(repeated, n)[:n*len(repeated)-1]
 	return []byte(text + strings.Repeat(" ", MiB-len(text)-len(behind)) + behind)
 }
 
-// Run calls do, which processes an input and returns its size. Run fails if do allocates more than [For] of that size,
-// or if one of the counts changes. Counts are for forbidden events, such as [refract.dev/internal/rescue.Count]: a
-// rescued panic is a panic.
+// Run calls do, which processes an input and returns the size of the input. Run fails the test if do allocates more
+// memory than [For] allows, or if the result of one of the functions in counts changes. These functions count forbidden
+// events, such as panics that were rescued: see [refract.dev/internal/rescue.Count].
 //
-// The sum of all allocations counts, not the memory in use at one time, which is less and depends on the garbage
-// collector. Allocations of other goroutines at the same time count as well.
+// Run compares the sum of all allocations and not the memory in use at one time, which depends on the garbage
+// collector. Allocations by other goroutines at the same time are included.
 func Run(tb testing.TB, do func() (size int), counts ...func() int) {
 	tb.Helper()
 	was := make([]int, len(counts))
@@ -60,7 +61,7 @@ func Run(tb testing.TB, do func() (size int), counts ...func() int) {
 	}
 }
 
-// Review is [Run] for a handler and a review. It returns the answer.
+// Review calls [Run] for a handler and the body of a review. It returns the handler's response.
 func Review(tb testing.TB, h http.Handler, body []byte, counts ...func() int) *httptest.ResponseRecorder {
 	tb.Helper()
 	w := httptest.NewRecorder()

@@ -18,7 +18,7 @@ func (f *failures) Errorf(format string, args ...any) {
 	f.texts = append(f.texts, fmt.Sprintf(format, args...))
 }
 
-// kept prevents the compiler from removing the allocations of the tests.
+// kept stores the allocations of the tests, so that the compiler cannot remove them.
 var kept []byte
 
 func TestRun(t *testing.T) {

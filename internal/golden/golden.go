@@ -1,5 +1,5 @@
-// Package golden compares results of tests with txtar archives in testdata. The archives are meant to be read: each
-// begins with an explanation, followed by the inputs and the wanted files. It is for tests only.
+// Package golden compares the results of tests with txtar archives in testdata. The archives are written for readers:
+// each begins with an explanation, followed by the inputs and the expected files. It is for tests only.
 package golden
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// Update is whether the current results are written to testdata: go test -update.
+// Update is true if the actual results are to be written to testdata: go test -update.
 var Update = flag.Bool("update", false, "write what is made now to testdata, as what is wanted")
 
-// Run runs a subtest for each archive that matches the pattern; it fails if none matches. made returns the resulting
-// files of an archive. They must equal the wanted files of the archive, in this order. A result with the name of an
-// input must equal that input. made must not change the archive.
+// Run runs a subtest for each archive that matches the pattern; it fails if there is none. The function made returns
+// the actual files for an archive. They must equal the expected files of the archive, in the same order. If an actual
+// file has the name of an input, it must equal this input. made must not modify the archive.
 func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Archive) []txtar.File) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -28,7 +28,7 @@ func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Ar
 		t.Fatalf("no archives are %s: %v", pattern, err)
 	}
 	for _, file := range files {
-		path, err := filepath.Abs(file) // The test may change its directory.
+		path, err := filepath.Abs(file) // The test may change the working directory.
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Ar
 	}
 }
 
-// compare compares the result with the archive, or writes the result to the archive.
+// compare compares the actual files with the archive. With Update, it writes them to the archive instead.
 func compare(t *testing.T, path string, archive *txtar.Archive, made []txtar.File) {
 	t.Helper()
 	now := merge(archive, made)
@@ -58,7 +58,7 @@ func compare(t *testing.T, path string, archive *txtar.Archive, made []txtar.Fil
 	}
 }
 
-// merge returns the text of an archive with its inputs and the results.
+// merge returns the text of the archive with the actual files in place of the expected ones.
 func merge(archive *txtar.Archive, made []txtar.File) []byte {
 	now := &txtar.Archive{Comment: archive.Comment, Files: Inputs(archive)}
 	for _, f := range made {

@@ -23,14 +23,14 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// MemberAccount is the name of Refract's account on a member, and of its roles.
+// MemberAccount is the name of Refract's ServiceAccount on a member, and of its roles.
 const MemberAccount = "refract-member"
 
 // TokenLife is the requested lifetime of a token; the API server may grant less. Refract renews a token after two
 // thirds of its lifetime.
 const TokenLife = 90 * 24 * time.Hour
 
-// Membership is the membership of a cluster in the fleet of a hub.
+// Membership identifies a member in the fleet of a hub.
 type Membership struct {
 	Hub  types.UID
 	Name string // Name of the FederatedCluster.
@@ -38,27 +38,28 @@ type Membership struct {
 
 func (m Membership) String() string { return string(m.Hub) + "/" + m.Name }
 
-// hubsAnnotation has the memberships of an account, joined by commas. An account that a user created does not have the
-// annotation, and Refract does not delete it.
+// hubsAnnotation is the annotation of an account with its memberships, separated by commas. Accounts that users have
+// created do not have it, and Refract does not delete such accounts.
 const hubsAnnotation = refractv1alpha1.Prefix + "hubs"
 
-// ErrRoleShared is returned if a role should get other rules, but other memberships use it.
+// ErrRoleShared is returned if the rules of a role cannot be changed, because the role is also for other memberships.
 var ErrRoleShared = errors.New("is in use by other memberships")
 
-// roleThere returns the existing role of the account; nil if it does not exist.
+// roleThere returns the account's role; nil if it does not exist.
 func roleThere(ctx context.Context, c client.Reader) (*rbacv1.ClusterRole, error) {
 	role := &rbacv1.ClusterRole{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: MemberAccount}, role); {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // There is none, which is no error.
+		return nil, nil //nolint:nilnil // A missing role is no error.
 	case err != nil:
 		return nil, fmt.Errorf("reading clusterrole %s: %w", MemberAccount, err)
 	}
 	return role, nil
 }
 
-// roleToKeep returns the existing role of the account. It deletes a role that another process is about to delete, see
-// [dismissed], and returns nil: the garbage collector would delete a new account together with such a role.
+// roleToKeep returns the account's existing role; nil if a new one must be created. If another process is about to
+// delete the role (see [dismissed]), a new account must not use it, because the garbage collector would delete the
+// account together with this role. roleToKeep then deletes the role itself, and returns nil.
 func roleToKeep(ctx context.Context, c client.Client, account *corev1.ServiceAccount) (*rbacv1.ClusterRole, error) {
 	role, err := roleThere(ctx, c)
 	if role == nil || err != nil || !dismissed(account) {
@@ -67,13 +68,14 @@ func roleToKeep(ctx context.Context, c client.Client, account *corev1.ServiceAcc
 	if err := c.Delete(ctx, role, client.Preconditions{UID: &role.UID}); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("deleting clusterrole %s, which no membership needs any more: %w", MemberAccount, err)
 	}
-	return nil, nil //nolint:nilnil // There is none any more, which is no error.
+	return nil, nil //nolint:nilnil // A missing role is no error.
 }
 
-// Admit creates Refract's account on a member with its rights, and returns a token for it. With nil rules, the account
-// has the rights of the existing role, or those of the documented role; otherwise it has these rules and those in
-// needed. The client has the rights of the user, because RBAC lets users grant only rights of their own. The role owns
-// all other objects, so that its deletion deletes them. Admit calls writes before the first write.
+// Admit creates Refract's account on a member, and returns a token for it. If rules is nil, the account gets the rules
+// of the existing role, or else those of the manifest. Otherwise it gets the given rules and those in needed.
+//
+// The client must have the permissions of the user, because RBAC lets users grant only permissions that they have. The
+// role owns all other objects, so its deletion deletes them, too. Admit calls writes before the first write.
 func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.PolicyRule, writes func()) (token string, err error) {
 	text, err := MemberManifest()
 	if err != nil {
@@ -104,7 +106,8 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 	}
 	writes()
 	var owner []metav1.OwnerReference
-	// The namespace and the role come first, because the role owns all other objects.
+	// The namespace and the role are written first, because the other objects need the UID of the role, which owns
+	// them.
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 	for _, o := range objects {
 		switch o.GetKind() {
@@ -116,7 +119,7 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 			o.SetAnnotations(map[string]string{hubsAnnotation: strings.Join(all, ",")})
 		}
 		if o.GetKind() == "ClusterRole" && there != nil && rules == nil {
-			o.SetUID(there.UID) // Changes of the rules by users stay.
+			o.SetUID(there.UID) // An existing role is not written, so changes of its rules by users remain.
 		} else if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 			return "", fmt.Errorf("applying %s: %w", Describe(o), err)
 		}
@@ -132,7 +135,7 @@ func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.P
 	return request.Status.Token, nil
 }
 
-// narrow replaces the rules of the role among the objects.
+// narrow replaces the rules of the ClusterRole in objects.
 func narrow(objects []*unstructured.Unstructured, rules []rbacv1.PolicyRule) error {
 	for _, o := range objects {
 		if o.GetKind() != "ClusterRole" {
@@ -160,7 +163,7 @@ func rank(o *unstructured.Unstructured) int {
 	}
 }
 
-// needed has the rights that Refract always needs on a member: to check the readiness and identity of the cluster, to
+// needed has the permissions that Refract needs on every member: to check the readiness and identity of the cluster, to
 // create namespaces for copies, and to delete its own account.
 var needed = []rbacv1.PolicyRule{
 	{NonResourceURLs: []string{"/readyz"}, Verbs: []string{"get"}},
@@ -169,7 +172,7 @@ var needed = []rbacv1.PolicyRule{
 	{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, ResourceNames: []string{MemberAccount}, Verbs: []string{"get", "patch"}},
 }
 
-// RulesOf returns the rules of a ClusterRole from a file.
+// RulesOf returns the rules of a ClusterRole that was decoded from a file. It returns an error for other objects.
 func RulesOf(object map[string]any) ([]rbacv1.PolicyRule, error) {
 	role := &rbacv1.ClusterRole{}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object, role, true)
@@ -184,7 +187,7 @@ func RulesOf(object map[string]any) ([]rbacv1.PolicyRule, error) {
 	return role.Rules, nil
 }
 
-// membershipsOf returns the account, nil if it does not exist, and its memberships.
+// membershipsOf returns the account and its memberships. The account is nil if it does not exist.
 func membershipsOf(ctx context.Context, c client.Reader) (*corev1.ServiceAccount, []string, error) {
 	account := &corev1.ServiceAccount{}
 	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}
@@ -197,7 +200,7 @@ func membershipsOf(ctx context.Context, c client.Reader) (*corev1.ServiceAccount
 	return account, slices.DeleteFunc(strings.Split(account.Annotations[hubsAnnotation], ","), func(s string) bool { return s == "" }), nil
 }
 
-// dismissed reports whether [Dismiss] has removed the last membership of the account and is about to delete its role.
+// dismissed reports whether [Dismiss] has removed the last membership of the account, and is about to delete the role.
 func dismissed(account *corev1.ServiceAccount) bool {
 	if account == nil {
 		return false
@@ -206,8 +209,8 @@ func dismissed(account *corev1.ServiceAccount) bool {
 	return made && memberships == ""
 }
 
-// Rename replaces a membership of the account on a member. The client may use the account itself. Without the old
-// membership, Rename does nothing.
+// Rename replaces one membership of the account by another. If the account does not have the first one, Rename does
+// nothing. The client may use the account itself.
 func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 	_, all, err := membershipsOf(ctx, c)
 	at := slices.Index(all, from.String())
@@ -225,16 +228,17 @@ func Rename(ctx context.Context, c client.Client, from, to Membership) error {
 	return nil
 }
 
-// Undo is Dismiss after an [Admit] that may have failed halfway. The error names an object that remains.
+// Undo is like [Dismiss], for an [Admit] that may have failed before its end. The error names the object that remains.
 func Undo(ctx context.Context, c client.Client, of Membership) error {
 	if gone, err := Dismiss(ctx, c, of); gone || err != nil {
 		return err
 	}
 	account, _, err := membershipsOf(ctx, c)
 	if err != nil || account != nil {
-		return err // The account belongs to others.
+		return err // The account is needed for other memberships, or belongs to the user.
 	}
-	// The role is not deleted: another process may be about to create an account that belongs to it.
+	// There is a role without an account. Another process may be about to create the account, so the role is not
+	// deleted.
 	role, err := roleThere(ctx, c)
 	if err != nil || role == nil {
 		return err
@@ -242,11 +246,11 @@ func Undo(ctx context.Context, c client.Client, of Membership) error {
 	return fmt.Errorf("clusterrole %s exists without an account", role.Name)
 }
 
-// Dismiss deletes the objects that [Admit] has created on a member, and reports whether it did. They stay if a user
-// created the account, or if another membership needs it. The client may use the account itself.
+// Dismiss deletes the objects that [Admit] has created on a member, and reports whether it has done so. They remain if
+// a user has created the account, or if another membership needs it. The client may use the account itself.
 //
-// Dismiss first removes the membership, with a write that fails if another membership has been added since the read.
-// [Admit] creates a new role once no membership is left. So the role that Dismiss deletes, by UID, is not in use.
+// Dismiss first removes the membership, with a write that fails if the account has changed since the read. After the
+// last membership is removed, [Admit] creates a new role. So Dismiss can safely delete the old role by its UID.
 func Dismiss(ctx context.Context, c client.Client, of Membership) (gone bool, err error) {
 	var account *corev1.ServiceAccount
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
@@ -267,11 +271,11 @@ func Dismiss(ctx context.Context, c client.Client, of Membership) (gone bool, er
 		return false, fmt.Errorf("serviceaccount %s/%s has no clusterrole as owner: delete clusterrole %s on the cluster by hand",
 			account.Namespace, account.Name, MemberAccount)
 	}
-	// The role owns all other objects, and the garbage collector deletes them.
+	// The role owns all other objects, so the garbage collector deletes them.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount}}
 	switch err := c.Delete(ctx, role, client.Preconditions{UID: &account.OwnerReferences[at].UID}); {
 	case apierrors.IsConflict(err):
-		return false, nil // Another membership has created a new role.
+		return false, nil // In the meantime another membership has created a new role.
 	case err != nil:
 		return false, client.IgnoreNotFound(err)
 	}

@@ -17,7 +17,8 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// TestDismissBesideAdmit checks that an account stays if another hub joins the member while the first one leaves it.
+// TestDismissBesideAdmit checks that an account remains if another hub begins to use it while the first hub dismisses
+// it.
 func TestDismissBesideAdmit(t *testing.T) {
 	ours, theirs := Membership{Hub: "a", Name: "m"}, Membership{Hub: "b", Name: "m"}
 	joins := func(t *testing.T, c client.Client) {
@@ -36,9 +37,9 @@ func TestDismissBesideAdmit(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// read is called after the first read of the account, givenUp after the removal of the membership.
+		// read is called after the first read of the account, and givenUp after the removal of the membership.
 		read, givenUp func(t *testing.T, c client.Client)
-		gone, other   bool // Whether the account is gone, and whether it has a new role at the end.
+		gone, other   bool // Whether the account is deleted, and whether a new role exists at the end.
 		hubs          string
 	}{
 		"Alone":     {reason: "Without another membership, the account is deleted.", gone: true},
@@ -87,7 +88,7 @@ func TestDismissBesideAdmit(t *testing.T) {
 	}
 }
 
-// TestDismissOnceMore checks that a Dismiss that was interrupted between its two writes can be repeated.
+// TestDismissOnceMore checks that Dismiss completes its work if an earlier call was interrupted between the two writes.
 func TestDismissOnceMore(t *testing.T) {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount, UID: "1"}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
@@ -100,7 +101,7 @@ func TestDismissOnceMore(t *testing.T) {
 	}
 }
 
-// deleteExact deletes like an API server: only the object with the UID in the preconditions.
+// deleteExact deletes an object only if it has the UID in the preconditions, as an API server does.
 func deleteExact(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 	only := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
 	is, _ := o.DeepCopyObject().(client.Object)

@@ -42,7 +42,7 @@ func Installed(ctx context.Context, c client.Reader, namespace string) ([]Part, 
 	return found, nil
 }
 
-// KeptByHelm returns the Helm release that manages an object, as NAMESPACE/NAME; empty without a release.
+// KeptByHelm returns the Helm release that manages an object, as NAMESPACE/NAME; empty if Helm does not manage it.
 func KeptByHelm(o client.Object) string {
 	release := o.GetAnnotations()["meta.helm.sh/release-name"]
 	if release == "" || o.GetLabels()["app.kubernetes.io/managed-by"] != "Helm" {
@@ -51,8 +51,9 @@ func KeptByHelm(o client.Object) string {
 	return o.GetAnnotations()["meta.helm.sh/release-namespace"] + "/" + release
 }
 
-// Apply writes the objects by server-side apply, with conflicts forced, and tells for each whether it was created,
-// configured or unchanged. It does not touch an object that Helm manages: the error is then [ErrKeptByHelm].
+// Apply writes the objects by server-side apply, and overrides conflicts. It calls tell for each object, with
+// "created", "configured" or "unchanged". If Helm manages an object, Apply does not write it, and returns an error that
+// wraps [ErrKeptByHelm].
 func Apply(ctx context.Context, c client.Client, objects []*unstructured.Unstructured, tell func(o client.Object, did string)) error {
 	for _, o := range objects {
 		before := &unstructured.Unstructured{}
@@ -80,7 +81,7 @@ func Apply(ctx context.Context, c client.Client, objects []*unstructured.Unstruc
 	return nil
 }
 
-// Describe returns the kind of an object in lower case, and its name with its namespace.
+// Describe returns the kind of an object in lower case and its name, with the namespace if it has one.
 func Describe(o client.Object) string {
 	name := o.GetName()
 	if ns := o.GetNamespace(); ns != "" {
@@ -92,8 +93,9 @@ func Describe(o client.Object) string {
 // every is the interval between two checks of a Deployment.
 const every = 500 * time.Millisecond
 
-// Wait returns when the Deployments of the parts are ready, and tells the state of each after every change. If ctx ends
-// first, the error is [ErrNotReady], with the reason for the first Deployment if the API server reports it at once.
+// Wait waits until the Deployments of the parts are ready. It calls tell with the state of each Deployment after every
+// change. If ctx ends first, the error wraps [ErrNotReady]. The error has the reason for the first Deployment that is
+// not ready, if the API server responds quickly.
 func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, tell func(line string)) error {
 	for _, part := range parts {
 		last := ""
@@ -127,15 +129,15 @@ func Wait(ctx context.Context, c client.Reader, namespace string, parts []Part, 
 	return nil
 }
 
-// stuckAtOnce calls Stuck after the end of ctx, with a short time limit.
+// stuckAtOnce calls Stuck although ctx has ended, with a short time limit.
 func stuckAtOnce(ctx context.Context, c client.Reader, namespace string, part Part) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), every)
 	defer cancel()
 	return Stuck(ctx, c, namespace, part)
 }
 
-// Standing reports whether all replicas of a Deployment run its current template and are ready, and describes the state
-// in a line.
+// Standing reports whether all replicas of a Deployment have its current template and are ready. It also describes this
+// state in one line.
 func Standing(d *appsv1.Deployment) (ready bool, line string) {
 	want := int32(1)
 	if d.Spec.Replicas != nil {
@@ -152,7 +154,8 @@ func Standing(d *appsv1.Deployment) (ready bool, line string) {
 	return ready, fmt.Sprintf("deployment %s/%s: %d of %d replicas are ready", d.Namespace, d.Name, available, want)
 }
 
-// Stuck returns why the pods of a part are not ready, according to pods and Deployment; empty if these do not show it.
+// Stuck returns the reason why the pods of a part are not ready, as far as the pods and the Deployment show it;
+// otherwise it returns "".
 func Stuck(ctx context.Context, c client.Reader, namespace string, part Part) string {
 	pods := &corev1.PodList{}
 	selector := client.MatchingLabels{"app.kubernetes.io/name": part.Deployment}
@@ -171,7 +174,7 @@ func Stuck(ctx context.Context, c client.Reader, namespace string, part Part) st
 	return ""
 }
 
-// notCreated returns why a Deployment has no pods.
+// notCreated returns the reason why a Deployment has no pods.
 func notCreated(ctx context.Context, c client.Reader, namespace string, part Part) string {
 	d := &appsv1.Deployment{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: part.Deployment}, d); err != nil {
@@ -185,7 +188,7 @@ func notCreated(ctx context.Context, c client.Reader, namespace string, part Par
 	return "it has no pods: the cluster needs a controller manager"
 }
 
-// waits returns why a pod is not ready; empty if the pod is ready, or does not show it.
+// waits returns the reason why a pod is not ready; empty if the pod is ready or does not show the reason.
 func waits(pod *corev1.Pod) string {
 	for _, s := range pod.Status.ContainerStatuses {
 		switch {

@@ -26,10 +26,10 @@ import (
 
 // Part is a part of Refract in a cluster, with its own Deployment.
 type Part struct {
-	// Name is the name of the flag of `refract run` for this part.
+	// Name is the name of the part, and of its flag of `refract run`.
 	Name string
-	// Deployment is the name of the Deployment, of its Service and ServiceAccount, and of the other objects that exist
-	// once for each part.
+	// Deployment is the name of the part's Deployment, Service and ServiceAccount, and of all other objects that each
+	// part has.
 	Deployment string
 	// Role is the name of its ClusterRole.
 	Role string
@@ -51,11 +51,11 @@ func Parts() []Part { return []Part{Propagation, Injection, Conversion} }
 type Options struct {
 	// Parts are the parts to install; at least one.
 	Parts []Part
-	// Namespace is the system namespace; [corev1alpha1.SystemNamespace] if empty.
+	// Namespace is the system namespace. It defaults to [corev1alpha1.SystemNamespace].
 	Namespace string
 	// Image is the image of the pods, with its registry.
 	Image string
-	// Types are the types to propagate; every type if empty.
+	// Types are the types to propagate. If the list is empty, all types can be propagated.
 	Types []schema.GroupResource
 }
 
@@ -91,7 +91,7 @@ func Manifest(o *Options) ([]byte, error) {
 	return imageLine.ReplaceAll(text, []byte("${1}"+strings.ReplaceAll(o.Image, "$", "$$"))), nil
 }
 
-// filesOf returns the files in the kustomization of a folder, in its order.
+// filesOf returns the files that the kustomization of a folder lists, in the same order.
 func filesOf(folder string) ([]string, error) {
 	text, err := fs.ReadFile(config.Manifests, path.Join(folder, "kustomization.yaml"))
 	if err != nil {
@@ -117,8 +117,8 @@ func filesOf(folder string) ([]string, error) {
 	return files, nil
 }
 
-// addDocuments appends the objects of a file that are not in seen. If types is not empty, it replaces the types in the
-// rules of [TypesRole].
+// addDocuments appends those objects of a file that are not in seen. If types is not empty, the rules of [TypesRole]
+// get these types.
 func addDocuments(to *bytes.Buffer, file string, types []schema.GroupResource, seen map[string]bool) error {
 	text, err := fs.ReadFile(config.Manifests, file)
 	if err != nil {

@@ -20,8 +20,8 @@ func objects(t *testing.T, o *Options) []*unstructured.Unstructured {
 	return all
 }
 
-// TestObjects checks that each part has its Deployment, account and role, that all names are unique, and that all
-// namespaced objects are in the system namespace.
+// TestObjects checks that each part has a Deployment, an account and a role, that no two objects have the same name,
+// and that all namespaced objects are in the system namespace.
 func TestObjects(t *testing.T) {
 	all := objects(t, &Options{Parts: Parts(), Namespace: "other", Image: "example.com/refract:v1@sha256:0"})
 	names := map[string]bool{}
@@ -55,8 +55,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestManifestNamespace checks that the namespace replaces each occurrence of the default, and that nothing else
-// changes.
+// TestManifestNamespace checks that the given namespace replaces the default namespace everywhere, and that nothing
+// else changes.
 func TestManifestNamespace(t *testing.T) {
 	one, err := Manifest(&Options{Parts: Parts(), Image: "a"})
 	if err != nil {
@@ -94,7 +94,7 @@ func TestManifestRefuses(t *testing.T) {
 	}
 }
 
-// TestWritten checks that the role of a part permits patches of the objects in written.
+// TestWritten checks that the role of each part permits patches of the objects that the part writes.
 func TestWritten(t *testing.T) {
 	for _, part := range Parts() {
 		var role *unstructured.Unstructured

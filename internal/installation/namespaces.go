@@ -16,9 +16,9 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// Namespaces returns the sorted namespaces of the installed parts; nil if the cluster does not name any. It reads the
-// ClusterRoleBinding and the webhook configuration of each part. It does not search other namespaces for Deployments: a
-// user of a namespace could create one, and would get the credentials of members.
+// Namespaces returns the namespaces of the installed parts, sorted; nil if there are none. The result comes from the
+// ClusterRoleBinding and the webhook configuration of each part. Namespaces does not search for Deployments: any user
+// of a namespace could create one there, and would then get the credentials of members.
 func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, error) {
 	var all []string
 	for _, part := range parts {
@@ -44,7 +44,9 @@ func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, 
 	if len(all) == 0 {
 		return nil, nil
 	}
-	// A second installation overwrites both objects of an installation in the default namespace.
+	// A second installation, in another namespace, overwrites the ClusterRoleBinding and the webhook configuration of
+	// an installation in the default namespace. Then only the Deployments show that the default namespace has an
+	// installation.
 	there, err := Installed(ctx, c, corev1alpha1.SystemNamespace)
 	if err != nil {
 		return nil, err
@@ -56,9 +58,9 @@ func Namespaces(ctx context.Context, c client.Reader, parts ...Part) ([]string, 
 	return slices.Compact(all), nil
 }
 
-// Leased returns the sorted namespaces with a Lease of one of the parts. A process outside of the cluster has a Lease,
-// and nothing else that names its namespace. A user of a namespace could create a Lease, too. So the result is good for
-// a question to the user, and not as the destination of credentials.
+// Leased returns the namespaces with a Lease of any of the parts, sorted. The Lease is the only object that names the
+// namespace of a process outside of the cluster. But any user of a namespace could also create a Lease there. So the
+// result may be shown to the user, but credentials must not be stored in these namespaces.
 func Leased(ctx context.Context, c client.Reader, parts ...Part) ([]string, error) {
 	var all []string
 	for _, part := range parts {
@@ -76,7 +78,7 @@ func Leased(ctx context.Context, c client.Reader, parts ...Part) ([]string, erro
 	return slices.Compact(all), nil
 }
 
-// look reads an object. The object stays empty if it does not exist.
+// look reads an object. If the object or its type does not exist, o remains empty.
 func look(ctx context.Context, c client.Reader, key client.ObjectKey, o client.Object) error {
 	err := c.Get(ctx, key, o)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -85,7 +87,7 @@ func look(ctx context.Context, c client.Reader, key client.ObjectKey, o client.O
 	return err
 }
 
-// deployed reports whether the account and the Service of a part have this name.
+// deployed reports whether the ServiceAccount and the Service of a part have this name.
 func deployed(name string) bool {
 	return slices.ContainsFunc(Parts(), func(p Part) bool { return p.Deployment == name })
 }

@@ -79,7 +79,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestNamespacesUnread checks that an error does not lead to the default namespace.
+// TestNamespacesUnread checks that an error of the API server is returned, and does not result in the default
+// namespace.
 func TestNamespacesUnread(t *testing.T) {
 	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {

@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TypesRole is the name of the ClusterRole with the types that the account of the hub may list and watch, for
-// propagation.
+// TypesRole is the ClusterRole with the types that the hub's account may list and watch. Only these types can be
+// propagated.
 const TypesRole = "refract-hub-types"
 
-// resourceName matches the name of a type, or a star for all types of a group. It does not match subresources, which
-// are not propagated.
+// resourceName matches the name of a resource, or a star for all resources of a group. It does not match subresources,
+// which are never propagated.
 var resourceName = regexp.MustCompile(`^([*]|[a-z]([a-z0-9-]*[a-z0-9])?)$`)
 
-// ParseTypes parses types in the format of kubectl, RESOURCE.GROUP, or a star for every type.
+// ParseTypes parses types as kubectl writes them, RESOURCE.GROUP. A star means every type.
 func ParseTypes(texts []string) ([]schema.GroupResource, error) {
 	types := make([]schema.GroupResource, len(texts))
 	for i, text := range texts {
@@ -41,7 +41,7 @@ func ParseTypes(texts []string) ([]schema.GroupResource, error) {
 	return types, nil
 }
 
-// withTypes returns the manifest of the ClusterRole with these types in its rules.
+// withTypes returns the manifest of TypesRole with rules for these types.
 func withTypes(manifest []byte, types []schema.GroupResource) ([]byte, error) {
 	var rules []rbacv1.PolicyRule
 	for _, t := range types {
@@ -65,8 +65,8 @@ func withTypes(manifest []byte, types []schema.GroupResource) ([]byte, error) {
 	return slices.Concat(manifest[:at+1], text), nil
 }
 
-// KeepTypes returns the objects without the ClusterRole of the types if that role exists in the cluster. So an upgrade
-// does not change the types that the account of the hub lists.
+// KeepTypes returns the objects without TypesRole if this role exists in the cluster. So an upgrade does not change the
+// types that can be propagated.
 func KeepTypes(ctx context.Context, c client.Reader, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	err := c.Get(ctx, client.ObjectKey{Name: TypesRole}, &rbacv1.ClusterRole{})
 	switch {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// typesOf returns the rules of the ClusterRole of the types among objects; nil without this role.
+// typesOf returns the rules of TypesRole; nil if objects does not have this role.
 func typesOf(t *testing.T, objects []*unstructured.Unstructured) (rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, o := range objects {
@@ -28,7 +28,7 @@ func typesOf(t *testing.T, objects []*unstructured.Unstructured) (rules []rbacv1
 	return rules
 }
 
-// TestTypes checks that the account may list the named types, or every type if no type is named.
+// TestTypes checks that the account may list only the given types, or every type if none is given.
 func TestTypes(t *testing.T) {
 	read := []string{"list", "watch"}
 	every := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: read}}
@@ -60,7 +60,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestKeepTypes checks that an upgrade leaves the types of an installation unchanged, and changes all other objects.
+// TestKeepTypes checks that an upgrade changes all objects except for TypesRole.
 func TestKeepTypes(t *testing.T) {
 	objects, err := Objects(&Options{Parts: []Part{Propagation}, Image: "registry.example.com/refract:v1"})
 	if err != nil {

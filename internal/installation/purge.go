@@ -26,7 +26,7 @@ import (
 	"refract.dev/fleet/revision"
 )
 
-// Stock has the objects of one of Refract's types.
+// Stock has the objects of one type that Refract defines.
 type Stock struct {
 	CRD     string
 	Objects []string // NAMESPACE/NAME, or NAME.
@@ -34,7 +34,7 @@ type Stock struct {
 	kind schema.GroupVersionKind
 }
 
-// Stocks returns the objects of each of Refract's types: those of users, and the reports about them.
+// Stocks returns a Stock for each type that Refract defines: the objects of users, and the reports about them.
 func Stocks(ctx context.Context, c client.Reader) ([]Stock, error) {
 	files, err := fs.Glob(config.CRDs, "crd/*.yaml")
 	if err != nil {
@@ -89,9 +89,9 @@ func (s *Stock) each(ctx context.Context, c client.Reader, do func(*metav1.Parti
 	}
 }
 
-// Purge deletes the CustomResourceDefinitions with all their objects, the revisions of rollouts, the credentials of
-// members, and the system namespace if it is otherwise empty. Refract must not run any more. Copies on members stay,
-// and must be deleted by hand.
+// Purge deletes the CustomResourceDefinitions with all their objects, the revisions of rollouts, and the credentials of
+// members. It also deletes the system namespace if nothing else is in it. Refract must have stopped. Copies on members
+// remain, and must be deleted by hand.
 func (r *Removal) Purge(ctx context.Context) error {
 	secrets, err := r.credentials(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *Removal) Purge(ctx context.Context) error {
 	return r.deleteNamespace(ctx)
 }
 
-// revisions returns the ControllerRevisions of rollouts, and the key that encrypts some of them.
+// revisions returns the ControllerRevisions of rollouts, and the Secret with the key that encrypts some of them.
 func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 	list := &appsv1.ControllerRevisionList{}
 	if err := r.Client.List(ctx, list, client.MatchingLabels{refractv1alpha1.RevisionLabel: "true"}); err != nil {
@@ -144,7 +144,7 @@ func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
 	return append(all, named("", "Secret", r.Namespace, revision.KeySecret)), nil
 }
 
-// credentials returns the Secrets that were created for FederatedClusters. Other Secrets stay.
+// credentials returns the Secrets that Refract has created for FederatedClusters. Other Secrets must remain.
 func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	members := &corev1alpha1.FederatedClusterList{}
 	if err := r.Client.List(ctx, members); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
@@ -166,8 +166,8 @@ func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
 	return append(secrets, left...), err
 }
 
-// orphans returns the Secrets of `refract join` for deleted clusters. Such Secrets remain after `kubectl delete
-// federatedcluster` without a running Refract.
+// orphans returns the Secrets that `refract join` has created for clusters that no longer exist. If a user deletes a
+// FederatedCluster while Refract does not run, its Secret remains.
 func (r *Removal) orphans(ctx context.Context, members []corev1alpha1.FederatedCluster) ([]client.Object, error) {
 	list := &corev1.SecretList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels{refractv1alpha1.JoinedLabel: "true"}); err != nil {
@@ -185,9 +185,9 @@ func (r *Removal) orphans(ctx context.Context, members []corev1alpha1.FederatedC
 	return orphans, nil
 }
 
-// release removes Refract's finalizers, which no controller handles any more, and returns the number of changed
-// objects. Other finalizers stay. The API server then deletes objects with a deletionTimestamp; release names the
-// clusters among these.
+// release removes Refract's finalizers, because no controller handles them any more. It returns the number of changed
+// objects. Finalizers of others remain. The API server then deletes objects whose deletion was requested; release tells
+// the user about the clusters among these.
 func (r *Removal) release(ctx context.Context, s *Stock) (n int, err error) {
 	ours := []string{refractv1alpha1.Finalizer, refractv1alpha1.ConversionFinalizer}
 	err = s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {

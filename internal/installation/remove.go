@@ -27,26 +27,26 @@ import (
 // Removal removes an installation.
 type Removal struct {
 	Client client.Client
-	// Discovery returns the types of the cluster.
+	// Discovery returns the API types of the cluster.
 	Discovery discovery.DiscoveryInterface
 	// Namespace is the system namespace.
 	Namespace string
-	// Unwire also removes the conversion webhook of definitions with several versions in use, if no stored object needs
-	// a conversion.
+	// Unwire is true if conversion webhooks are also removed from CustomResourceDefinitions with several versions in
+	// use, provided that no stored object needs a conversion.
 	Unwire bool
-	// Tell receives a line for each action.
+	// Tell is called with a line of text for each action.
 	Tell func(line string)
 }
 
-// Kept is a CustomResourceDefinition that still needs a part, with the reason.
+// Kept is a CustomResourceDefinition that still needs its conversion webhook, with the reason.
 type Kept struct {
 	WiredCRD
 
 	Why error
 }
 
-// Kept returns the CustomResourceDefinitions that need their conversion: without it, objects would be unreadable or
-// lose values. free has the other definitions with a webhook of this installation.
+// Kept returns the CustomResourceDefinitions that need their conversion webhook. Without it, objects could not be read
+// or would lose values. free has the other CustomResourceDefinitions with a webhook of this installation.
 func (r *Removal) Kept(ctx context.Context) (kept []Kept, free []WiredCRD, err error) {
 	wired, err := Wired(ctx, r.Client, r.Namespace)
 	if err != nil {
@@ -69,8 +69,8 @@ func (r *Removal) Kept(ctx context.Context) (kept []Kept, free []WiredCRD, err e
 }
 
 // Run removes the installation: first the webhooks, so that no write waits for a stopped webhook, then the Deployments,
-// then the roles. It returns the definitions that need their conversion; the part that converts them continues to run.
-// Objects of users and the CustomResourceDefinitions always stay.
+// then the roles. It returns the CustomResourceDefinitions that need their conversion webhook; the part that serves
+// this webhook is not removed. Objects of users and CustomResourceDefinitions always remain.
 func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	kept, free, err := r.Kept(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	}
 	var stays, goes []Part
 	for _, part := range Parts() {
-		// The Deployment of another part may do the conversion.
+		// The conversion webhook may be served by the Deployment of another part.
 		if slices.ContainsFunc(kept, func(k Kept) bool { return k.Service == part.Deployment || part == Conversion }) {
 			stays = append(stays, part)
 			continue
@@ -88,13 +88,13 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	if err := r.mayGo(ctx, goes); err != nil {
 		return nil, err
 	}
-	// The policy that protects the conversion from deletion would reject this removal, too.
+	// This admission policy prevents the removal of the conversion, so its binding is deleted first.
 	if slices.Contains(goes, Conversion) {
 		if err := r.deleteAll(ctx, []client.Object{inUseBinding()}); err != nil {
 			return nil, err
 		}
 	}
-	// An account without rights does not restore the objects that are changed and deleted next.
+	// Without permissions, the controllers cannot restore the objects that are changed and deleted next.
 	if err := r.deleteAll(ctx, r.rights(goes, "ClusterRoleBinding", "RoleBinding")); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	for _, part := range goes {
 		rest = append(rest, part.own(r.Namespace, stays)...)
 	}
-	// A replica may have written an object in the moment before it lost its rights.
+	// A replica may have written an object shortly before it lost its permissions.
 	if err := r.unwire(ctx, free); err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	return kept, r.deleteNamespace(ctx)
 }
 
-// unwire removes the webhook from those of the definitions that still have it.
+// unwire removes the conversion webhook from the given definitions, if they still have it.
 func (r *Removal) unwire(ctx context.Context, these []WiredCRD) error {
 	if len(these) == 0 {
 		return nil
@@ -181,10 +181,10 @@ func (r *Removal) mayGo(ctx context.Context, parts []Part) error {
 	return nil
 }
 
-// ErrRuns is returned for a Refract that runs without an installation.
+// ErrRuns is returned if Refract runs although it has no Deployment.
 var ErrRuns = errors.New("there is no Deployment")
 
-// rights returns the objects of these RBAC kinds that belong to the parts.
+// rights returns the RBAC objects of the given kinds that belong to the parts.
 func (r *Removal) rights(parts []Part, kinds ...string) []client.Object {
 	var objects []client.Object
 	for _, part := range parts {
@@ -202,7 +202,8 @@ func (r *Removal) rights(parts []Part, kinds ...string) []client.Object {
 	return objects
 }
 
-// asks returns the webhook configurations and admission policies to delete with the parts.
+// asks returns the webhook configurations and admission policies of the parts in goes. It omits those that a part in
+// stays needs.
 func (r *Removal) asks(goes, stays []Part) []client.Object {
 	var objects []client.Object
 	for _, part := range goes {
@@ -212,7 +213,8 @@ func (r *Removal) asks(goes, stays []Part) []client.Object {
 	return objects
 }
 
-// manifest returns the objects of the manifests to delete with the parts, in reverse order.
+// manifest returns the objects in the manifests of the parts in goes, in the order of deletion. It omits those that a
+// part in stays needs.
 func (r *Removal) manifest(goes, stays []Part) ([]client.Object, error) {
 	all, err := Objects(&Options{Parts: goes, Namespace: r.Namespace, Image: "refract"})
 	if err != nil {
@@ -237,7 +239,7 @@ func (r *Removal) manifest(goes, stays []Part) ([]client.Object, error) {
 	return objects, nil
 }
 
-// stop deletes the Deployments, and returns after the end of their pods: a running pod might write after the deletions.
+// stop deletes the Deployments and waits until their pods have ended, because a running pod could write objects again.
 func (r *Removal) stop(ctx context.Context, parts []Part) error {
 	for _, part := range parts {
 		if err := r.deleteAll(ctx, []client.Object{named("apps", "Deployment", r.Namespace, part.Deployment)}); err != nil {
@@ -268,7 +270,7 @@ func (r *Removal) stop(ctx context.Context, parts []Part) error {
 	return err
 }
 
-// held returns the types whose objects have finalizers of a part, in this version or in earlier ones.
+// held returns the types whose objects have finalizers of the part, from this version or an earlier one.
 func held(p Part) []schema.GroupVersionKind {
 	switch p {
 	case Propagation:
@@ -284,8 +286,8 @@ func held(p Part) []schema.GroupVersionKind {
 	}
 }
 
-// releaseAll removes Refract's finalizers from the remaining objects. Without Refract these objects, their namespaces
-// and their definitions could not be deleted. A later installation sets the finalizers again.
+// releaseAll removes Refract's finalizers from all objects. Otherwise these objects, their namespaces and their
+// CustomResourceDefinitions could not be deleted without Refract. A later installation adds the finalizers again.
 func (r *Removal) releaseAll(ctx context.Context, parts []Part) error {
 	for _, part := range parts {
 		for _, kind := range held(part) {
@@ -301,7 +303,7 @@ func (r *Removal) releaseAll(ctx context.Context, parts []Part) error {
 	return nil
 }
 
-// deleteAll deletes the existing ones of these objects, and tells of each.
+// deleteAll deletes those objects that exist, and tells the user about each of them.
 func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error {
 	for _, o := range objects {
 		err := r.delete(ctx, o)
@@ -315,13 +317,14 @@ func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error 
 	return nil
 }
 
-// inUseBinding returns the binding of the admission policy that protects the conversion from deletion.
+// inUseBinding returns the binding of the admission policy that prevents the removal of the conversion.
 func inUseBinding() client.Object {
 	return named("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "", inUse)
 }
 
-// delete deletes an object. It retries a rejection by refract-conversion-in-use, because API servers learn a moment
-// later that its binding is gone, and a replica that started in this moment may have written the binding again.
+// delete deletes an object. If the admission policy refract-conversion-in-use rejects the deletion, delete tries again:
+// an API server notices the deletion of the policy's binding only after a moment, and a new replica may have written
+// the binding again.
 func (r *Removal) delete(ctx context.Context, o client.Object) error {
 	var refused error
 	err := wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
@@ -337,7 +340,7 @@ func (r *Removal) delete(ctx context.Context, o client.Object) error {
 	return err
 }
 
-// deleteExactly deletes the object with this UID, or, without a UID, the current object of this name.
+// deleteExactly deletes an object by its UID. If o has no UID, it deletes the object that now has this name.
 func (r *Removal) deleteExactly(ctx context.Context, o client.Object) error {
 	uid := o.GetUID()
 	if uid == "" {
@@ -351,8 +354,8 @@ func (r *Removal) deleteExactly(ctx context.Context, o client.Object) error {
 	return r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
 }
 
-// deleteNamespace deletes the system namespace if it contains only objects that Kubernetes creates itself. Credentials
-// of members and other objects belong to the user.
+// deleteNamespace deletes the system namespace if all objects in it were created by Kubernetes itself. Other objects
+// belong to the user, such as the credentials of members.
 func (r *Removal) deleteNamespace(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, ns); err != nil {
@@ -369,8 +372,7 @@ func (r *Removal) deleteNamespace(ctx context.Context) error {
 	return r.deleteAll(ctx, []client.Object{exactly("", "Namespace", ns)})
 }
 
-// holds returns an object in the system namespace that neither Kubernetes nor the installation created; empty without
-// such an object.
+// holds returns an object in the system namespace that does not come from Kubernetes; empty if there is none.
 func (r *Removal) holds(ctx context.Context) (string, error) {
 	lists, err := discovery.ServerPreferredNamespacedResources(r.Discovery)
 	if err != nil {
@@ -401,7 +403,7 @@ func (r *Removal) holds(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// madeByCluster reports whether Kubernetes creates the object in every namespace, or deletes it without a request.
+// madeByCluster reports whether Kubernetes creates such an object in every namespace, or is deleting it anyway.
 func madeByCluster(kind string, o *metav1.PartialObjectMetadata) bool {
 	switch {
 	case kind == "ConfigMap" && o.Name == "kube-root-ca.crt", kind == "ServiceAccount" && o.Name == "default":

@@ -20,8 +20,8 @@ import (
 	"refract.dev/fleet/hub"
 )
 
-// TestUninstallHoldsNothing checks that the remaining objects can be deleted: Refract's finalizers are gone. Other
-// finalizers stay, as do those of Refract on policies that still convert objects.
+// TestUninstallHoldsNothing checks that Refract's finalizers are removed, so that the remaining objects can be deleted.
+// Finalizers of others remain, and so do Refract's finalizers on policies that still convert objects.
 func TestUninstallHoldsNothing(t *testing.T) {
 	const others = "example.com/hold"
 	cluster := func(name string, finalizers ...string) *corev1alpha1.FederatedCluster {
@@ -32,7 +32,7 @@ func TestUninstallHoldsNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		converted bool
-		policy    []string // The finalizers of the policy afterwards.
+		policy    []string // The finalizers of the policy after the removal.
 	}{
 		"All":       {"No objects need a conversion.", false, nil},
 		"Converted": {"The part that converts objects continues to run.", true, []string{refractv1alpha1.ConversionFinalizer}},
@@ -83,7 +83,7 @@ func TestUninstallHoldsNothing(t *testing.T) {
 	}
 }
 
-// convertedBy returns a definition with two versions in use and a Service as the conversion webhook.
+// convertedBy returns a CustomResourceDefinition with two versions in use, which the given Service converts.
 func convertedBy(namespace, service string) client.Object {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
@@ -101,8 +101,8 @@ func convertedBy(namespace, service string) client.Object {
 	}
 }
 
-// TestCredentialsOfThoseWhoLeft checks that a purge deletes the Secrets of join for existing and deleted clusters, and
-// keeps Secrets that a user created or that another cluster refers to.
+// TestCredentialsOfThoseWhoLeft checks that a purge deletes the Secrets that join has created for existing and deleted
+// clusters. Secrets that users have created remain, and so do Secrets that another cluster uses.
 func TestCredentialsOfThoseWhoLeft(t *testing.T) {
 	scheme, err := hub.Scheme()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// traces has the names of the objects that a running part writes.
+// traces has the names of the objects that a part writes while it runs.
 type traces struct {
 	mutating, validating []string // Webhook configurations.
 	policies             []string // Names of ValidatingAdmissionPolicies.
@@ -28,7 +28,7 @@ type traces struct {
 	lease                string   // Lease of the leader.
 }
 
-// Names of objects that parts write.
+// The names of objects that parts write.
 const (
 	servicesPolicy   = "refract-services"
 	webhookSecret    = "refract-webhook"            //nolint:gosec // It is a name.
@@ -60,17 +60,17 @@ var written = map[string]traces{
 	},
 }
 
-// Admission returns the ValidatingAdmissionPolicies that a part maintains, and their bindings. The objects have only a
+// Admission returns the ValidatingAdmissionPolicies that a part writes, and their bindings. The objects have only a
 // name.
 func (p Part) Admission() []client.Object { return p.judged(nil) }
 
-// Configuration returns the name of the ValidatingWebhookConfiguration that a part maintains.
+// Configuration returns the name of the ValidatingWebhookConfiguration that a part writes.
 func (p Part) Configuration() string { return written[p.Name].validating[0] }
 
 // Secret returns the name of the Secret with the certificate of a part's webhook.
 func (p Part) Secret() string { return written[p.Name].secret }
 
-// Lease returns the name of the Lease of the leader.
+// Lease returns the name of the Lease for the leader election of a part.
 func (p Part) Lease() string { return written[p.Name].lease }
 
 // asked returns the webhook configurations of a part.
@@ -85,7 +85,7 @@ func (p Part) asked() []client.Object {
 	return objects
 }
 
-// judged returns the admission policies that only this part has. Their bindings come first in the list, because a
+// judged returns the admission policies that this part needs and the other parts do not. Bindings come first, because a
 // policy without a binding has no effect.
 func (p Part) judged(others []Part) []client.Object {
 	var objects []client.Object
@@ -105,7 +105,7 @@ func (p Part) judged(others []Part) []client.Object {
 	return objects
 }
 
-// own returns all other objects that only this part has.
+// own returns the other objects that only this part needs.
 func (p Part) own(namespace string, others []Part) []client.Object {
 	objects := []client.Object{named("coordination.k8s.io", "Lease", namespace, written[p.Name].lease)}
 	if !slices.ContainsFunc(others, func(o Part) bool { return o != p && written[o.Name].secret == written[p.Name].secret }) {
@@ -117,7 +117,7 @@ func (p Part) own(namespace string, others []Part) []client.Object {
 	return objects
 }
 
-// named returns an object of version v1 of its group that has only a name.
+// named returns an object that has only a name. The version of its type is v1.
 func named(group, kind, namespace, name string) client.Object {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
@@ -126,15 +126,15 @@ func named(group, kind, namespace, name string) client.Object {
 	return u
 }
 
-// exactly is [named] for an object that was read, with its UID.
+// exactly is like [named], and also has the UID of an object that was read.
 func exactly(group, kind string, read client.Object) client.Object {
 	o := named(group, kind, read.GetNamespace(), read.GetName())
 	o.SetUID(read.GetUID())
 	return o
 }
 
-// Left describes the webhook configurations and admission policies of parts that neither are installed nor run
-// elsewhere.
+// Left describes webhook configurations and admission policies that remain of a part, although the part is neither
+// installed nor running outside of the cluster.
 func Left(ctx context.Context, c client.Reader, namespace string, there []Part) ([]string, error) {
 	var left []string
 	elsewhere, err := Elsewhere(ctx, c, namespace, there)
@@ -159,7 +159,7 @@ func Left(ctx context.Context, c client.Reader, namespace string, there []Part) 
 	return left, nil
 }
 
-// Elsewhere returns the parts that run outside of the cluster: they are not installed, but their Lease is being
+// Elsewhere returns the parts that run outside of the cluster. Such a part is not installed, but its Lease is being
 // renewed.
 func Elsewhere(ctx context.Context, c client.Reader, namespace string, there []Part) ([]Part, error) {
 	var running []Part
@@ -181,8 +181,8 @@ func Elsewhere(ctx context.Context, c client.Reader, namespace string, there []P
 // clocksDiffer is the maximum difference between the clocks of two machines.
 const clocksDiffer = time.Hour
 
-// renewed reports whether the Lease of a part is being renewed, perhaps by a process outside of the cluster. The holder
-// may have a different clock, so a renewal may look old. In this case renewed watches the Lease for its duration.
+// renewed reports whether the Lease of a part is being renewed, also by a process outside of the cluster. The clock of
+// this process may be wrong, so that a new renewal looks old. Then renewed watches the Lease for its duration.
 func renewed(ctx context.Context, c client.Reader, namespace string, part Part) (bool, error) {
 	first, err := leaseOf(ctx, c, namespace, part)
 	if err != nil || first == nil {
@@ -207,7 +207,7 @@ func renewed(ctx context.Context, c client.Reader, namespace string, part Part) 
 	return alive, err
 }
 
-// leaseOf returns the Lease of a part; nil without a holder.
+// leaseOf returns the Lease of a part; nil if no process holds it.
 func leaseOf(ctx context.Context, c client.Reader, namespace string, part Part) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	if err := look(ctx, c, client.ObjectKey{Namespace: namespace, Name: part.Lease()}, lease); err != nil {
@@ -215,18 +215,18 @@ func leaseOf(ctx context.Context, c client.Reader, namespace string, part Part) 
 	}
 	is := &lease.Spec
 	if is.RenewTime == nil || is.LeaseDurationSeconds == nil || is.HolderIdentity == nil || *is.HolderIdentity == "" {
-		return nil, nil //nolint:nilnil // No process holds the Lease, which is no error.
+		return nil, nil //nolint:nilnil // It is no error if no process holds the Lease.
 	}
 	return lease, nil
 }
 
-// WiredCRD is a CustomResourceDefinition with a conversion webhook of a part.
+// WiredCRD is a CustomResourceDefinition whose conversion webhook belongs to a part of Refract.
 type WiredCRD struct {
-	// Name of the CustomResourceDefinition, and Service of the webhook.
+	// Name is the name of the CustomResourceDefinition, and Service that of the webhook's Service.
 	Name, Service string
-	// InUse has the versions that are served, or that objects may be stored in.
+	// InUse has the versions that are served, and the versions in Stored.
 	InUse []string
-	// Stored has the versions that objects may be stored in. Storage is the storage version.
+	// Stored has the versions in which objects may be stored. Storage is the storage version.
 	Stored  []string
 	Storage string
 
@@ -236,7 +236,8 @@ type WiredCRD struct {
 // pageSize is the maximum number of objects in a page of a list.
 const pageSize = 100
 
-// Wired returns the CustomResourceDefinitions that are converted by one of Refract's Services in the system namespace.
+// Wired returns the CustomResourceDefinitions whose conversion webhook is one of Refract's Services in the system
+// namespace.
 func Wired(ctx context.Context, c client.Reader, namespace string) ([]WiredCRD, error) {
 	var wired []WiredCRD
 	page := &apiextensionsv1.CustomResourceDefinitionList{}
@@ -279,8 +280,8 @@ func wiredTo(crd *apiextensionsv1.CustomResourceDefinition, namespace string) *W
 	return w
 }
 
-// Unneeded returns nil if no stored object needs a conversion: one version is in use, or all objects are stored in the
-// storage version, or no object exists. Otherwise the error is the reason.
+// Unneeded returns nil if no stored object needs a conversion. This is so if only one version is in use, if all objects
+// are stored in the storage version, or if there are no objects. Otherwise Unneeded returns an error with the reason.
 func (w *WiredCRD) Unneeded(ctx context.Context, c client.Reader) error {
 	if len(w.InUse) < 2 || (len(w.Stored) == 1 && w.Stored[0] == w.Storage) {
 		return nil
@@ -296,7 +297,8 @@ func (w *WiredCRD) Unneeded(ctx context.Context, c client.Reader) error {
 	return fmt.Errorf("objects may be stored in %s: refract crd migrate %s stores all of them in %s", strings.Join(w.Stored, ", "), w.Name, w.Storage)
 }
 
-// Unwire removes the conversion webhook of a definition, if the definition has not changed since it was read.
+// Unwire removes the conversion webhook from a CustomResourceDefinition. It fails if the definition has changed since
+// it was read.
 func (w *WiredCRD) Unwire(ctx context.Context, c client.Client) error {
 	before := w.definition.DeepCopy()
 	after := before.DeepCopy()

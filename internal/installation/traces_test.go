@@ -12,13 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestElsewhere checks that a part with a renewed Lease counts as running, even if the clock of its machine is wrong.
+// TestElsewhere checks that a part whose Lease is being renewed counts as running, even if the clock of its machine is
+// wrong.
 func TestElsewhere(t *testing.T) {
 	holder := "host"
 	for name, tc := range map[string]struct {
 		reason string
 		holder *string
-		behind time.Duration // By how much the clock of the holder is slow.
+		behind time.Duration // How much the clock of the holder is slow.
 		renews bool
 		want   bool
 	}{

@@ -1,4 +1,4 @@
-// Package jitter spreads actions over time that would otherwise happen at the same moment.
+// Package jitter spreads actions over time that would otherwise happen at the same time.
 package jitter
 
 import (
@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// Between returns a pseudorandom duration from least up to most, which must not be less. The duration depends only on the name and the present time, so that a
-// simulation, which has its own clock, can be repeated.
+// Between returns a pseudorandom duration between two bounds, both included. The second bound must not be less than the
+// first. The duration depends only on the name and the present time. So a simulation with its own clock always gets the
+// same durations.
 func Between(name string, least, most time.Duration) time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.BigEndian.AppendUint64([]byte(name), uint64(time.Now().UnixNano())))
 	return least + time.Duration(mixed(h.Sum64())%uint64(most-least+1)) // It is not negative.
 }
 
-// mixed spreads each bit of a number over all bits of the result: two times that differ only in their last digits give very different numbers.
+// mixed changes all bits of a number, depending on each of its bits. Without it, times that differ only slightly would
+// give similar durations.
 func mixed(n uint64) uint64 {
 	n ^= n >> 33
 	n *= 0xff51afd7ed558ccd

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestBetween calls Between with many names, and checks that both bounds occur, and that all durations are equally
-// frequent.
+// TestBetween calls Between with many names. Both bounds must occur, and all durations must be equally frequent.
 func TestBetween(t *testing.T) {
 	seen := map[time.Duration]int{}
 	for i := range 3000 {
@@ -19,7 +18,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestBetweenTimes calls Between with one name at times that are close to each other.
+// TestBetweenTimes calls Between with one name at times that differ only slightly.
 func TestBetweenTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]int{}

@@ -1,4 +1,4 @@
-// Package output has the text formats that all commands and pages share.
+// Package output has text formats that the commands and the pages share.
 package output
 
 import (
@@ -23,8 +23,8 @@ func grouped(n int64) string {
 	return digits
 }
 
-// Cut returns the text if it has at most so many bytes. Otherwise it returns the first bytes and an ellipsis, without
-// the character that the bound would split.
+// Cut returns a text unchanged if it has at most as many bytes as the argument most. Otherwise it returns the beginning
+// of the text and an ellipsis. Cut does not split a character.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -1,9 +1,9 @@
-// Package owner lets the garbage collector delete the objects that Refract writes for itself, together with its
-// installation. A webhook configuration whose Service is gone would reject every matching write, and a user who deletes
-// the manifests does not know about it.
+// Package owner makes objects that Refract writes for itself depend on its installation, so that the garbage collector
+// deletes them with it. For example, a webhook configuration without its Service would reject every matching write.
+// Users who delete the manifests do not know about such objects.
 //
-// The owner is a ClusterRole of the manifests. A ClusterRole has no namespace, so it may own cluster-scoped objects,
-// and every kind of removal deletes it.
+// The owner is a ClusterRole of the manifests. A ClusterRole is cluster-scoped, so it may own cluster-scoped objects,
+// and every way to remove an installation deletes it.
 package owner
 
 import (
@@ -18,32 +18,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The ClusterRoles of the manifests, one for each part of Refract. They own the objects that Refract maintains, which
-// are deleted with them.
+// The ClusterRoles of the manifests, one for each part of Refract. They own the objects that the part writes.
 const (
 	HubRole        = "refract-hub"
 	InjectionRole  = "refract-injection"
 	ConversionRole = "refract-conversion"
 )
 
-// Owners knows the ClusterRoles of an installation. It is safe for concurrent use.
+// Owners returns references to the ClusterRoles of an installation. It is safe for concurrent use.
 type Owners struct {
 	client client.Reader
 
 	mu   sync.Mutex
-	seen map[string]bool // Roles that existed once, by name.
+	seen map[string]bool // The roles that were found before, by name.
 }
 
-// New returns the owners in the cluster of a client. The client must read live objects, and not a cache. Its scheme
-// must have the types of Kubernetes.
+// New returns Owners that read with this client. The client must not read from a cache, and its scheme must have the
+// types of Kubernetes.
 func New(c client.Reader) *Owners { return &Owners{client: c, seen: map[string]bool{}} }
 
-// References returns owner references to those of the roles that exist. A program that runs without an installation,
-// with the rights of a user, gets none.
+// References returns owner references to those roles that exist. If Refract runs without an installation, with the
+// permissions of a user, there are none.
 //
-// References returns an error if a role existed before, and is now gone, being deleted or no longer readable: the
-// installation is being deleted, and an object that is written now would outlive it. A nil Owners returns no
-// references.
+// References returns an error if it found a role before, and the role now is deleted, is being deleted or cannot be
+// read. In this case the installation is being deleted, and an object that is written now would remain. If o is nil,
+// References returns no references.
 func (o *Owners) References(ctx context.Context, roles ...string) ([]metav1.OwnerReference, error) {
 	if o == nil {
 		return nil, nil
@@ -67,10 +66,10 @@ func (o *Owners) References(ctx context.Context, roles ...string) ([]metav1.Owne
 	return references, nil
 }
 
-// Apply writes an object with owner references by server-side apply. With OwnerReferencesPermissionEnforcement, an API
-// server accepts an owner only from an account that may delete the object, and Refract has no such right. Apply then
-// writes the object without an owner. Such an object remains after the installation, and `refract uninstall` deletes
-// it.
+// Apply writes an object by server-side apply, with owner references. If the API server rejects the references, Apply
+// writes the object without them: an API server with the plugin OwnerReferencesPermissionEnforcement requires the
+// permission to delete the owner, which Refract does not have. Then only `refract uninstall` deletes the object; the
+// garbage collector does not.
 func Apply(ctx context.Context, c client.Writer, object *unstructured.Unstructured, references []metav1.OwnerReference, manager string) error {
 	write := func() error {
 		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), client.FieldOwner(manager), client.ForceOwnership)

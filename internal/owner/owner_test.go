@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// roles is a client with an answer for each role.
+// roles is a client that returns a response for each role.
 type roles map[string]func(*rbacv1.ClusterRole) error
 
 func (r roles) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -104,7 +104,7 @@ type guarded struct {
 	client.Writer
 
 	err   error
-	wrote []int // Number of owners in each write.
+	wrote []int // The number of owners in each write.
 }
 
 func (g *guarded) Apply(_ context.Context, o runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
@@ -123,7 +123,7 @@ func (g *guarded) Apply(_ context.Context, o runtime.ApplyConfiguration, _ ...cl
 	return nil
 }
 
-// TestApply checks that an object is written without owners if the API server rejects these.
+// TestApply checks that an object is written without owners if the API server rejects them.
 func TestApply(t *testing.T) {
 	references := []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "a", UID: "1"}}
 	cases := map[string]struct {

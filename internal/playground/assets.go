@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// assetsEnv is the variable with the folder of the binaries. The tests of controller-runtime use the same variable:
-// https://book.kubebuilder.io/reference/envtest
+// assetsEnv is the environment variable with the folder of the binaries. The tests of controller-runtime use the same
+// variable: https://book.kubebuilder.io/reference/envtest
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
 // binaries are the programs of a playground.
 var binaries = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-// Assets returns the folder with the components' binaries: $KUBEBUILDER_ASSETS if it is set, or else the folder of exe,
-// which is usually the running executable. If exe is a link, the folder is that of the target.
+// Assets returns the folder with the components' binaries. This is $KUBEBUILDER_ASSETS, or else the folder of exe,
+// which is usually the running executable. If exe is a link, its target counts.
 //
-// It returns an error if binaries are missing. The error names them, and the command that builds them.
+// If binaries are missing, the error names them, and the command that builds them.
 func Assets(exe string) (string, error) {
 	dir := os.Getenv(assetsEnv)
 	if dir == "" {

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// lifetime is longer than any playground runs.
+// lifetime is the validity of certificates. No playground runs that long.
 const lifetime = 366 * 24 * time.Hour
 
-// pair is a certificate with its key, or a public and a private key, in PEM.
+// pair is a certificate with its key, or a public key with its private key, in PEM.
 type pair struct {
 	cert, key []byte
 }
 
-// authority issues certificates. Each cluster has its own authority, so an administrator of one cluster has no access
-// to another.
+// authority issues certificates. Each cluster has its own authority, so the administrator of one cluster has no access
+// to another cluster.
 type authority struct {
 	pair
 	parsed *x509.Certificate
@@ -33,8 +33,8 @@ type authority struct {
 type subject struct {
 	name   string
 	groups []string
-	hosts  []string  // Names and addresses of a server; empty for clients.
-	until  time.Time // The end of the validity; lifetime from now if zero.
+	hosts  []string  // The names and addresses of a server; empty for a client.
+	until  time.Time // The end of the validity. If it is zero, the certificate is valid for lifetime.
 }
 
 // newAuthority returns an authority with a new key.
@@ -82,14 +82,14 @@ func (a *authority) issue(s subject) (pair, error) {
 	return p, nil
 }
 
-// pool returns the certificate pool of a client that trusts only this authority.
+// pool returns a certificate pool that trusts only this authority.
 func (a *authority) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.parsed)
 	return pool
 }
 
-// newSigningKey returns a public and a private key for signing tokens.
+// newSigningKey returns a key pair that signs tokens.
 func newSigningKey() (pair, error) {
 	key, err := newKey()
 	if err != nil {
@@ -106,8 +106,8 @@ func newSigningKey() (pair, error) {
 	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), key: private}, nil
 }
 
-// certificate returns the template of a certificate. A server certificate is also a client certificate, because the
-// members of an etcd are clients of each other.
+// certificate returns the template of a certificate. Every certificate is valid for a client. A server certificate must
+// be, too, because the members of an etcd cluster are clients of each other.
 func certificate(s subject) *x509.Certificate {
 	now := time.Now()
 	c := &x509.Certificate{
@@ -136,7 +136,7 @@ func certificate(s subject) *x509.Certificate {
 	return c
 }
 
-// sign returns the certificate for key, signed by the parent's signer.
+// sign returns the certificate of key. The issuer is parent, and signer is the key of the issuer.
 func sign(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (pair, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	if err != nil {

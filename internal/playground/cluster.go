@@ -11,17 +11,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// role decides which components a cluster has in addition to etcd and the API server.
+// role is the role of a cluster. It determines which components the cluster has in addition to etcd and the API server.
 type role int
 
 const (
 	full role = iota // All controllers, a scheduler and fake Nodes.
 	bare             // No other components.
-	hub              // The controllers that clean up; see hubControllers.
+	hub              // Only controllers that do not run workloads; see hubControllers.
 )
 
-// Files of a cluster, relative to its folder. The folder is the working directory of the processes, so that no
-// character in the path of the playground can break a flag.
+// The files of a cluster, relative to its folder. The processes have this folder as their working directory and get
+// relative paths. So special characters in the path of the playground cannot break a flag.
 const (
 	certsDir          = "certs"
 	caFile            = certsDir + "/ca"
@@ -47,13 +47,13 @@ type cluster struct {
 	role  role
 	dir   string // Absolute.
 	audit bool   // Whether the API server writes an audit log.
-	large bool   // Whether etcd accepts larger requests than by default.
+	large bool   // Whether etcd accepts requests that are larger than its default limit.
 
-	address string // The address where Pods reach the API server; empty if no Pods really run.
+	address string // The address at which Pods reach the API server; empty if Pods are only simulated.
 
 	ca, etcdCA *authority
-	pairs      map[string]pair         // By file name, without extension.
-	servers    map[Component]component // As last started, with their ports.
+	pairs      map[string]pair         // The keys are file names without extension.
+	servers    map[Component]component // The components with the ports of their last start.
 }
 
 func newCluster(dir, name string, r role) *cluster {
@@ -70,9 +70,10 @@ func (c *cluster) path(name string) string {
 	return filepath.Join(c.dir, filepath.FromSlash(name))
 }
 
-// prepare creates the cluster's folders and certificates.
+// prepare creates the folders and certificates of the cluster.
 //
-// etcd trusts its own authority, as with kubeadm: a certificate of the cluster must not give access to its database.
+// etcd has its own authority, as in kubeadm, because the certificates of the cluster must not give access to its
+// database.
 func (c *cluster) prepare() error {
 	for _, dir := range []string{c.path(certsDir), c.path(logsDir), filepath.Dir(c.Kubeconfig)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -135,7 +136,7 @@ func (c *cluster) certify() error {
 	return nil
 }
 
-// runsPods reports whether the Pods of the cluster really run.
+// runsPods reports whether Pods of the cluster run in containers, and are not simulated.
 func (c *cluster) runsPods() bool { return c.role == hub && c.address != "" }
 
 // hosts returns the names and addresses of the API server.
@@ -151,7 +152,7 @@ func (c *cluster) hosts() ([]string, error) {
 	return out, nil
 }
 
-// write writes a file of the cluster that only the owner can read.
+// write writes a file of the cluster. Only its owner can read the file.
 func (c *cluster) write(name string, content []byte) error {
 	if err := os.WriteFile(c.path(name), content, 0o600); err != nil {
 		return fmt.Errorf("writing a file of %s: %w", c.Name, err)
@@ -159,7 +160,7 @@ func (c *cluster) write(name string, content []byte) error {
 	return nil
 }
 
-// writeComponentKubeconfig writes the kubeconfig of a component, with the user name that RBAC knows.
+// writeComponentKubeconfig writes the kubeconfig of a component. RBAC grants permissions to the user name.
 func (c *cluster) writeComponentKubeconfig(name, user string) error {
 	p, err := c.ca.issue(subject{name: user})
 	if err != nil {
@@ -173,13 +174,13 @@ func (c *cluster) writeAdminKubeconfig(path string) error {
 	return writeKubeconfig(path, c.Cluster, c.ca.cert, c.pairs[adminFile])
 }
 
-// client returns a client with the rights of an administrator.
+// client returns a client with the permissions of an administrator.
 func (c *cluster) client() (*kubernetes.Clientset, error) {
 	admin := c.pairs[adminFile]
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:            c.Endpoint,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.cert, CertData: admin.cert, KeyData: admin.key},
-		QPS:             -1, // No limit: the client shares the API server with no other users.
+		QPS:             -1, // No limit is needed, because the API server has no other users.
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.Name, err)

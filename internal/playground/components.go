@@ -5,24 +5,25 @@ import (
 	"strings"
 )
 
-// Processes are stopped by descending rank, so that each stops before the processes that it depends on.
+// Processes are stopped in the order of descending ranks, so that none loses a process that it depends on.
 const (
 	rankEtcd = iota
 	rankAPIServer
 	rankClient
 )
 
-// podsCIDR is the CIDR of the Pods. Their addresses are not reachable.
+// podsCIDR is the CIDR of the Pods. No Pod can be reached at its address.
 const podsCIDR = "10.244.0.0/16"
 
-// apiServerHosts are the names of an API server, in addition to the address of its Service.
+// apiServerHosts are the names of an API server, in addition to the addresses of its Service.
 var apiServerHosts = []string{
 	"127.0.0.1", "localhost",
 	"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 }
 
-// hubControllers are the controllers of a hub. They delete dependents of deleted objects, and maintain service accounts
-// and aggregated roles. No controller runs workloads: on a hub these are templates, which the members run.
+// hubControllers are the controllers of a hub. They delete the dependents of deleted objects, and maintain service
+// accounts and aggregated roles. No controller runs workloads, because workloads on a hub are only templates for the
+// members.
 var hubControllers = []string{
 	"namespace-controller",
 	"garbage-collector-controller",
@@ -30,14 +31,14 @@ var hubControllers = []string{
 	"serviceaccount-token-controller",
 	"root-ca-certificate-publisher-controller",
 	"clusterrole-aggregation-controller",
-	// Without these, the API server would keep objects that users delete.
+	// Without these controllers, finalizers would keep objects that users delete.
 	"persistentvolumeclaim-protection-controller",
 	"persistentvolume-protection-controller",
 	"volumeattributesclass-protection-controller",
 }
 
-// podArgs returns the flags of an API server whose Pods really run: the Pods find the API server, and the API server
-// gets logs from their kubelets.
+// podArgs returns the flags for an API server whose Pods run in containers. With them, the Pods can reach the API
+// server, and the API server can read logs from kubelets.
 func (c *cluster) podArgs() []string {
 	return []string{
 		"--advertise-address=" + c.address,
@@ -84,10 +85,10 @@ func (c *cluster) etcdComponent(ports []int) component {
 		"--peer-key-file=" + etcdServerFile + ".key",
 		"--peer-client-cert-auth",
 		"--log-level=warn",
-		"--unsafe-no-fsync", // The data is temporary, so a crash of the machine loses nothing of value.
+		"--unsafe-no-fsync", // The data is temporary, so it may be lost in a crash of the machine.
 	}
 	if c.large {
-		args = append(args, "--max-request-bytes=8388608", "--quota-backend-bytes=17179869184") // API servers send requests of at most 2 MiB.
+		args = append(args, "--max-request-bytes=8388608", "--quota-backend-bytes=17179869184") // API servers limit their requests to 2 MiB.
 	}
 	return component{name: string(Etcd), rank: rankEtcd, args: args}
 }
@@ -106,7 +107,7 @@ func (c *cluster) apiServerComponent(ports []int) component {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + signingFile + ".crt",
 		"--service-account-signing-key-file=" + signingFile + ".key",
-		"--allow-privileged", // As with kubeadm, so that manifests for real clusters work.
+		"--allow-privileged", // This is also set by kubeadm, so manifests for real clusters work.
 		"--profiling=false",
 	}
 	args = append(args, c.Traits.apiServerArgs()...)
@@ -120,19 +121,19 @@ func (c *cluster) apiServerComponent(ports []int) component {
 	} else {
 		args = append(args,
 			"--authorization-mode=RBAC",
-			// Endpoints must not have a loopback address, and the machine may have no other address. So the Service
-			// "kubernetes" has no endpoints. No Pods really run, so none needs them.
+			// An endpoint must not have a loopback address, and the machine may have no other address. So the Service
+			// "kubernetes" has no endpoints. Simulated Pods do not need them.
 			"--advertise-address=127.0.0.1",
 			"--endpoint-reconciler-type=none")
 	}
 	if c.audit {
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile,
-			"--audit-log-maxsize=0") // One file of unlimited size.
+			"--audit-log-maxsize=0") // The log is never rotated.
 	}
 	return component{name: string(APIServer), rank: rankAPIServer, args: args}
 }
 
-// controllersComponent returns the controllers of the cluster's role.
+// controllersComponent returns the controller manager with the controllers for the cluster's role.
 func (c *cluster) controllersComponent() component {
 	controllers := []string{"*"}
 	if c.role == hub && !c.runsPods() {
@@ -141,7 +142,7 @@ func (c *cluster) controllersComponent() component {
 	return component{name: "kube-controller-manager", rank: rankClient, args: []string{
 		"--kubeconfig=" + controllersConfig,
 		"--controllers=" + strings.Join(controllers, ","),
-		"--use-service-account-credentials", // Each has its own account, as in a real cluster.
+		"--use-service-account-credentials", // Each controller has its own account, as in a real cluster.
 		"--root-ca-file=" + caFile + ".crt",
 		"--service-account-private-key-file=" + signingFile + ".key",
 		"--cluster-signing-cert-file=" + caFile + ".crt",
@@ -149,7 +150,7 @@ func (c *cluster) controllersComponent() component {
 		"--leader-elect=false",
 		"--secure-port=0",
 		"--profiling=false",
-		"--kube-api-qps=200", // The API server is idle, so controllers need not be slowed down.
+		"--kube-api-qps=200", // The default is low, to protect a busy API server.
 		"--kube-api-burst=400",
 	}}
 }
@@ -165,13 +166,13 @@ func (c *cluster) schedulerComponent() component {
 	}}
 }
 
-// kwokComponent returns kwok, which simulates the kubelets. It serves no requests, so it needs no port.
+// kwokComponent returns kwok, which simulates the kubelets. It listens on no port.
 func (c *cluster) kwokComponent() component {
 	return component{name: "kwok", rank: rankClient, args: []string{
 		"--kubeconfig=" + kwokConfig,
 		"--config=" + stagesFile,
 		"--manage-all-nodes",
 		"--cidr=" + podsCIDR,
-		"--node-lease-duration-seconds=40", // The kubelet's default: without leases, controllers treat Nodes as dead.
+		"--node-lease-duration-seconds=40", // This is the kubelet's default. Without Leases, controllers would treat the Nodes as unreachable.
 	}}
 }

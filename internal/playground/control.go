@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Component is a program of a cluster that can be stopped and started again, to test its clients.
+// Component is a component of a cluster that a test can stop and start.
 type Component string
 
-// The components that can be controlled.
+// The components that a test can stop and start.
 const (
 	Etcd      Component = "etcd"
 	APIServer Component = "kube-apiserver"
 )
 
-// Halt sends SIGTERM to a component of the cluster, kills it if it is still running after three seconds, and returns
-// when the process has ended. From then on its port refuses connections. [Playground.Wait] does not report this end.
-// Halt has no effect on a halted component.
+// Halt stops a component of the cluster: it sends SIGTERM and, if the process still runs after three seconds, SIGKILL.
+// It returns when the process has ended. From then on its port refuses connections. [Playground.Wait] does not report
+// this end. If the component is already halted, Halt does nothing.
 //
-// This method and those below may be called by only one goroutine at a time.
+// Only one goroutine at a time may call this method and the methods below.
 func (p *Playground) Halt(cluster string, c Component) error {
 	return p.halt(cluster, c, grace)
 }
 
-// Kill is [Playground.Halt] with SIGKILL at once.
+// Kill is like [Playground.Halt], but sends SIGKILL at once.
 func (p *Playground) Kill(cluster string, c Component) error {
 	return p.halt(cluster, c, 0)
 }
@@ -38,14 +38,14 @@ func (p *Playground) halt(cluster string, c Component, within time.Duration) err
 	}
 	process.halted.Store(true)
 	if within == 0 {
-		_ = process.handle.Kill() // An error means that the process has already ended.
+		_ = process.handle.Kill() // It returns an error if the process has already ended.
 	}
 	process.stop(within)
 	return nil
 }
 
-// Revive starts a halted component again with its previous ports, data and certificates, and returns when it answers.
-// An API server needs its etcd to be running.
+// Revive starts a halted component with its previous ports, data and certificates. It returns when the component
+// responds. The etcd of an API server must be running.
 func (p *Playground) Revive(ctx context.Context, cluster string, c Component) error {
 	at, process, err := p.lookUp(cluster, c)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Playground) Revive(ctx context.Context, cluster string, c Component) er
 			process.stop(0)
 			return err
 		}
-		// A connection of another process temporarily has this port as its local port.
+		// Another process has a connection that temporarily uses this port.
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
@@ -88,20 +88,20 @@ func (p *Playground) Revive(ctx context.Context, cluster string, c Component) er
 
 // Program is an additional program of a cluster, such as the kubelet of a Node.
 type Program struct {
-	// Name is the name of the log, and of the component for [Playground.Halt] and [Playground.Kill].
+	// Name is the name of the program in [Playground.Halt] and [Playground.Kill], and the name of its log.
 	Name string
 	// Path is the path of the binary.
 	Path string
 	Args []string
-	// Env is added to the environment, which otherwise has only HOME, PATH and GOGC.
+	// Env is added to the environment of the program, which has only HOME, PATH and GOGC.
 	Env []string
-	// Ready returns nil when the program is ready.
+	// Ready returns nil as soon as the program is ready.
 	Ready func(context.Context) error
 }
 
-// Launch starts a program that belongs to the cluster from then on, and returns when it is ready. If the program ends
-// by itself, [Playground.Wait] reports it. The program ends with the playground. A halted program may be launched
-// again, with a new log.
+// Launch starts an additional program of a cluster, and returns when it is ready. The program ends with the playground.
+// If it ends earlier by itself, [Playground.Wait] reports this. A halted program may be launched again; it then gets a
+// new log.
 func (p *Playground) Launch(ctx context.Context, cluster string, what Program) error {
 	at, err := p.cluster(cluster)
 	if err != nil {
@@ -122,9 +122,9 @@ func (p *Playground) Launch(ctx context.Context, cluster string, what Program) e
 	return nil
 }
 
-// Wipe removes the stored data of the cluster, as a lost disk would. Its etcd and its API server must be halted. When
-// they are revived they have an empty cluster, which is another cluster for clients that compare the UID of a
-// namespace. Nodes are not restored.
+// Wipe deletes all data of the cluster, like the loss of a disk. etcd and the API server must be halted. After
+// [Playground.Revive] the cluster is empty. The UIDs of its namespaces have changed, so clients that compare them see
+// another cluster. Nodes are not created again.
 func (p *Playground) Wipe(cluster string) error {
 	at, err := p.halted(cluster, Etcd, APIServer)
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *Playground) Wipe(cluster string) error {
 	return nil
 }
 
-// Save copies the stored data of the cluster to a new folder, as a backup. Its etcd must be halted.
+// Save copies the data of the cluster to a new folder, as a backup. etcd must be halted.
 func (p *Playground) Save(cluster, to string) error {
 	at, err := p.halted(cluster, Etcd)
 	if err != nil {
@@ -148,7 +148,7 @@ func (p *Playground) Save(cluster, to string) error {
 	return nil
 }
 
-// Restore replaces the stored data of the cluster by saved data. Its etcd and its API server must be halted.
+// Restore replaces the data of the cluster by a backup. etcd and the API server must be halted.
 func (p *Playground) Restore(cluster, from string) error {
 	if err := p.Wipe(cluster); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (p *Playground) lookUp(name string, c Component) (*cluster, *process, error
 	return at, process, nil
 }
 
-// halted returns the cluster with this name, or an error unless these of its components are halted.
+// halted returns the cluster with this name. If any of the given components is not halted, it returns an error.
 func (p *Playground) halted(name string, components ...Component) (*cluster, error) {
 	var errs []error
 	for _, c := range components {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestControl stops the components of a hub in all possible ways, and starts them again.
+// TestControl stops the components of a hub with each of the methods, and starts them again.
 func TestControl(t *testing.T) {
 	t.Parallel()
 	bin, err := Assets("../../bin/refract")
@@ -64,7 +64,7 @@ func TestControl(t *testing.T) {
 
 	t.Run("FreezeAndThaw", func(t *testing.T) {
 		must(p.Freeze("hub", APIServer))
-		must(await(t.Context(), func(ctx context.Context) error { // A process on another processor stops a moment later.
+		must(await(t.Context(), func(ctx context.Context) error { // A process that runs on another processor stops only after a moment.
 			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
 			if _, err := c.CoreV1().Namespaces().Get(ctx, "first", metav1.GetOptions{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -109,7 +109,7 @@ func TestControl(t *testing.T) {
 		must(p.Wipe("hub"))
 		must(p.Revive(t.Context(), "hub", Etcd))
 		must(p.Revive(t.Context(), "hub", APIServer))
-		must(await(t.Context(), func(context.Context) error { // The API server creates its namespaces a moment later.
+		must(await(t.Context(), func(context.Context) error { // The API server creates its namespaces only after a moment.
 			_, err := c.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
 			return err
 		}))
@@ -178,7 +178,7 @@ func uid(t *testing.T, c *kubernetes.Clientset) string {
 	return string(ns.UID)
 }
 
-// present sends a request that requires rights, with a client certificate, and returns the status.
+// present sends a request that needs permissions, with a client certificate. It returns the HTTP status.
 func present(t *testing.T, c Cluster, cert, key []byte) int {
 	t.Helper()
 	both, err := tls.X509KeyPair(cert, key)

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// grace is the time between SIGTERM and SIGKILL. Most processes need less than a second to end, but an API server that
-// has lost its etcd does not end by itself. All data is temporary, so SIGKILL does no harm.
+// grace is the time between SIGTERM and SIGKILL. Most processes end within a second, but an API server without etcd
+// never ends by itself. SIGKILL does no harm, because all data is temporary.
 const grace = 3 * time.Second
 
-// crew is the processes of a playground. It starts them, ensures that none outlives the supervisor, and reports
-// unexpected ends.
+// crew starts and stops the processes of a playground. It ensures that no process runs longer than the supervisor, and
+// reports processes that end by themselves.
 type crew struct {
-	starts chan func() // Calls for the thread that starts processes, which runs them one by one.
+	starts chan func() // Functions that the thread of startLoop calls one by one.
 
 	mu        sync.Mutex
 	processes []*process
 
 	overOnce sync.Once
-	over     chan struct{} // Closed when the crew is told to stop or has lost a process.
-	err      error         // The loss of a process. Written before over is closed.
+	over     chan struct{} // Closed when the crew should stop, or when a process has ended by itself.
+	err      error         // The error of a process that has ended by itself. Set before over is closed.
 }
 
 func newCrew() *crew {
@@ -34,8 +34,8 @@ func newCrew() *crew {
 	return c
 }
 
-// startLoop starts all processes from one thread, which lives until the last process has ended. Linux treats the thread
-// as the parent that Pdeathsig refers to, not the whole process.
+// startLoop starts all processes from one thread. On Linux, Pdeathsig kills a child when the thread that started it
+// ends, even if the process still runs. So this thread must not end before the last child.
 func (c *crew) startLoop() {
 	runtime.LockOSThread()
 	for start := range c.starts {
@@ -43,7 +43,7 @@ func (c *crew) startLoop() {
 	}
 }
 
-// start starts a process. Its output replaces its log.
+// start starts a process. The output of the process replaces its log.
 func (c *crew) start(s spec) (*process, error) {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *crew) start(s spec) (*process, error) {
 	}
 	defer func() { _ = log.Close() }() // The child has its own copy.
 
-	cmd := exec.Command(s.binary, s.args...) //nolint:noctx // It lives until the crew stops it, in order.
+	cmd := exec.Command(s.binary, s.args...) //nolint:noctx // The crew stops processes in order, and not by a context.
 	cmd.Dir = s.dir
 	cmd.Env = s.env
 	cmd.Stdout, cmd.Stderr = log, log
@@ -74,7 +74,7 @@ func (c *crew) start(s spec) (*process, error) {
 	return p, nil
 }
 
-// watch ends the crew when p ends, unless p was halted.
+// watch ends the crew when p ends, unless p is halted.
 func (c *crew) watch(p *process) {
 	go func() {
 		<-p.done
@@ -84,7 +84,7 @@ func (c *crew) watch(p *process) {
 	}()
 }
 
-// find returns the last started process of a component, or nil.
+// find returns the process of a component that was started last, or nil.
 func (c *crew) find(cluster, component string) *process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *crew) find(cluster, component string) *process {
 	return nil
 }
 
-// end marks the crew as over, unless it already is. err is nil if the crew was told to stop.
+// end closes the channel over, unless it is already closed. err is nil if the crew should stop.
 func (c *crew) end(err error) {
 	c.overOnce.Do(func() {
 		c.err = err
@@ -104,13 +104,14 @@ func (c *crew) end(err error) {
 	})
 }
 
-// wait returns when the crew is over: nil if it was told to stop.
+// wait waits until the channel over is closed. It returns the error of a process that has ended by itself; nil if the
+// crew should stop.
 func (c *crew) wait() error {
 	<-c.over
 	return c.err
 }
 
-// failed reports whether the crew has lost a process.
+// failed reports whether a process has ended by itself.
 func (c *crew) failed() bool {
 	select {
 	case <-c.over:
@@ -120,7 +121,7 @@ func (c *crew) failed() bool {
 	}
 }
 
-// bind returns a context that also ends with the crew, with the crew's error as the cause.
+// bind returns a context that ends with ctx or with the crew. In the latter case its cause is the crew's error.
 func (c *crew) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -133,8 +134,8 @@ func (c *crew) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// stop ends all processes by descending rank, and returns when they have ended. It may be called once, and no process
-// can be started after it.
+// stop stops all processes in the order of descending ranks, and returns when they have ended. It must be called only
+// once, and no process can be started after it.
 func (c *crew) stop() {
 	c.end(nil)
 	for rank := rankClient; rank >= rankEtcd; rank-- {

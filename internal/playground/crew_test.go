@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// stubSpec returns the spec of a stub's process.
+// stubSpec returns the spec of a process that runs a stub.
 func stubSpec(t *testing.T, bin, dir, name string, rank int, args ...string) spec {
 	t.Helper()
 	return spec{
@@ -23,7 +23,7 @@ func stubSpec(t *testing.T, bin, dir, name string, rank int, args ...string) spe
 	}
 }
 
-// atWork waits until the process has logged that it is at work.
+// atWork waits until the process has written to its log that it works.
 func atWork(t *testing.T, p *process) {
 	t.Helper()
 	err := p.await(t.Context(), func(context.Context) error {
@@ -124,8 +124,8 @@ func TestServeTakesOtherPorts(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		taken  int // How often the free port is taken before the process uses it.
-		want   int // How often a port is requested.
+		taken  int // How often another process takes the free port before it is used.
+		want   int // How often a free port is requested.
 		err    bool
 	}{
 		"Free":       {reason: "A free port needs one attempt.", taken: 0, want: 1},

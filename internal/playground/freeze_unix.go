@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// Freeze pauses a component until [Playground.Thaw]: it keeps its port and its connections, and does not answer.
+// Freeze pauses a component until [Playground.Thaw]. The component keeps its port and its connections, but does not
+// respond.
 func (p *Playground) Freeze(cluster string, c Component) error {
 	return p.signal(cluster, c, syscall.SIGSTOP, true)
 }

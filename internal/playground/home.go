@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Files in the folder of a playground, in addition to a folder for each cluster.
+// The files in the folder of a playground. The folder also has one folder for each cluster.
 const (
 	stateFile      = "playground.json"
 	lockFile       = "playground.lock"
@@ -20,18 +20,18 @@ const (
 	logsDir        = "logs" // In the folder of a cluster.
 )
 
-// clusterName matches the names that playgrounds give to their clusters.
+// clusterName matches the names of the clusters of a playground.
 var clusterName = regexp.MustCompile(`^(hub|member-[1-9][0-9]*)$`)
 
 // home is the folder of a playground. This process holds its lock.
 type home struct {
 	dir     string // Absolute.
-	created bool   // Created for the playground, and removed with it.
+	created bool   // Whether the folder was created for the playground. Then it is removed with the playground.
 	lock    *lock
 }
 
-// claim makes dir the empty home of a playground. It creates dir if it does not exist, and removes the files of an
-// earlier playground. It touches no other files. If a playground is running in dir, claim returns a [*RunningError].
+// claim makes dir the folder of a new playground. It creates dir if necessary, and removes the files of an earlier
+// playground, but no other files. If a playground is running in dir, claim returns a [*RunningError].
 func claim(ctx context.Context, dir string) (*home, error) {
 	created, err := makeDir(dir)
 	if err != nil {
@@ -54,9 +54,9 @@ func claim(ctx context.Context, dir string) (*home, error) {
 	return h, nil
 }
 
-// makeDir creates the folder, and reports whether it did.
+// makeDir creates the folder if it does not exist, and reports whether it has created it.
 func makeDir(dir string) (bool, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { // The parent folders need no protection.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { // Other users may read the parent folders.
 		return false, fmt.Errorf("making the playground's folder: %w", err)
 	}
 	err := os.Mkdir(dir, 0o700)
@@ -69,7 +69,8 @@ func makeDir(dir string) (bool, error) {
 	return true, nil
 }
 
-// checkOurs returns an error if dir has files but no playground's lock: the files belong to another program.
+// checkOurs returns an error if dir has files but not the lock of a playground, because the files then belong to
+// another program.
 func checkOurs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -82,9 +83,9 @@ func checkOurs(dir string) error {
 	return fmt.Errorf("%s is not empty, and has no playground: choose another folder", dir)
 }
 
-// seize takes the lock of the folder.
+// seize locks the folder.
 func seize(ctx context.Context, dir string) (*lock, error) {
-	// A process that looks for a running playground holds the lock for a moment.
+	// Processes that only check whether a playground is running hold the lock for a moment.
 	for range 10 {
 		l, err := acquire(filepath.Join(dir, lockFile))
 		if err == nil || !errors.Is(err, errLocked) {
@@ -104,13 +105,13 @@ func seize(ctx context.Context, dir string) (*lock, error) {
 	return nil, &RunningError{State: *s}
 }
 
-// record writes the state for other processes.
+// record writes the state of the playground, for other processes.
 func (h *home) record(s State) error {
 	return writeState(h.dir, s)
 }
 
 // leave removes the files of the playground, and the folder if it was created for the playground. Then it releases the
-// lock. If logs are kept, the lock file stays too, because the next playground recognizes the folder by it.
+// lock. If the logs are kept, the lock file remains, too, so that the next playground recognizes the folder.
 func (h *home) leave(keepLogs bool) error {
 	err := h.clean(keepLogs)
 	if keepLogs || err != nil {
@@ -118,13 +119,13 @@ func (h *home) leave(keepLogs bool) error {
 	}
 	err = errors.Join(os.Remove(filepath.Join(h.dir, lockFile)), h.lock.release())
 	if h.created {
-		// This fails, as it should, if the folder has other files or a new playground has it.
+		// If the folder is not empty, Remove fails: it has other files, or a new playground.
 		_ = os.Remove(h.dir)
 	}
 	return err
 }
 
-// clean removes the files of a playground, except its lock.
+// clean removes the files of a playground, except for its lock.
 func (h *home) clean(keepLogs bool) error {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil {
@@ -139,7 +140,7 @@ func (h *home) clean(keepLogs bool) error {
 	for _, name := range []string{stateFile, stateFile + nextSuffix} {
 		errs = append(errs, ignoreMissing(os.Remove(filepath.Join(h.dir, name))))
 	}
-	// The user may keep other files in this folder.
+	// This fails if the user has other files in this folder.
 	_ = os.Remove(filepath.Join(h.dir, kubeconfigsDir))
 
 	if err := errors.Join(errs...); err != nil {
@@ -169,7 +170,7 @@ func (h *home) cleanCluster(name string, keepLogs bool) error {
 	return errors.Join(errs...)
 }
 
-// ignoreMissing returns err, or nil if err means that a file does not exist.
+// ignoreMissing returns err, or nil if the error is that a file does not exist.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

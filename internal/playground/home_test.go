@@ -30,7 +30,7 @@ func list(t *testing.T, dir string) []string {
 	return files
 }
 
-// running are files that a playground creates.
+// running are files that a running playground has.
 var running = []string{
 	"hub/certs/ca.key", "hub/etcd/member/wal/0.wal", "hub/logs/etcd.log", "hub/kube-scheduler.yaml",
 	"member-12/logs/kwok.log", "member-12/kwok-stages.yaml",
@@ -40,7 +40,7 @@ var running = []string{
 func TestHome(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		before   []string // The initial files; nil if the folder does not exist.
+		before   []string // The files before the claim; nil if the folder does not exist.
 		refused  bool
 		claimed  []string // The files after the claim.
 		foreign  []string // Files of other programs, created after the claim.

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// TeamLabel is the label that the webhook of a cluster adds to Pods, Services and workloads that lack it.
+	// TeamLabel is the label that the webhook of a cluster adds to Pods, Services and workloads without this label.
 	TeamLabel = "playground.refract.dev/team"
-	// SidecarLabel is the label that prevents the sidecar of a Pod if its value is "false".
+	// SidecarLabel is a label of Pods. If its value is "false", the webhook does not add a sidecar.
 	SidecarLabel = "playground.refract.dev/sidecar"
 	// Sidecar is the name of the container that the webhook adds to Pods.
 	Sidecar = "playground-sidecar"
 
 	webhookName = "playground.refract.dev"
-	reviewLimit = 8 << 20 // Bytes; larger than any object that an API server accepts.
+	reviewLimit = 8 << 20 // The maximum size in bytes, which is more than an API server sends.
 )
 
-// startWebhook starts the mutating webhook of a cluster, which ends with the playground, and registers it. Its failures
-// are ignored, so the cluster works even if the supervisor is busy or has ended.
+// startWebhook starts and registers a mutating webhook for a cluster. The webhook ends with the playground. The API
+// server ignores failures of the webhook, so the cluster works even if the supervisor is busy or has ended.
 func (s *starter) startWebhook(ctx context.Context, c *cluster) error {
 	served, err := c.ca.issue(subject{name: "webhook", hosts: []string{"127.0.0.1"}})
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *starter) startWebhook(ctx context.Context, c *cluster) error {
 	return err
 }
 
-// webhookConfiguration returns the configuration of the webhook that serves at the URL.
+// webhookConfiguration returns the configuration for a webhook with this URL.
 func webhookConfiguration(url string, authority []byte) *admissionregistrationv1.MutatingWebhookConfiguration {
 	ignore, none, seconds := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone, int32(5)
 	rule := func(group, version string, resources ...string) admissionregistrationv1.RuleWithOperations {
@@ -101,7 +101,7 @@ func webhookConfiguration(url string, authority []byte) *admissionregistrationv1
 	}
 }
 
-// serveReview answers an AdmissionReview of the API server.
+// serveReview responds to an AdmissionReview.
 func serveReview(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, reviewLimit))
 	if err != nil {
@@ -121,7 +121,7 @@ func serveReview(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // An error means that the API server has closed the connection.
+	_, _ = w.Write(answer) // It returns an error if the API server has closed the connection.
 }
 
 // patchOperation is an operation of a JSON patch.
@@ -131,10 +131,10 @@ type patchOperation struct {
 	Value any    `json:"value"`
 }
 
-// mutate adds the label, and the sidecar to a new Pod.
+// mutate adds the label to an object and the sidecar to a new Pod.
 func mutate(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	out := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: true}
-	object := &corev1.Pod{} // Only the metadata is used for other kinds.
+	object := &corev1.Pod{} // If the object is not a Pod, only the metadata is used.
 	if err := json.Unmarshal(r.Object.Raw, object); r.Kind.Kind == "Pod" && err != nil {
 		out.Warnings = []string{"playground: the Pod stays unchanged: " + err.Error()}
 		return out

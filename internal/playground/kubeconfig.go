@@ -14,9 +14,9 @@ func kubeconfigFile(dir, cluster string) string {
 	return filepath.Join(dir, kubeconfigsDir, cluster+".yaml")
 }
 
-// writeKubeconfig writes a kubeconfig for the cluster and the client certificate. The file refers to no other files.
-// Its current context has the name of the cluster. All its names are unique among the clusters, so that the files can
-// be merged.
+// writeKubeconfig writes a kubeconfig with the cluster's address and a client certificate. The file does not refer to
+// other files. Its current context has the name of the cluster. The names in the file contain the name of the cluster,
+// so that kubeconfigs of several clusters can be merged.
 func writeKubeconfig(file string, c Cluster, ca []byte, user pair) error {
 	name := c.Name + "-admin"
 	config := clientcmdapi.Config{

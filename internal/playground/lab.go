@@ -10,10 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// defaultClass is the annotation of a cluster's default StorageClass.
+// defaultClass is the annotation that makes a StorageClass the default of its cluster.
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
-// differ creates the objects and servers of the cluster's traits. The API server must be ready.
+// differ creates the objects and starts the servers that the traits of the cluster require. The API server must be
+// ready.
 func (s *starter) differ(ctx context.Context, c *cluster) error {
 	if c.Traits.Webhook {
 		if err := s.startWebhook(ctx, c); err != nil {
@@ -31,9 +32,9 @@ func (s *starter) differ(ctx context.Context, c *cluster) error {
 		return fmt.Errorf("%s: creating a StorageClass: %w", c.Name, err)
 	}
 	if c.role != full {
-		return nil // Claims are bound, and quotas updated, only by controllers.
+		return nil // Without controllers, no claims are bound, and quotas are not updated.
 	}
-	if err := s.provision(c, client); err != nil { //nolint:contextcheck // It ends with the playground.
+	if err := s.provision(c, client); err != nil { //nolint:contextcheck // The provisioner ends with the playground.
 		return fmt.Errorf("%s: starting the provisioner: %w", c.Name, err)
 	}
 	if !c.Traits.Quota {
@@ -58,7 +59,8 @@ func storageClass(t Traits) *storagev1.StorageClass {
 	}
 }
 
-// quota returns a ResourceQuota that counts objects, so that a Pod without resource requests is admitted.
+// quota returns a ResourceQuota for the number of objects. It does not limit resources, because it would then reject
+// Pods without resource requests.
 func quota() *corev1.ResourceQuota {
 	return &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "lab", Namespace: metav1.NamespaceDefault},

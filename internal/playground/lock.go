@@ -2,5 +2,5 @@ package playground
 
 import "errors"
 
-// errLocked means that another process holds the lock.
+// errLocked is returned if another process holds the lock.
 var errLocked = errors.New("the lock is held by another process")

@@ -9,21 +9,22 @@ import (
 	"syscall"
 )
 
-// lock is a lock on a file. The kernel releases it when the process ends in any way. Child processes do not inherit it.
+// lock is a lock on a file. When the process ends for whatever reason, the kernel releases the lock. Child processes do
+// not inherit it.
 type lock struct {
 	file *os.File
 }
 
-// acquire locks the file, which it creates if necessary. It returns [errLocked] at once if another process holds the
-// lock.
+// acquire locks a file, and creates it if necessary. It does not wait: if another process holds the lock, it returns
+// [errLocked].
 func acquire(path string) (*lock, error) {
 	for {
 		l, err := tryLock(path)
 		if err != nil {
 			return nil, err
 		}
-		// The previous owner of the lock may have removed the file, and a third process may have created a new one.
-		// Then this lock is on a removed file.
+		// The previous holder of the lock may have removed the file, so that this lock is on a file without a name.
+		// Another process may have created a new file.
 		if l.isOn(path) {
 			return l, nil
 		}
@@ -44,7 +45,7 @@ func tryLock(path string) (*lock, error) {
 	return &lock{file: f}, nil
 }
 
-// isOn reports whether path still refers to the locked file.
+// isOn reports whether the locked file still has this path.
 func (l *lock) isOn(path string) bool {
 	locked, err := l.file.Stat()
 	if err != nil {
@@ -62,7 +63,7 @@ func (l *lock) release() error {
 	return nil
 }
 
-// lockHeld reports whether a process holds the lock on the file. It takes a shared lock for a moment to find out.
+// lockHeld reports whether a process holds the lock on the file. To find out, it takes a shared lock for a moment.
 func lockHeld(path string) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -80,7 +81,7 @@ func lockHeld(path string) (bool, error) {
 	return false, err
 }
 
-// flock locks the file, or returns [errLocked] at once.
+// flock locks the file. It does not wait: if another process holds the lock, it returns [errLocked].
 func flock(f *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)

@@ -8,15 +8,16 @@ import (
 	"runtime"
 )
 
-// lock is not available on this system: see [acquire].
+// lock does not exist on this system: see [acquire].
 type lock struct{}
 
-// acquire returns an error: without a lock that ends with its process, a running playground cannot be detected.
+// acquire returns an error. This system has no locks that end with their process, so it is not possible to detect a
+// running playground.
 func acquire(string) (*lock, error) {
 	return nil, fmt.Errorf("playgrounds on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func (l *lock) release() error { return nil }
 
-// lockHeld returns false: a playground cannot run on this system.
+// lockHeld returns false, because no playground can run on this system.
 func lockHeld(string) (bool, error) { return false, nil }

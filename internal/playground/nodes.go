@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// nodes are the names of a member's fake Nodes.
+// nodes are the names of the fake Nodes of a member.
 var nodes = []string{"node-1", "node-2"}
 
 // addNodes creates the Nodes. kwok makes them ready.
@@ -24,7 +24,7 @@ func addNodes(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// fakeNode returns a Node with more resources than any reasonable workload requests.
+// fakeNode returns a Node with more resources than any workload needs.
 func fakeNode(name string) *corev1.Node {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("64"),
@@ -46,7 +46,7 @@ func fakeNode(name string) *corev1.Node {
 	}
 }
 
-// awaitNodes returns when Pods can be scheduled to all Nodes.
+// awaitNodes waits until Pods can be scheduled to each Node.
 func awaitNodes(ctx context.Context, client kubernetes.Interface) error {
 	return await(ctx, func(ctx context.Context) error {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -70,7 +70,7 @@ func schedulable(n *corev1.Node) bool {
 	return len(n.Spec.Taints) == 0 && slices.ContainsFunc(n.Status.Conditions, ready)
 }
 
-// awaitServiceAccount waits until Pods can be created: a new cluster has no default service account at first.
+// awaitServiceAccount waits until a new cluster has its default service account. Before that, Pods cannot be created.
 func awaitServiceAccount(ctx context.Context, client kubernetes.Interface) error {
 	return await(ctx, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})

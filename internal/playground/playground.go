@@ -1,12 +1,13 @@
-// Package playground runs a hub and member clusters on this machine, for a demo, an end-to-end test or experiments.
+// Package playground runs a hub and member clusters on this machine, for demos, end-to-end tests and experiments.
 //
-// The API servers, their etcds and their controllers are the real ones, built by `make controlplane`. Only the kubelets
-// are simulated, by kwok: a scheduled Pod on a fake Node is running at once. No container runtime, root rights or
-// network are needed. All servers listen only on 127.0.0.1, behind TLS, with certificates of this playground.
+// The API servers, etcds and controllers are real programs, built by `make controlplane`. Only the kubelets are
+// simulated, by kwok: a Pod on a fake Node runs as soon as it is scheduled. The playground needs no container runtime,
+// no root permissions and no network. All servers listen only on 127.0.0.1, with TLS and certificates of this
+// playground.
 //
-// A playground lives as long as the process that started it, its supervisor. When the supervisor ends in any way, the
-// components end too (on Linux; on other systems only if the supervisor stops them). All data is temporary. A
-// playground owns one folder:
+// The process that starts a playground is its supervisor. When the supervisor ends for whatever reason, all components
+// end, too. (This holds on Linux. On other systems the supervisor must stop them.) All data is temporary. A playground
+// owns one folder:
 //
 //	playground.json      the state of the playground for other processes: see [State]
 //	playground.lock      locked by the supervisor
@@ -26,30 +27,32 @@ import (
 
 // Options are the options of [Start].
 type Options struct {
-	// Dir is the folder of the playground. It must be empty, left from an earlier playground, or missing. Required.
+	// Dir is the folder of the playground. It must be empty or missing, or must have files of an earlier playground
+	// only. Required.
 	Dir string
 	// Assets is the folder with the components' binaries. Required; see [Assets].
 	Assets string
 	// Members is the number of member clusters; 0 or more.
 	Members int
-	// Bare reduces the members to an API server and etcd: they store objects, and no controllers run.
+	// Bare is true if members have only an API server and etcd. They store objects, but have no controllers.
 	Bare bool
-	// Alike makes all clusters equal. Otherwise they differ in their [Traits].
+	// Alike is true if all clusters have the same properties. Otherwise they differ in their [Traits].
 	Alike bool
-	// OrdinaryHub makes the hub an ordinary cluster with all controllers, a scheduler and Nodes, so it runs the
-	// workloads that users create there. Otherwise it has only the controllers that clean up.
+	// OrdinaryHub is true if the hub has all controllers, a scheduler and Nodes, so that it also runs workloads.
+	// Otherwise it only has controllers that do not run workloads.
 	OrdinaryHub bool
-	// LargeHub lets the hub store objects of more than 1.5 MiB. The members do not.
+	// LargeHub is true if the hub can store objects of more than 1.5 MiB. Members cannot.
 	LargeHub bool
-	// Audit lets every API server write an audit log: one JSON object per line, which is an Event of audit.k8s.io/v1 at
-	// the level Metadata for each answered write. See [Playground.AuditLog].
+	// Audit is true if every API server writes an audit log. Each line is a JSON object: an Event of audit.k8s.io/v1
+	// with the level Metadata, for each write that was answered. See [Playground.AuditLog].
 	Audit bool
-	// Address, if set, is an address of this machine, other than a loopback address, where Pods reach the API servers.
-	// The addresses in the kubeconfigs remain valid. The hub then runs Pods: it has all controllers and a scheduler,
-	// and Pods find its API server by its Service. The caller starts the programs of its Nodes with
-	// [Playground.Launch]. The API server of the hub authorizes kubelets by Node, and with Audit it also logs reads.
+	// Address is an address of this machine at which Pods reach the API servers; not a loopback address. If it is not
+	// empty, the hub can run Pods in containers. It then has all controllers and a scheduler, and its Pods find the API
+	// server by its Service. The caller starts the programs of the hub's Nodes with [Playground.Launch]. The hub's API
+	// server authorizes kubelets by Node, and its audit log also has reads. The addresses in the kubeconfigs do not
+	// change.
 	Address string
-	// Progress, if set, receives short sentences for the user about the progress of the start. Calls do not overlap.
+	// Progress receives short sentences for the user about the progress of the start; may be nil. Calls do not overlap.
 	Progress func(msg string)
 }
 
@@ -63,7 +66,7 @@ type Cluster struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Etcd is the URL of the cluster's etcd; empty until etcd is ready.
 	Etcd string `json:"etcd,omitempty"`
-	// Traits are the properties that differ between clusters, unless the clusters are alike.
+	// Traits are the properties that may differ between clusters.
 	Traits Traits `json:"traits"`
 }
 
@@ -75,20 +78,20 @@ type Playground struct {
 	crew    *crew
 	starter *starter
 
-	background sync.WaitGroup // Goroutines of this process that serve the playground.
+	background sync.WaitGroup // The goroutines of this process that work for the playground.
 	leave      context.CancelFunc
 
 	stopOnce sync.Once
 	stopErr  error
 }
 
-// Start starts a playground, and returns when every API server is ready and the other components run: Deployments on
-// members that are not bare become ready within seconds. The caller must call [Playground.Stop].
+// Start starts a playground, and returns when every API server is ready and the other components run. After that,
+// Deployments become ready within seconds, except on bare members. The caller must call [Playground.Stop].
 //
-// If ctx ends before Start returns, Start stops all components and returns the context's cause. After that, ctx has no
-// effect. If a component ends or does not become ready, Start also stops all components and returns the reason, which
-// is a [*ComponentError] for a component that ended. Then the logs remain where the error says, unless ctx was
-// canceled. If a playground is running in the folder, Start returns a [*RunningError].
+// If ctx ends earlier, Start stops all components and returns the cause of ctx. After Start has returned, ctx has no
+// effect. If a component ends or does not become ready, Start also stops all components. The error is then a
+// [*ComponentError] if a component has ended. It says where the logs are; they remain unless ctx was canceled. If a
+// playground is already running in the folder, Start returns a [*RunningError].
 func Start(ctx context.Context, o Options) (*Playground, error) {
 	o, err := o.check()
 	if err != nil {
@@ -111,7 +114,7 @@ func Start(ctx context.Context, o Options) (*Playground, error) {
 	return p, nil
 }
 
-// check returns the options with absolute paths, or an error if they are invalid.
+// check returns the options with absolute paths. It returns an error if they are not valid.
 func (o Options) check() (Options, error) {
 	if o.Dir == "" {
 		return o, errors.New("starting a playground: no folder given")
@@ -165,8 +168,8 @@ func (p *Playground) record(o Options, began time.Time, ready bool) error {
 	})
 }
 
-// Wait returns nil after [Playground.Stop] was called. It returns a [*ComponentError] if a component ends by itself
-// before that. The other components keep running until [Playground.Stop].
+// Wait waits until [Playground.Stop] is called, and then returns nil. If a component ends by itself before that, it
+// returns a [*ComponentError]. The other components keep running until [Playground.Stop].
 func (p *Playground) Wait() error {
 	return p.crew.wait()
 }
@@ -174,15 +177,15 @@ func (p *Playground) Wait() error {
 // Failed reports whether one of the processes has ended by itself.
 func (p *Playground) Failed() bool { return p.crew.failed() }
 
-// Stop ends all components in order, and removes all files of the playground, and the folder if Start created it. It
-// returns when both are done. If a component had ended by itself, the logs remain. A second call waits for the first
-// and returns the same result.
+// Stop stops all components in order and removes the files of the playground. It also removes the folder if Start has
+// created it. If a component has ended by itself, the logs remain. A second call waits for the first and returns the
+// same result.
 func (p *Playground) Stop() error {
 	p.stopOnce.Do(func() { p.stopErr = p.end(p.crew.failed()) })
 	return p.stopErr
 }
 
-// end stops all components and gives up the folder. It may be called once.
+// end stops all components and releases the folder. It must be called only once.
 func (p *Playground) end(keepLogs bool) error {
 	p.leave()
 	p.background.Wait()
@@ -190,7 +193,7 @@ func (p *Playground) end(keepLogs bool) error {
 	return p.home.leave(keepLogs)
 }
 
-// clusters returns the clusters for the options. None of them runs yet.
+// clusters returns the clusters that the options require. None of them is running.
 func clusters(o Options) []*cluster {
 	out := []*cluster{newCluster(o.Dir, "hub", hub)}
 	if o.OrdinaryHub {
@@ -213,7 +216,7 @@ func clusters(o Options) []*cluster {
 	return out
 }
 
-// oneAtATime returns a function whose calls of f do not overlap.
+// oneAtATime returns a function that calls f, such that calls never overlap.
 func oneAtATime(f func(string)) func(string) {
 	var mu sync.Mutex
 	return func(msg string) {

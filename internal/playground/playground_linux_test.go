@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestPlayground runs real control planes one after the other in one folder.
+// TestPlayground runs several playgrounds with real control planes, one after the other in one folder.
 func TestPlayground(t *testing.T) {
 	t.Parallel()
 	bin, err := Assets("../../bin/refract")
@@ -129,7 +129,8 @@ func TestPlayground(t *testing.T) {
 	})
 }
 
-// supervise starts a process that supervises a playground, and returns when the playground is ready.
+// supervise starts a process that starts a playground and becomes its supervisor. It returns when the playground is
+// ready.
 func supervise(t *testing.T, dir, bin string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(linkStubs(t), "supervisor"), dir, bin)
@@ -151,7 +152,7 @@ func supervise(t *testing.T, dir, bin string) *exec.Cmd {
 	return cmd
 }
 
-// wantOneIn checks that other processes can see the running playground, and cannot start another one.
+// wantOneIn checks that other processes can find the running playground, and cannot start a second one in its folder.
 func wantOneIn(t *testing.T, p *Playground, dir, bin string) {
 	t.Helper()
 	want := &State{PID: os.Getpid(), Ready: true, Hub: p.Hub(), Members: p.Members(), Dir: dir, Created: true}
@@ -192,8 +193,8 @@ func wantDeploymentReady(t *testing.T, c *kubernetes.Clientset) {
 	}
 }
 
-// wantNoController checks that a cluster stores objects and runs no controllers. A test cannot prove that nothing will
-// happen later: this one assumes that controllers would have acted by the time that a namespace is cleaned up.
+// wantNoController checks that a cluster stores objects but runs no workloads. No test can prove that nothing will
+// happen later. This test assumes that a controller of workloads would be as fast as the controller of namespaces.
 func wantNoController(t *testing.T, c *kubernetes.Clientset) {
 	t.Helper()
 	ctx := t.Context()
@@ -244,7 +245,7 @@ func client(t *testing.T, c Cluster) *kubernetes.Clientset {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // Otherwise, creating two hundred objects takes most of a minute.
+	config.QPS = -1 // With the default limit, creating two hundred objects would take most of a minute.
 	out, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +253,7 @@ func client(t *testing.T, c Cluster) *kubernetes.Clientset {
 	return out
 }
 
-// wantNoProcess checks that the components below dir have ended or end soon: the kernel may need a moment.
+// wantNoProcess checks that all components in dir have ended. The kernel may need a moment.
 func wantNoProcess(t *testing.T, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -269,7 +270,7 @@ func wantNoProcess(t *testing.T, dir string) {
 	}
 }
 
-// kill kills the component whose home is dir.
+// kill kills a component whose environment has dir as HOME.
 func kill(t *testing.T, dir, component string) {
 	t.Helper()
 	for _, pid := range processesOf(t, dir) {
@@ -289,7 +290,7 @@ func kill(t *testing.T, dir, component string) {
 	t.Fatalf("There is no %s to kill in %s.", component, dir)
 }
 
-// processesOf returns the processes whose home is dir or a folder below it: the components of the playground there.
+// processesOf returns the processes whose HOME is dir or a folder in it. These are the components of the playground.
 func processesOf(t *testing.T, dir string) []int {
 	t.Helper()
 	environments, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -300,7 +301,7 @@ func processesOf(t *testing.T, dir string) []int {
 	for _, file := range environments {
 		environ, err := os.ReadFile(file)
 		if err != nil {
-			continue // The process has ended, or belongs to another user.
+			continue // The process has ended or belongs to another user.
 		}
 		in := func(v string) bool { return strings.HasPrefix(v+"/", "HOME="+dir+"/") }
 		if pid, err := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && slices.ContainsFunc(strings.Split(string(environ), "\x00"), in) {

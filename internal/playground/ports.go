@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// freePorts returns n different free ports of 127.0.0.1. Another process may take them before they are used.
+// freePorts returns n different free ports of 127.0.0.1. Another process may use them before the caller does.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range n {
@@ -17,7 +17,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port: %w", err)
 		}
-		defer l.Close() // Closed only after all ports are found, so that they differ.
+		defer l.Close() // The listeners are closed at the end, so that the ports are different.
 		at, err := netip.ParseAddrPort(l.Addr().String())
 		if err != nil {
 			return nil, fmt.Errorf("finding a free port: %w", err)
@@ -27,7 +27,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	return ports, nil
 }
 
-// lostItsPort reports whether the process has ended because another process listens on its port.
+// lostItsPort reports whether the process has ended because another process uses its port.
 func (p *process) lostItsPort() bool {
 	if !p.ended() {
 		return false
@@ -36,7 +36,7 @@ func (p *process) lostItsPort() bool {
 	return err == nil && strings.Contains(string(log), "address already in use")
 }
 
-// local returns the URL of a port.
+// local returns the URL of a port on this machine.
 func local(port int) string {
 	return fmt.Sprintf("https://127.0.0.1:%d", port)
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// httpClient returns a client that presents the client certificate p, and trusts servers with certificates of a. The
-// caller closes its idle connections.
+// httpClient returns a client with the client certificate p, which trusts servers with certificates of a. The caller
+// must close its idle connections.
 func httpClient(a *authority, p pair) (*http.Client, error) {
 	cert, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {
@@ -21,7 +21,8 @@ func httpClient(a *authority, p pair) (*http.Client, error) {
 	}}, nil
 }
 
-// etcdProbe returns a function that checks whether etcd answers at a URL, and a function that releases its connections.
+// etcdProbe returns a function that checks whether etcd responds at a URL. done closes the connections of this
+// function.
 func (c *cluster) etcdProbe() (probe func(ctx context.Context, url string) error, done func(), err error) {
 	client, err := httpClient(c.etcdCA, c.pairs[etcdClientFile])
 	if err != nil {
@@ -30,7 +31,7 @@ func (c *cluster) etcdProbe() (probe func(ctx context.Context, url string) error
 	return func(ctx context.Context, url string) error { return get(ctx, client, url+"/health") }, client.CloseIdleConnections, nil
 }
 
-// apiServerProbe is [cluster.etcdProbe] for the API server.
+// apiServerProbe is like [cluster.etcdProbe], for the API server.
 func (c *cluster) apiServerProbe() (probe func(ctx context.Context, url string) error, done func(), err error) {
 	client, err := httpClient(c.ca, c.pairs[adminFile])
 	if err != nil {
@@ -39,7 +40,7 @@ func (c *cluster) apiServerProbe() (probe func(ctx context.Context, url string) 
 	return func(ctx context.Context, url string) error { return get(ctx, client, url+"/readyz") }, client.CloseIdleConnections, nil
 }
 
-// get returns an error unless the URL answers with 200 within five seconds.
+// get returns an error unless the response to a GET request has status 200 and comes within five seconds.
 func get(ctx context.Context, client *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -52,7 +53,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // Reading the whole body allows the connection to be reused.
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // The connection can be reused only if the whole body is read.
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {

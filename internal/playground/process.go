@@ -16,7 +16,7 @@ import (
 type spec struct {
 	cluster   string
 	component string
-	rank      int    // Processes are stopped by descending rank.
+	rank      int    // Processes are stopped in the order of descending ranks.
 	binary    string // An absolute path.
 	args      []string
 	env       []string
@@ -29,17 +29,17 @@ type process struct {
 	spec
 
 	handle *os.Process
-	halted atomic.Bool   // Its end was requested, and is not a failure.
+	halted atomic.Bool   // Whether its end was requested, so that the end is no failure.
 	frozen atomic.Bool   // It is paused.
-	done   chan struct{} // Closed when the process has ended.
-	err    error         // The result of the process. Written before done is closed.
+	done   chan struct{} // Closed after the process has ended.
+	err    error         // The result of the process. Set before done is closed.
 }
 
 // ComponentError reports that a component has ended by itself.
 type ComponentError struct {
 	Cluster   string // Such as "member-1".
 	Component string // Such as "kube-scheduler".
-	Log       string // The path of its log.
+	Log       string // The path of the component's log.
 	Tail      string // The last lines of the log.
 	Err       error  // The result of the process.
 }
@@ -51,7 +51,7 @@ func (e *ComponentError) Error() string {
 // Unwrap returns the result of the process.
 func (e *ComponentError) Unwrap() error { return e.Err }
 
-// death returns the report on a process that has ended.
+// death returns the error about a process that has ended by itself.
 func (p *process) death() *ComponentError {
 	err := p.err
 	if err == nil {
@@ -70,8 +70,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// await calls probe until it returns nil. It returns an error when the process or the context has ended, or patience is
-// over.
+// await calls probe until it returns nil. It returns an error if the process ends, if ctx ends, or after patience.
 func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,13 +92,13 @@ func (p *process) await(ctx context.Context, probe func(context.Context) error) 
 	return fmt.Errorf("%s: waiting for %s, whose log is %s: %w", p.cluster, p.component, p.log, err)
 }
 
-// stop sends SIGTERM to the process, kills it if it is still running after the given time, and returns when the process
-// has ended. It kills a frozen process at once.
+// stop sends SIGTERM to the process. If the process still runs after the given time, stop kills it. A frozen process is
+// killed at once. stop returns when the process has ended.
 func (p *process) stop(within time.Duration) {
 	if p.frozen.Load() {
 		within = 0
 	}
-	// An error means that the process has already ended.
+	// Signal returns an error if the process has already ended.
 	_ = p.handle.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -110,7 +109,7 @@ func (p *process) stop(within time.Duration) {
 	<-p.done
 }
 
-// tail returns the last lines of a log, indented.
+// tail returns the last lines of a log, with indentation.
 func tail(path string) string {
 	const bytes, lines = 4096, 6
 

@@ -19,22 +19,23 @@ import (
 const (
 	// provisionerName is the provisioner of the StorageClasses of a playground.
 	provisionerName = "playground.refract.dev/volumes"
-	// provisionedBy is the annotation that tells Kubernetes to leave the deletion of a volume to its provisioner.
+	// provisionedBy is the annotation of a volume that has a provisioner. Kubernetes leaves the deletion of such a
+	// volume to the provisioner.
 	provisionedBy = "pv.kubernetes.io/provisioned-by"
-	// provisionerAnnotation is the annotation that requests a volume from a provisioner.
+	// provisionerAnnotation is the annotation of a claim that requests a volume from a provisioner.
 	provisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
 )
 
-// resync is the interval after which the provisioner retries failed operations.
+// resync is the interval at which the provisioner repeats failed operations.
 const resync = 5 * time.Second
 
-// provisioner creates the volumes of a cluster with simulated Pods: each is a PersistentVolume without storage.
+// provisioner provisions the volumes of a cluster with simulated Pods. A volume is a PersistentVolume without storage.
 type provisioner struct {
 	client kubernetes.Interface
 	log    *slog.Logger
 }
 
-// provision starts the provisioner of a cluster. It ends with the playground.
+// provision starts the provisioner of a cluster. The provisioner ends with the playground.
 func (s *starter) provision(c *cluster, client kubernetes.Interface) error {
 	file, err := os.Create(c.path(logsDir + "/provisioner.log"))
 	if err != nil {
@@ -69,7 +70,7 @@ func (s *starter) provision(c *cluster, client kubernetes.Interface) error {
 	return nil
 }
 
-// seen returns a handler that calls f for each object initially, after each change, and after each resync period.
+// seen returns a handler that calls f for each object: at the beginning, after each change, and at each resync.
 func seen[T any](f func(T)) cache.ResourceEventHandler {
 	do := func(o any) {
 		if t, ok := o.(T); ok {
@@ -79,7 +80,7 @@ func seen[T any](f func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: do, UpdateFunc: func(_, o any) { do(o) }}
 }
 
-// claim creates the volume of a claim that waits for one.
+// claim creates a volume for a claim that has none and waits for this provisioner.
 func (p *provisioner) claim(ctx context.Context, claim *corev1.PersistentVolumeClaim) {
 	if claim.Annotations[provisionerAnnotation] != provisionerName || claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil {
 		return
@@ -90,8 +91,8 @@ func (p *provisioner) claim(ctx context.Context, claim *corev1.PersistentVolumeC
 	}
 }
 
-// volume deletes a volume whose claim is deleted. It ignores volumes of users, because they lack the annotation of this
-// provisioner. Volumes store no data, so nothing is lost.
+// volume deletes a volume whose claim was deleted. It ignores volumes that users have created, which do not have the
+// annotation of this provisioner.
 func (p *provisioner) volume(ctx context.Context, volume *corev1.PersistentVolume) {
 	if volume.Annotations[provisionedBy] != provisionerName || volume.Status.Phase != corev1.VolumeReleased ||
 		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
@@ -103,8 +104,8 @@ func (p *provisioner) volume(ctx context.Context, volume *corev1.PersistentVolum
 	}
 }
 
-// volumeFor returns the volume of a claim. Its name contains the UID of the claim, so a second attempt does not create
-// another volume.
+// volumeFor returns the volume for a claim. The name of the volume contains the UID of the claim, so a repeated attempt
+// cannot create a second volume.
 func volumeFor(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	name := "pvc-" + string(claim.UID)
 	class := ""

@@ -4,7 +4,8 @@ package playground
 
 import "syscall"
 
-// spawnAttr prevents a child from receiving the terminal's Ctrl-C, which the supervisor handles.
+// spawnAttr returns attributes with which a child does not receive Ctrl-C from the terminal, because the supervisor
+// handles it.
 func spawnAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

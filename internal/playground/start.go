@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// attempts bounds the starts of a component whose port is taken.
+// attempts is the maximum number of starts of a component whose port is in use.
 const attempts = 5
 
 // starter starts the clusters of a playground.
@@ -26,11 +26,11 @@ type starter struct {
 	freePorts func(ctx context.Context, n int) ([]int, error)
 	stages    []byte // For kwok.
 
-	life       context.Context //nolint:containedctx // It ends with the playground: background work outlives the call that starts it.
-	background *sync.WaitGroup // Goroutines of this process, which run until life ends.
+	life       context.Context //nolint:containedctx // It ends with the playground, and is for work that continues after the call.
+	background *sync.WaitGroup // The goroutines of this process that run until life ends.
 }
 
-// startAll starts the clusters, and returns when all are usable.
+// startAll starts the clusters, and returns when all can be used.
 func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
 	if slices.ContainsFunc(clusters, func(c *cluster) bool { return c.role == full }) {
 		var err error
@@ -38,8 +38,8 @@ func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
 			return err
 		}
 	}
-	// A concurrent start of all clusters is the fastest way while each gets its share of a processor. An API server
-	// that waits too long for processor time gives up.
+	// It is fastest to start all clusters at the same time. But an API server that waits too long for processor time
+	// exits, so the number is limited.
 	slots := make(chan struct{}, 2*runtime.NumCPU())
 	return each(ctx, clusters, func(ctx context.Context, c *cluster) error {
 		select {
@@ -58,7 +58,7 @@ func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
 	})
 }
 
-// startAPI starts a cluster's etcd and its API server, and returns when an administrator can use the cluster.
+// startAPI starts etcd and the API server of a cluster, and returns when an administrator can use the cluster.
 func (s *starter) startAPI(ctx context.Context, c *cluster) error {
 	if err := c.prepare(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *starter) startAPI(ctx context.Context, c *cluster) error {
 	}
 	s.progress(c.Name + ": etcd is ready")
 
-	// etcd must be ready first: an API server gives up if etcd does not answer within seconds.
+	// etcd must be ready first: an API server exits if etcd does not respond within seconds.
 	if err := s.startAPIServer(ctx, c); err != nil {
 		return err
 	}
@@ -174,11 +174,11 @@ func (s *starter) run(c *cluster, what component) error {
 type server struct {
 	ports int                                         // The number of ports.
 	with  func(ports []int) component                 // Returns the component with these ports.
-	probe func(ctx context.Context, url string) error // Checks whether the component answers at the URL of its first port.
+	probe func(ctx context.Context, url string) error // Checks whether the component responds at the URL of its first port.
 }
 
-// serve starts a server and returns its URL when it answers. A free port may be taken before the server listens on it:
-// then the server is started again with other ports.
+// serve starts a server, waits until it responds, and returns its URL. If another process uses one of the ports, serve
+// starts the server again with other ports.
 func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, error) {
 	for attempt := 1; ; attempt++ {
 		ports, err := s.freePorts(ctx, v.ports)
@@ -202,13 +202,13 @@ func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, erro
 	}
 }
 
-// collection makes components collect garbage when their heap is four times the live heap, not twice. The components
-// share a machine with busy processors, and an API server otherwise spends up to a fifth of its time on garbage
-// collection. A cluster needs some hundred MiB more for it.
+// collection makes garbage collection less frequent: a heap may grow to four times the live heap, instead of twice. All
+// components share the processors of one machine, and an API server would otherwise spend up to a fifth of its time on
+// garbage collection. In return, a cluster needs some hundred MiB more.
 const collection = "GOGC=300"
 
-// spec returns the process of a component. The process gets nothing of the user's environment except PATH, because etcd
-// and kwok read their configuration from the environment.
+// spec returns the spec of a component's process. Of the user's environment, the process gets only PATH, because etcd
+// and kwok also read settings from environment variables.
 func (s *starter) spec(c *cluster, what component) spec {
 	return spec{
 		cluster:   c.Name,
@@ -222,11 +222,12 @@ func (s *starter) spec(c *cluster, what component) spec {
 	}
 }
 
-// BrokenTag is the tag of images whose containers never become ready. Where no containers really run, it simulates a
-// broken release.
+// BrokenTag is the tag of images whose containers never become ready. It simulates a broken release in clusters whose
+// Pods are simulated.
 const BrokenTag = "broken"
 
-// kwokStages returns kwok's configuration. It makes Nodes and Pods ready, except Pods with the tag [BrokenTag].
+// kwokStages returns the configuration of kwok. With it, kwok makes Nodes and Pods ready, except for Pods with an image
+// whose tag is [BrokenTag].
 func kwokStages(ctx context.Context, assets string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(assets, "kwok"), "stages").Output()
 	if err != nil {
@@ -235,7 +236,7 @@ func kwokStages(ctx context.Context, assets string) ([]byte, error) {
 	return withoutBroken(out)
 }
 
-// withoutBroken excludes Pods with the tag [BrokenTag] from the stage that makes Pods ready.
+// withoutBroken excludes Pods with an image whose tag is [BrokenTag] from the stage that makes Pods ready.
 func withoutBroken(stages []byte) ([]byte, error) {
 	documents := bytes.Split(stages, []byte("\n---\n"))
 	for i, text := range documents {
@@ -264,8 +265,8 @@ func withoutBroken(stages []byte) ([]byte, error) {
 	return bytes.Join(documents, []byte("\n---\n")), nil
 }
 
-// each calls f for all clusters concurrently. It returns the first error, and cancels the context of the other calls at
-// that moment.
+// each calls f for all clusters at the same time. After the first error it cancels the contexts of the other calls. It
+// returns this error.
 func each(ctx context.Context, clusters []*cluster, f func(context.Context, *cluster) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

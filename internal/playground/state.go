@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// nextSuffix is added to the name of a file that is about to replace another.
+// nextSuffix is the suffix of a new file that will replace a file.
 const nextSuffix = ".next"
 
-// ErrNotRunning means that no playground is running in a folder.
+// ErrNotRunning is returned if no playground is running in a folder.
 var ErrNotRunning = errors.New("no playground is running")
 
-// State is the state of a playground for other processes: playground.json.
+// State is the state of a playground, which other processes read from playground.json.
 type State struct {
 	// PID is the process ID of the supervisor.
 	PID int `json:"pid"`
@@ -25,23 +25,23 @@ type State struct {
 	Started time.Time `json:"started"`
 	// Ready is false while the playground is still starting.
 	Ready bool `json:"ready"`
-	// Bare means that the members have no controllers and no Nodes.
+	// Bare is true if members have no controllers and no Nodes.
 	Bare bool `json:"bare"`
-	// Alike means that the clusters do not differ.
+	// Alike is true if the clusters have the same properties.
 	Alike bool `json:"alike,omitempty"`
-	// OrdinaryHub means that the hub has all controllers and Nodes.
+	// OrdinaryHub is true if the hub has all controllers and Nodes.
 	OrdinaryHub bool `json:"ordinaryHub,omitempty"`
-	// Hub is the cluster that objects are propagated from.
+	// Hub is the hub cluster.
 	Hub Cluster `json:"hub"`
 	// Members are the member clusters in the order of their numbers.
 	Members []Cluster `json:"members"`
 	// Dir is the absolute path of the playground's folder.
 	Dir string `json:"dir"`
-	// Created means that the folder was created for the playground, and is removed with it.
+	// Created is true if the folder was created for the playground. Then it is removed with the playground.
 	Created bool `json:"created"`
 }
 
-// RunningError means that a playground is already running in the folder.
+// RunningError is returned if a playground is already running in the folder.
 type RunningError struct {
 	State State
 }
@@ -50,15 +50,15 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("a playground is already running in %s (process %d)", e.State.Dir, e.State.PID)
 }
 
-// Find returns the state of the playground that runs in dir, or nil. Files of an earlier playground do not count, only
-// a living supervisor.
+// Find returns the state of the playground that is running in dir; nil if none is running. A playground is running if
+// its supervisor exists, whatever files there are.
 func Find(ctx context.Context, dir string) (*State, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("resolving the playground's folder %q: %w", dir, err)
 	}
 
-	// The supervisor takes the lock a moment before it writes the state.
+	// The supervisor writes the state shortly after it has taken the lock.
 	for try := 0; ; try++ {
 		held, err := lockHeld(filepath.Join(dir, lockFile))
 		if err != nil || !held {
@@ -77,8 +77,8 @@ func Find(ctx context.Context, dir string) (*State, error) {
 	}
 }
 
-// Down sends SIGTERM to the supervisor of the playground in dir, and returns when the playground has ended. It returns
-// [ErrNotRunning] if no playground is running, and the context's error if ctx ends first.
+// Down sends SIGTERM to the supervisor of the playground in dir, and waits until the playground has ended. If no
+// playground is running, it returns [ErrNotRunning]. If ctx ends first, it returns the error of ctx.
 func Down(ctx context.Context, dir string) error {
 	s, err := Find(ctx, dir)
 	if err != nil {
@@ -88,8 +88,8 @@ func Down(ctx context.Context, dir string) error {
 		return fmt.Errorf("%w in %s", ErrNotRunning, dir)
 	}
 
-	// The PID of a process that has ended may be reused. So get a handle of the process first, and signal it only if
-	// the lock shows that the process is still the supervisor.
+	// When a process ends, another process may get its PID. So Down first gets a handle of the process with this PID.
+	// Then it checks the lock: if the supervisor still runs, the handle is the supervisor's.
 	supervisor, err := os.FindProcess(s.PID)
 	if err != nil {
 		return fmt.Errorf("finding the supervisor of the playground in %s: %w", dir, err)
@@ -110,7 +110,7 @@ func Down(ctx context.Context, dir string) error {
 	}
 }
 
-// gone reports whether s is no longer the playground that runs in dir.
+// gone reports whether the playground s is no longer running in dir.
 func (s *State) gone(ctx context.Context, dir string) (bool, error) {
 	now, err := Find(ctx, dir)
 	if err != nil {
@@ -132,7 +132,7 @@ func readState(dir string) (*State, error) {
 	return s, nil
 }
 
-// writeState replaces playground.json atomically: readers see the old or the new content, never a part.
+// writeState replaces playground.json atomically, so that readers never see a part of it.
 func writeState(dir string, s State) error {
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"slices"
 )
 
-// storedPage is the number of keys in one request to etcd. It is small because an object can have more than a megabyte,
-// in base64.
+// storedPage is the number of keys in one response of etcd. It is small, because an object may have more than a
+// megabyte in base64.
 const storedPage = 200
 
-// Stored returns the bytes that a cluster's etcd holds under each key that begins with prefix, such as
-// /registry/example.org/widgets/, at one moment. The result has whole keys. The caller owns the map and the bytes.
-// Custom resources are stored as JSON; most types of Kubernetes itself are not.
+// Stored returns the values that a cluster's etcd stores under all keys with a prefix, such as
+// /registry/example.org/widgets/. All values are of the same revision. The keys of the result are complete. The caller
+// owns the result. Custom resources are stored as JSON, but most other types are not.
 //
-// It reads from etcd, because an API server hides some facts: the version that an object is stored in, and the
-// difference between stored and converted content.
+// Stored reads from etcd, because an API server does not show the version in which an object is stored, or how the
+// stored content differs from the converted content.
 //
 // Source: https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/
 func (v *View) Stored(ctx context.Context, cluster, prefix string) (map[string][]byte, error) {
@@ -50,12 +50,12 @@ func (v *View) Stored(ctx context.Context, cluster, prefix string) (map[string][
 		if !answer.More || len(answer.KVs) == 0 {
 			return stored, nil
 		}
-		page.Revision = answer.Header.Revision // The next pages are of the same moment.
+		page.Revision = answer.Header.Revision // The next pages have the same revision.
 		page.Key = slices.Concat(answer.KVs[len(answer.KVs)-1].Key, []byte{0})
 	}
 }
 
-// storedRange requests the keys from Key, inclusive, to RangeEnd, exclusive, from etcd.
+// storedRange requests the keys from Key to RangeEnd from etcd, without RangeEnd itself.
 type storedRange struct {
 	Key      []byte `json:"key"`
 	RangeEnd []byte `json:"range_end"`
@@ -64,7 +64,7 @@ type storedRange struct {
 	Revision int64 `json:"revision,string"`
 }
 
-// storedAnswer is etcd's answer to a storedRange.
+// storedAnswer is etcd's response to a storedRange.
 type storedAnswer struct {
 	Header struct {
 		Revision int64 `json:"revision,string"`
@@ -105,8 +105,8 @@ func (r storedRange) read(ctx context.Context, client *http.Client, etcd string)
 	return answer, nil
 }
 
-// after returns the first key after all keys that begin with prefix. If no such key exists, it returns a single zero
-// byte, which etcd treats as an open end.
+// after returns the first key behind all keys with the prefix. If there is no such key, it returns a zero byte, which
+// means no limit for etcd.
 func after(prefix string) []byte {
 	end := []byte(prefix)
 	for len(end) > 0 {

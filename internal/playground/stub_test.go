@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// stubs are programs that the test binary runs when it is started under their names. They stand for components in the
-// tests of process handling, and for the supervisor of a playground.
+// stubs are programs that the test binary runs if it is started by their names. Tests of process handling use them in
+// place of components. One of them is the supervisor of a playground.
 var stubs = map[string]func(args []string) int{
 	"obedient":   obedient,
 	"stubborn":   stubborn,
@@ -25,10 +25,10 @@ var stubs = map[string]func(args []string) int{
 
 func TestMain(m *testing.M) {
 	if stub, ok := stubs[filepath.Base(os.Args[0])]; ok {
-		os.Exit(stub(os.Args[1:])) // This process is the stub.
+		os.Exit(stub(os.Args[1:])) // This process runs a stub and no tests.
 	}
-	// Tests with control planes run concurrently on any number of processors, because they wait half of the time. A
-	// flag of the user is parsed later and overrides this value.
+	// Tests with control planes run in parallel even on few processors, because they wait half of the time. The flags
+	// of the user are parsed later and take precedence.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// linkStubs returns a folder where the stubs can be started by their names.
+// linkStubs returns a folder with a link for each stub.
 func linkStubs(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -96,8 +96,8 @@ func listener(args []string) int {
 	}
 }
 
-// supervisor runs a playground with only a hub, until SIGTERM. Its arguments are the folder of the playground and the
-// folder of the binaries.
+// supervisor runs a playground that only has a hub, until it receives SIGTERM. Its arguments are the folders of the
+// playground and of the binaries.
 func supervisor(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()

@@ -6,31 +6,31 @@ import (
 	"strings"
 )
 
-// Traits are the properties that differ between the clusters of a playground, as they do between real clusters.
+// Traits are the properties in which the clusters of a playground differ, as real clusters do.
 type Traits struct {
-	// Services are the CIDRs of Services: one, or one for each IP family.
+	// Services has the CIDR of Services, or one CIDR for each IP family.
 	Services []string `json:"services"`
 	// NodePorts is the range of node ports, "30000-30999"; empty for the default of Kubernetes.
 	NodePorts string `json:"nodePorts,omitempty"`
-	// StorageClass is the name of the only StorageClass, which is the default; empty without a StorageClass.
+	// StorageClass is the name of the only StorageClass, which is the default one; empty if the cluster has none.
 	StorageClass string `json:"storageClass,omitempty"`
-	// WaitForConsumer delays the binding of a claim until a Pod that uses the claim is scheduled.
+	// WaitForConsumer is true if a claim is bound only when a Pod that uses it is scheduled.
 	WaitForConsumer bool `json:"waitForConsumer,omitempty"`
-	// Without is the version of an API group that the API server does not serve.
+	// Without is a version of an API group that the API server does not serve.
 	Without string `json:"without,omitempty"`
-	// Webhook adds a mutating webhook, which labels some objects and adds a sidecar to Pods.
+	// Webhook is true if a mutating webhook labels some objects and adds a sidecar to Pods.
 	Webhook bool `json:"webhook,omitempty"`
-	// PodSecurity is the default level of namespaces; empty for the default of Kubernetes.
+	// PodSecurity is the Pod Security level of namespaces without a label; empty for the default of Kubernetes.
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// Quota adds a ResourceQuota to the namespace "default". It requires the controllers of the cluster.
+	// Quota is true if the namespace "default" has a ResourceQuota, which works only with controllers.
 	Quota bool `json:"quota,omitempty"`
 }
 
-// alike are the traits of every cluster of a playground with [Options.Alike].
+// alike are the traits of all clusters with [Options.Alike].
 var alike = Traits{Services: []string{"10.96.0.0/16"}}
 
-// differing returns the traits of the cluster with this number: 0 is the hub, 1 is member-1. They depend only on the
-// number, so tests can rely on them.
+// differing returns the traits of a cluster. The hub has the number 0, and member-1 the number 1. The traits depend
+// only on the number, so tests can rely on them.
 func differing(number int) Traits {
 	second := 96 + number%100
 	first := 30_000 + 1000*(number%20)
@@ -78,7 +78,7 @@ func (t Traits) String() string {
 	return strings.Join(out, ", ")
 }
 
-// apiServerArgs returns the flags of an API server with these traits.
+// apiServerArgs returns the flags of the API server for these traits.
 func (t Traits) apiServerArgs() []string {
 	args := []string{"--service-cluster-ip-range=" + strings.Join(t.Services, ",")}
 	if t.NodePorts != "" {
@@ -87,7 +87,7 @@ func (t Traits) apiServerArgs() []string {
 	if t.Without != "" {
 		args = append(args,
 			"--runtime-config="+t.Without+"=false",
-			// The plugin reads RuntimeClasses, and rejects Pods until it can.
+			// This plugin reads RuntimeClasses. If it cannot read them, it rejects Pods.
 			"--disable-admission-plugins=RuntimeClass")
 	}
 	if t.PodSecurity != "" {
@@ -105,7 +105,7 @@ func (t Traits) address() (string, error) {
 	return services.Addr().Next().String(), nil
 }
 
-// admissionConfiguration returns the configuration with this default level of pod security.
+// admissionConfiguration returns the configuration of admission plugins with this default Pod Security level.
 func admissionConfiguration(level string) []byte {
 	return fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration

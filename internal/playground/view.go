@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// View is the readable part of a running playground. The supervisor has it, and other processes get it from [Attach].
+// View gives access to a running playground. The supervisor has one, and other processes get one from [Attach].
 type View struct {
 	clusters []*cluster // The hub is first.
 }
 
-// Attach returns the view of the playground that runs in dir. It returns [ErrNotRunning] if no playground runs there or
-// if it is not ready. The view is valid until the playground ends.
+// Attach returns the view of the playground in dir. It returns [ErrNotRunning] if the playground is not running or not
+// ready. The view can be used until the playground ends.
 func Attach(ctx context.Context, dir string) (*View, error) {
 	s, err := Find(ctx, dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func Attach(ctx context.Context, dir string) (*View, error) {
 	return v, nil
 }
 
-// load reads the authorities and certificates that an administrator needs.
+// load reads the certificate authorities, and the certificates of an administrator.
 func (c *cluster) load() (err error) {
 	c.pairs = map[string]pair{}
 	for _, name := range []string{caFile, etcdCAFile, etcdClientFile, adminFile} {
@@ -68,8 +68,8 @@ func (v *View) Members() []Cluster {
 	return out
 }
 
-// AuditLog returns the path of the audit log of the cluster's API server, if the playground was started with
-// [Options.Audit]. A revived API server appends to it.
+// AuditLog returns the path of the audit log of the cluster's API server. The log exists only with [Options.Audit]. A
+// revived API server appends to it.
 func (v *View) AuditLog(cluster string) (string, error) {
 	at, err := v.cluster(cluster)
 	if err != nil {
@@ -78,7 +78,7 @@ func (v *View) AuditLog(cluster string) (string, error) {
 	return at.path(auditLogFile), nil
 }
 
-// ClientCertificate returns a certificate and its key, in PEM. The cluster accepts it as a user with these groups until
+// ClientCertificate returns a client certificate and its key, in PEM, for a user with these groups. It is valid until
 // the given time, which may be in the past.
 func (v *View) ClientCertificate(cluster, user string, groups []string, until time.Time) (cert, key []byte, err error) {
 	at, err := v.cluster(cluster)

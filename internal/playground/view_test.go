@@ -15,12 +15,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestAttachToNothing shows the error for a folder without a running playground.
+// TestAttachToNothing tests the errors of Attach for folders without a running playground.
 func TestAttachToNothing(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		setup  func(t *testing.T, dir string) error
-		want   error // Nil for any other error.
+		want   error // Nil if any error is accepted.
 	}{
 		"NoFolder": {
 			reason: "No playground runs in an empty folder.",
@@ -70,8 +70,7 @@ func TestAttachToNothing(t *testing.T) {
 	}
 }
 
-// wantSameView checks that another process sees the same clusters as the supervisor, and returns the view of that
-// process.
+// wantSameView checks that another process gets a view with the same clusters. It returns this view.
 func wantSameView(t *testing.T, p *Playground, dir string) *View {
 	t.Helper()
 	v, err := Attach(t.Context(), dir)
@@ -99,7 +98,7 @@ func wantSameView(t *testing.T, p *Playground, dir string) *View {
 	return v
 }
 
-// wantKnown checks that the cluster recognizes the user of a certificate from the view.
+// wantKnown checks that the cluster accepts a client certificate from the view as its user.
 func wantKnown(t *testing.T, v *View, of Cluster) {
 	t.Helper()
 	cert, key, err := v.ClientCertificate(of.Name, "jane", []string{"cooks", "waiters"}, time.Now().Add(time.Hour))

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// patience bounds the time until any component becomes ready. It is deliberately much longer than needed, because
-// machines can be slow and the user can interrupt.
+// patience is the longest wait for a component to become ready. It is much longer than necessary, because a machine may
+// be slow, and the user can interrupt the wait.
 const patience = 3 * time.Minute
 
-// await calls try until it succeeds. It gives up when the context ends or patience is over, and returns the error of
-// the last try too.
+// await calls try until it succeeds. It gives up when ctx ends or after patience. The error then includes the error of
+// the last try.
 func await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no success within %s", patience))
 	defer cancel()
@@ -21,7 +21,7 @@ func await(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // Otherwise the interruption caused the error.
+		if ctx.Err() == nil { // An error after the end of ctx may be only a consequence of that end.
 			last = err
 		}
 		if cause := pause(ctx, 50*time.Millisecond); cause != nil {
@@ -30,7 +30,7 @@ func await(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// because adds the last error of the tries, if any, to the cause of the end.
+// because adds the error of the last try to the cause, if there is one.
 func because(cause, last error) error {
 	if last == nil {
 		return cause
@@ -38,7 +38,7 @@ func because(cause, last error) error {
 	return fmt.Errorf("%w (at last: %w)", cause, last)
 }
 
-// pause waits for d, or returns the context's cause if that ends first.
+// pause waits for the duration d. If ctx ends first, it returns the cause of ctx.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,4 +1,4 @@
-// Package poll waits in tests until a condition holds. It is for tests only.
+// Package poll waits until a condition is true. It is for tests only.
 package poll
 
 import (
@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Patience is the time limit for everything without a limit of its own. Benchmarks measure durations, tests do not: an
-// operation of a second on an idle machine has taken a minute and a half on a busy one.
+// Patience is the time limit for waits that have no limit of their own. It is long, because an operation that takes a
+// second on an idle machine has taken a minute and a half on a busy one. Tests do not measure durations; benchmarks do.
 const Patience = 5 * time.Minute
 
-// Eventually waits until try returns no error, and logs the duration if it exceeds a second. After [Patience] it fails
-// the test with the last error. Cleanups may use it.
+// Eventually waits until try returns no error. If this takes more than a second, it logs the duration. After [Patience]
+// it fails the test with the last error. It may be used in cleanups.
 func Eventually(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	began := time.Now()
@@ -26,7 +26,7 @@ func Eventually(t testing.TB, what string, try func(context.Context) error) {
 	}
 }
 
-// Until is [Eventually] for a condition without an error.
+// Until is like [Eventually], for a condition without an error.
 func Until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	Eventually(t, what, func(context.Context) error {
@@ -37,8 +37,8 @@ func Until(t testing.TB, what string, is func() bool) {
 	})
 }
 
-// Await calls try until it returns no error. When ctx ends or after [Patience], it returns the last error. It calls a
-// slow function less often: on a busy machine frequent checks would delay the expected event.
+// Await calls try until it returns no error. When ctx ends or after [Patience], it returns the last error. It pauses
+// longer after slow calls, because frequent checks would delay the event itself on a busy machine.
 func Await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -51,7 +51,7 @@ func Await(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil { // Otherwise try has failed only because the time is over.
+		if ctx.Err() == nil || last == nil { // An error after the end of ctx may be only a consequence of that end.
 			last = err
 		}
 		select {
@@ -62,7 +62,8 @@ func Await(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// Consistently calls is at once, and then ten times a second for the duration. It fails the test if is returns an error.
+// Consistently calls a function at once, and then ten times a second for the given time. It fails the test at the first
+// error of this function.
 func Consistently(t testing.TB, what string, during time.Duration, is func(context.Context) error) {
 	t.Helper()
 	over := time.After(during)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// recorder is a testing.TB that records the failure of a test. The code under test must call only the methods below.
+// recorder is a testing.TB that records failures. Code under test must call only the methods below.
 type recorder struct {
 	testing.TB
 
@@ -30,7 +30,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// record runs do as a test and returns its recorded output.
+// record runs do as a test, and returns the recorded failures.
 func record(ctx context.Context, do func(testing.TB)) *recorder {
 	r := &recorder{ctx: ctx}
 	ended := make(chan struct{})
@@ -47,9 +47,9 @@ var errFirst, errNext = errors.New("the first"), errors.New("the next")
 func TestAwait(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		// try gets the number of the call and the start time of the wait.
+		// try gets the number of the call, and the time when the wait began.
 		try func(ctx context.Context, n int, began time.Time) error
-		// until is the time after which the caller gives up; 0 for never.
+		// until is how long the caller waits; 0 if it does not give up.
 		until time.Duration
 		want  error
 		// Bounds of the duration.
@@ -145,8 +145,8 @@ func TestAwait(t *testing.T) {
 func TestEventually(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		ended  bool          // Whether the test has ended, except for its cleanups.
-		after  time.Duration // The time until the condition holds; 0 for at once, negative for never.
+		ended  bool          // Whether the test is over, so that only cleanups still run.
+		after  time.Duration // When the condition becomes true; 0 for at once, negative for never.
 		fatal  string
 		logs   int
 	}{
@@ -188,8 +188,8 @@ func TestConsistently(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		during  time.Duration
-		until   time.Duration // The time after which the condition no longer holds; 0 for never.
-		ends    time.Duration // The time after which the context of the test ends; 0 for never.
+		until   time.Duration // When the condition becomes false; 0 for never.
+		ends    time.Duration // When the context of the test ends; 0 for never.
 		fatal   string
 		took    time.Duration
 		atLeast int // The minimum number of checks.

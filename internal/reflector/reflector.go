@@ -1,6 +1,6 @@
-// Package reflector runs the reflectors of client-go until an API server does not serve their type any more.
-// client-go's own loop ends only with its context: it requests a type that is gone every few seconds, and logs an error
-// each time.
+// Package reflector runs reflectors of client-go until the API server no longer serves their type. The loop in
+// client-go itself ends only with its context: for a deleted type it sends a request every few seconds and logs an
+// error each time.
 package reflector
 
 import (
@@ -14,14 +14,16 @@ import (
 	"refract.dev/internal/jitter"
 )
 
-// calm is how long a reflector must run without a pause before the pauses begin with the shortest again.
+// calm is how long a reflector must work without an error until the next pause is again the shortest one.
 const calm = 2 * time.Minute
 
-// Run makes r list and watch until ctx ends, or until the API server answers that it does not serve the type, and
-// reports whether it has answered so. The caller must report this, and call Run again when the type is served. After an
-// error, Run waits for a pause, which grows. The pauses come from refused if the request is forbidden, because that may
-// last, and from pauses otherwise. The caller must also report forbidden requests; Run logs other errors like
-// client-go. The name of the reflector spreads the pauses of many reflectors: see [jitter.Between].
+// Run lets r list and watch until ctx ends, or until the API server responds that it does not serve the type. In the
+// latter case unserved is true. The caller must then log this, and call Run again when the type is served.
+//
+// After an error, Run pauses. Each pause is longer than the one before. refused has the pauses after a forbidden
+// request, because a missing permission may be missing for long. pauses has the pauses after other errors. The caller
+// must also log forbidden requests. Run logs other errors as client-go does. The jitter depends on the name, so that
+// reflectors with different names pause differently: see [jitter.Between].
 func Run(ctx context.Context, name string, r *cache.Reflector, pauses, refused wait.Backoff) (unserved bool) {
 	next, nextRefused, last, forbidden := pauses, refused, time.Now(), false
 	pause := wait.DelayFunc(func() time.Duration {
@@ -35,7 +37,7 @@ func Run(ctx context.Context, name string, r *cache.Reflector, pauses, refused w
 		last, nextRefused = now, refused
 		return step(name, &next)
 	})
-	_ = pause.Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) { // Its only error is that of ctx.
+	_ = pause.Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) { // Until returns no other error than that of ctx.
 		err := r.ListAndWatchWithContext(ctx)
 		forbidden = apierrors.IsForbidden(err)
 		switch {
@@ -49,7 +51,7 @@ func Run(ctx context.Context, name string, r *cache.Reflector, pauses, refused w
 	return unserved
 }
 
-// step returns the next pause with its jitter.
+// step returns the next pause, with jitter.
 func step(name string, b *wait.Backoff) time.Duration {
 	spread := b.Jitter
 	b.Jitter = 0 // The jitter of Backoff is random.

@@ -18,13 +18,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestRun: Run ends when the type is gone, and continues after every other error.
+// TestRun: Run ends when the API server no longer serves the type, and continues after all other errors.
 func TestRun(t *testing.T) {
 	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	gone, refused := apierrors.NewGenericServerResponse(404, "list", resource, "", "404 page not found", 0, true), apierrors.NewForbidden(resource, "", nil)
 	cases := map[string]struct {
 		reason  string
-		answers []error // To the lists in sequence; then the context ends.
+		answers []error // The responses to the lists, in order. Then the context ends.
 		want    bool
 		lists   int
 	}{

@@ -1,9 +1,9 @@
-// Package rescue keeps a panic over the data of users from ending the process. Only the work on that data ends, and its
-// report gets an error.
+// Package rescue recovers panics, so that unusual data of a user cannot end the process. Only the work on this data
+// fails, with an error.
 //
-// A panic is a bug in Refract that certain data triggers. Each panic is counted. It is logged with its stack once an
-// hour for each place in the code, so that repeated data does not fill the log. The package does not help against a
-// stack overflow or a lack of memory; bounds on all input prevent these.
+// A panic is a bug in Refract. The package counts every panic. It also logs it with its stack, but only once an hour
+// for each place in the code, because the same data may cause many panics. The package does not help if the stack or
+// the memory is exhausted. All input is bounded to prevent that.
 package rescue
 
 import (
@@ -24,38 +24,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// PanicError is the error of a panic. It does not contain the message of the panic, which may quote data that the
-// readers of the error may not read. The message is in the log.
+// PanicError is the error of work that panicked. It does not contain the message of the panic, because the message may
+// have data that the reader of the error may not see. The message is in the log.
 type PanicError struct {
-	// Work is the work that panicked, such as "reading a copy".
+	// Work describes the work, such as "reading a copy".
 	Work string
 }
 
-// Error returns the text for reports.
+// Error returns the error as text for users.
 func (p *PanicError) Error() string {
 	return p.Work + ": Refract stumbled over what it was given; that is a mistake in Refract, which its log tells of"
 }
 
-// Is reports whether an error is, or wraps, a [PanicError]. Such an error has been logged.
+// Is reports whether an error is a [PanicError] or wraps one. The panic is already in the log.
 func Is(err error) bool { return errors.As(err, new(*PanicError)) }
 
-// To must be deferred by work on the data of users. It turns a panic into the error that err points to, logs it with
-// these keys and values, and counts it. Without a panic it does nothing. The work must be a constant, because it is a
-// label of the metric.
+// To recovers a panic. It must be deferred by functions that process data of users. It stores a [PanicError] in err,
+// logs the panic with the given keys and values, and counts it. Without a panic it does nothing. The argument work must
+// be a constant, because it is a label of the metric.
 func To(err *error, log logr.Logger, work string, keysAndValues ...any) {
 	if reason := recover(); reason != nil {
 		*err = note(log, work, reason, keysAndValues...)
 	}
 }
 
-// Libraries also rescues goroutines of libraries. client-go has many: they decode watches, and call handlers of
-// Refract. After a panic, each goroutine continues as its library defines (a watch starts again), and the panic is
-// logged. Panics that controller-runtime rescues are counted, too. Libraries changes the whole process, and must be
-// called before other goroutines start.
+// Libraries makes libraries recover panics in their goroutines. client-go has many goroutines, which decode watches and
+// call handlers of Refract. After a panic, a goroutine continues as its library defines; for example, a watch starts
+// again. Libraries also logs these panics, and counts them together with those that controller-runtime recovers. It
+// changes the whole process, and must be called before other goroutines start.
 func Libraries(log logr.Logger) {
-	utilruntime.ReallyCrash = false                                                                //nolint:reassign // It is made for that.
+	utilruntime.ReallyCrash = false                                                                //nolint:reassign // The variable is meant to be set.
 	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, reason any) { //nolint:reassign // The same.
-		if reason != http.ErrAbortHandler { //nolint:errorlint,err113 // It is a panic's value, and documented to be this one.
+		if reason != http.ErrAbortHandler { //nolint:errorlint,err113 // net/http panics with exactly this value to abort a handler.
 			_ = note(log, "library", reason)
 		}
 	}}
@@ -66,28 +66,28 @@ var panics = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Help: "Pieces of work that panicked over what they were given and were given up, by what was done.",
 }, []string{"work"})
 
-func init() { //nolint:gochecknoinits // The registry is that of the process.
+func init() { //nolint:gochecknoinits // The metrics registry is global to the process.
 	metrics.Registry.MustRegister(panics)
 }
 
 const (
-	// mostReason is the maximum size of the logged message of a panic, without the stack, in bytes.
+	// mostReason is the maximum size of a panic's message in the log, without the stack, in bytes.
 	mostReason = 300
-	// loggedAgain is the time until the same place is logged again.
+	// loggedAgain is the time after which a panic at the same place is logged again.
 	loggedAgain = time.Hour
 )
 
-// logged has the time of the last log line for each place. It has at most as many entries as the code has lines.
+// logged has the time at which a panic was last logged, for each place in the code. Its size is bounded, because the
+// number of places is.
 var logged = struct {
 	sync.Mutex
 	at map[string]time.Time
 }{at: map[string]time.Time{}}
 
-// rescued is the number of panics.
+// rescued is the number of recovered panics.
 var rescued atomic.Int64
 
-// Count returns the number of panics since the start of the process. In tests, where no panic may happen, it reveals
-// panics that became errors.
+// Count returns the number of recovered panics. Tests use it to detect panics that were only returned as errors.
 func Count() int { return int(rescued.Load()) }
 
 func note(log logr.Logger, work string, reason any, keysAndValues ...any) *PanicError {
@@ -104,7 +104,7 @@ func note(log logr.Logger, work string, reason any, keysAndValues ...any) *Panic
 	return &PanicError{work}
 }
 
-// isNew reports whether a place must be logged.
+// isNew reports whether a panic at this place must be logged, and remembers the place.
 func isNew(place string) bool {
 	logged.Lock()
 	defer logged.Unlock()
@@ -116,7 +116,7 @@ func isNew(place string) bool {
 	return true
 }
 
-// origin returns the place of the panic that is being recovered.
+// origin returns the place in the code of the panic that is being recovered.
 func origin() string {
 	const most = 64
 	callers := make([]uintptr, most)

@@ -13,7 +13,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// counted returns the number of counted panics of a kind of work.
+// counted returns the number of panics that the metric has for this work.
 func counted(t *testing.T, work string) float64 {
 	t.Helper()
 	m := &dto.Metric{}

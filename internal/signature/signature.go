@@ -1,4 +1,5 @@
-// Package signature verifies signatures of images in the format of cosign and `make dist`, made with a key pair.
+// Package signature verifies signatures of images. They are made with a key pair, in the format of cosign, by cosign
+// itself or by `make dist`.
 package signature
 
 import (
@@ -15,15 +16,16 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
 
-// signedAs is the name of the image in the payload. The payload contains no real registry, because an image has the
-// same digest in each registry.
+// signedAs is the image name in the signed payload. It names no real registry, because an image has the same digest in
+// every registry.
 const signedAs = "registry.invalid/refract"
 
 // Longest is the maximum size of a key or a signature, in bytes.
 const Longest = 64 << 10
 
-// Verify returns an error unless sig signs the digest of the image with the private key of publicKey. publicKey is PEM;
-// sig is the base64 form of a signature of [Payload]. An image without a digest is an error, because a tag can change.
+// Verify checks that sig is a signature of the image's digest by the private key that belongs to publicKey. publicKey
+// is PEM; sig is a signature of [Payload] in base64. An image without a digest is an error, because its tag may later
+// refer to another image.
 func Verify(image string, publicKey, sig []byte) error {
 	_, digest, ok := strings.Cut(image, "@")
 	if !ok {
@@ -54,7 +56,7 @@ func Verify(image string, publicKey, sig []byte) error {
 	return nil
 }
 
-// Payload returns the signed text for a digest: the simple signing format of cosign.
+// Payload returns the text to sign for a digest, in the simple signing format of cosign.
 func Payload(digest string) ([]byte, error) {
 	image, err := name.NewDigest(signedAs+"@"+digest, name.StrictValidation)
 	if err != nil {

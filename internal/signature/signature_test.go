@@ -14,7 +14,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// signed returns a public key, and a signature of a payload by its private key.
+// signed returns a new public key, and a signature of the payload with its private key.
 func signed(t *testing.T, payload []byte) (public, sig []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Signatures of earlier versions must stay valid.
+	// The payload must never change, because signatures of earlier releases must remain valid.
 	const want = `{"critical":{"identity":{"docker-reference":"registry.invalid/refract"},"image":{"docker-manifest-digest":"sha256:` +
 		`aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},"type":"cosign container image signature"},"optional":null}`
 	if string(payload) != want {

@@ -9,7 +9,7 @@ import (
 	"refract.dev/tree"
 )
 
-// nowhere stands for the namespace in the address of a cluster-scoped object.
+// nowhere is in the address of a cluster-scoped object in place of a namespace.
 const nowhere = "-"
 
 // objectAddress returns the address of an object's page.
@@ -17,7 +17,7 @@ func objectAddress(kind schema.GroupKind, namespace, name string) string {
 	return "/object/" + url.PathEscape(kind.String()) + "/" + namespaced(namespace, name)
 }
 
-// policyAddress returns the address of a policy's page; empty for a change by Refract itself.
+// policyAddress returns the address of a policy's page. It is empty if ref is empty, as for a change by Refract itself.
 func policyAddress(ref *tree.Policy) string {
 	if ref.Kind == "" {
 		return ""
@@ -32,7 +32,7 @@ func namespaced(namespace, name string) string {
 	return url.PathEscape(namespace) + "/" + url.PathEscape(name)
 }
 
-// namespaceIn returns the namespace for a segment of an address.
+// namespaceIn returns the namespace that a segment of an address names.
 func namespaceIn(text string) string {
 	if text == nowhere {
 		return ""
@@ -40,7 +40,7 @@ func namespaceIn(text string) string {
 	return text
 }
 
-// kindIn returns the kind for a segment of an address.
+// kindIn returns the kind that a segment of an address names.
 func kindIn(text string) schema.GroupKind {
 	kind, group, _ := strings.Cut(text, ".")
 	return schema.GroupKind{Group: group, Kind: kind}

@@ -12,30 +12,30 @@ import (
 	"refract.dev/tree"
 )
 
-// Bounds for the content of one object on a page. An API server accepts objects of 1.5 MiB.
+// Bounds for an object on a page. An API server accepts objects of up to 1.5 MiB.
 const (
 	mostLines  = 5000
 	mostLine   = 1000 // Bytes.
-	mostAuthor = 300  // Bytes of the author beside a line.
+	mostAuthor = 300  // The maximum size of the author of a line, in bytes.
 )
 
-// line is a line of an object with its author.
+// line is a line of an object, with the author who changed it.
 type line struct {
 	Number int
 	Text   string
-	// Who names the author of the line; empty for a line with the content of the hub.
+	// Who is the name of the author; empty if the line is as on the hub.
 	Who string
-	// Address is the address of the author's page, if the author is a policy.
+	// Address is the address of the author's page; empty if the author is not a policy.
 	Address string
-	// Began reports whether the previous line has another author.
+	// Began is true if the line has another author than the line before.
 	Began bool
-	// Differs reports whether the line differs on the other side of a comparison.
+	// Differs is true if the line differs from the other object in a comparison of two objects.
 	Differs bool
 
 	place string
 }
 
-// linesOf returns an object as lines of YAML, and the number of lines that are left out.
+// linesOf returns an object as lines of YAML. more is the number of lines that were left out.
 func linesOf(object map[string]any, changes []tree.Change) (lines []line, more int, err error) {
 	var text bytes.Buffer
 	e := yaml.NewEncoder(&text)
@@ -57,7 +57,7 @@ func linesOf(object map[string]any, changes []tree.Change) (lines []line, more i
 			return lines, bytes.Count(text.Bytes(), []byte("\n")) - mostLines, nil
 		}
 		if is, begins := places[i+1]; begins {
-			place = is // The next lines without a place of their own continue this one.
+			place = is // The next lines belong to this value until another value begins.
 		}
 		l := line{Number: i + 1, Text: shortened(t), place: place}
 		if by := authorOf(changes, place); by != nil {
@@ -69,7 +69,7 @@ func linesOf(object map[string]any, changes []tree.Change) (lines []line, more i
 	return lines, 0, nil
 }
 
-// shortened returns a line of at most mostLine bytes, and the number of bytes that follow.
+// shortened cuts a line off after mostLine bytes, and then appends the number of omitted bytes.
 func shortened(text string) string {
 	if len(text) <= mostLine {
 		return text
@@ -81,8 +81,8 @@ func shortened(text string) string {
 	return fmt.Sprintf("%s… (%d bytes more)", text[:cut], len(text)-cut)
 }
 
-// placesOf stores the JSON pointer of the value that begins on each line. If several begin on a line, the innermost
-// with its own key counts.
+// placesOf stores, for each line of YAML, the JSON pointer of the value that begins there. If several values begin on
+// one line, it stores the pointer of the innermost one that has its own key.
 func placesOf(n *yaml.Node, at string, places map[int]string) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -104,8 +104,8 @@ func placesOf(n *yaml.Node, at string, places map[int]string) {
 	}
 }
 
-// authorOf returns the author of the last change of the value at a place, or of an enclosing value; nil without a
-// change.
+// authorOf returns the author of the last change of the value at a place, or of a value that contains it. It returns
+// nil if nothing was changed.
 func authorOf(changes []tree.Change, place string) *tree.Author {
 	for i, at := range tree.Trace(changes, place, len(changes)).Touches() {
 		if tree.Covers(changes[i].Path, at) {
@@ -115,7 +115,7 @@ func authorOf(changes []tree.Change, place string) *tree.Author {
 	return nil
 }
 
-// compare marks the lines that differ between two objects.
+// compare sets Differs in the lines of two objects.
 func compare(a, b []line) {
 	text := func(lines []line) map[string]string {
 		all := make(map[string]string, len(lines))

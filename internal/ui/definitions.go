@@ -20,16 +20,16 @@ type definitionsPage struct {
 	Text        string // The object to convert, as the user wrote it.
 }
 
-// definitionRow is a CustomResourceDefinition and the conversion of its objects.
+// definitionRow is a CustomResourceDefinition with the policy that converts its objects.
 type definitionRow struct {
 	Name, Kind string
 	Versions   []string
 	Stored     string
-	Policy     string // Empty if no policy converts it.
+	Policy     string // The policy that converts its objects; empty if there is none.
 	Text       string // The policy as YAML.
 }
 
-// tried is the result of converting an object to every other version.
+// tried has the conversions of an object to every other version.
 type tried struct {
 	Problems []string
 	Results  []triedVersion
@@ -42,8 +42,8 @@ type triedVersion struct {
 	Err     string
 }
 
-// definitions returns the definitions with several versions. If text has an object, it also returns the conversions of
-// the object.
+// definitions returns the page with all CustomResourceDefinitions that have several versions. If text is an object, the
+// page also has the conversions of this object.
 func (s *Snapshot) definitions(text string) *definitionsPage {
 	definitions, problems := crd.Compile(definitionsIn(s.documents))
 	policies, report, more := crd.CompilePolicies(policiesIn(s.documents), definitions)
@@ -93,7 +93,7 @@ func policiesIn(documents []manifest.Document) (found []manifest.Document) {
 	return found
 }
 
-// try converts an object to every other version of its definition.
+// try converts an object to every other version of its CustomResourceDefinition.
 func try(text string, policies []crd.Policy, definitions []crd.Definition) *tried {
 	is := &tried{}
 	documents, problems := manifest.Documents([]string{manifest.Stdin}, bytes.NewReader([]byte(text)))

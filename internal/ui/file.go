@@ -16,15 +16,15 @@ import (
 	"refract.dev/internal/output"
 )
 
-// mostFile bounds the details in a file, in bytes, so that the whole file is under 1 MB and can be attached to a pull
-// request.
+// mostFile is the maximum size of the details in a file, in bytes. The whole file then has less than 1 MB, so it can be
+// attached to a pull request.
 const mostFile = 900_000
 
-// file is a self-contained page: it needs no server, no script and no request.
+// file is a page in one file: it needs no server, contains no script and sends no requests.
 type file struct {
 	Title  string
 	Style  template.CSS
-	Policy string // The content security policy, which allows only the style.
+	Policy string // The Content-Security-Policy, which allows only the style of the file.
 	Data   any
 
 	template string
@@ -36,7 +36,7 @@ func (f *file) Body() (template.HTML, error) {
 	if err := templates.ExecuteTemplate(&b, f.template, f.Data); err != nil {
 		return "", err
 	}
-	return template.HTML(b.String()), nil //nolint:gosec // It was just made by a template, which escapes.
+	return template.HTML(b.String()), nil //nolint:gosec // The text comes from a template, which has escaped all values.
 }
 
 func (f *file) write(w io.Writer) error {
@@ -55,12 +55,12 @@ func (f *file) write(w io.Writer) error {
 	return err
 }
 
-// diffFile is a change and its effect.
+// diffFile is the file for a change and its effect.
 type diffFile struct {
 	Summary  string
 	Same     bool
 	Groups   []diffGroup
-	More     int // Groups that are left out.
+	More     int // The number of groups that were left out.
 	Rollouts []diffRollout
 	Notes    []string
 }
@@ -69,10 +69,10 @@ type diffGroup struct {
 	diff.SaidGroup
 
 	Unified []unifiedLine
-	Left    bool // Whether the details are left out.
+	Left    bool // Whether the details were left out.
 }
 
-// unifiedLine is a line of a unified diff. Kind is added, removed, about for headers, or empty.
+// unifiedLine is a line of a unified diff. Kind is "added", "removed", "about" for a header, or empty.
 type unifiedLine struct{ Kind, Text string }
 
 type diffRollout struct {
@@ -80,8 +80,8 @@ type diffRollout struct {
 	Lines   []string
 }
 
-// WriteDiff writes a change as a file that a browser shows from disk. The file is under 1 MB: further details are left
-// out, with a note.
+// WriteDiff writes a change as a page in one file. The file has less than 1 MB. If details do not fit, it has a note
+// instead.
 func WriteDiff(w io.Writer, d *diff.Diff) error {
 	is := &diffFile{Summary: d.Totals.String(), Same: d.Same()}
 	room := mostFile
@@ -132,7 +132,7 @@ func WriteDiff(w io.Writer, d *diff.Diff) error {
 	return (&file{Title: "Effects of a change", template: "difffile", Data: is}).write(w)
 }
 
-// weight returns the number of bytes that a text and its markup take in a file.
+// weight returns how many bytes a text needs in a file, including its markup.
 func weight(text string) int {
 	const around = 40
 	return around + len(template.HTMLEscapeString(plain(text)))
@@ -155,32 +155,32 @@ func unifiedLines(text string) []unifiedLine {
 	return lines
 }
 
-// renderFile is the rendered content for each cluster.
+// renderFile is the file for the rendered objects of each cluster.
 type renderFile struct {
 	Summary string
 	Columns []column
 	Rows    []renderRow
-	More    int // Objects whose contents are left out.
+	More    int // The number of objects whose contents were left out.
 }
 
 type renderRow struct {
 	*row
 
-	Runs     []run // Adjacent cells with the same color and state.
+	Runs     []run // The cells of the row. Adjacent equal cells are combined.
 	Contents []content
 	Remarks  []remark
 	Left     bool
 }
 
-// run is a sequence of adjacent columns with equal cells.
+// run stands for adjacent cells that are equal.
 type run struct {
 	cell
 
-	Text string // A character for each column.
+	Text string // One character for each cell.
 }
 
-// WriteRender writes the rendered objects of each cluster as a file that a browser shows from disk. The file for 1,000
-// objects on 100 clusters is under 1 MB, like that of [WriteDiff].
+// WriteRender writes the rendered objects of each cluster as a page in one file. The file for 1,000 objects on 100
+// clusters has less than 1 MB. As in [WriteDiff], details that do not fit are left out.
 func WriteRender(w io.Writer, e *render.Evaluation) error {
 	m := newMatrix(e).with(nil, false)
 	columns := make([]int, len(m.clusters))
@@ -226,7 +226,7 @@ func WriteRender(w io.Writer, e *render.Evaluation) error {
 	return (&file{Title: "Content of the clusters", template: "renderfile", Data: is}).write(w)
 }
 
-// runs combines adjacent equal cells.
+// runs combines adjacent cells that are equal.
 func runs(r *row, groups [][]int) (all []run) {
 	for _, g := range groups {
 		c := r.cells[g[0]]
@@ -248,7 +248,7 @@ func runs(r *row, groups [][]int) (all []run) {
 	return all
 }
 
-// explainFile explains the content of one object on each cluster.
+// explainFile is the file that explains the content of one object on each cluster.
 type explainFile struct {
 	About     string
 	Remarks   []remark
@@ -265,8 +265,8 @@ type explainGroup struct {
 	Why    string
 }
 
-// WriteExplain writes an explanation of an object's content on each cluster, as a file that a browser shows from disk.
-// For each distinct content it shows the object with the author of each line.
+// WriteExplain writes an explanation of one object as a page in one file. The page shows each distinct content, its
+// clusters, and the author of each line.
 func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error {
 	is := &explainFile{About: x.Object.String()}
 	for _, f := range x.Errors {
@@ -300,7 +300,7 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 		}
 		is.Groups = append(is.Groups, group)
 	}
-	for i := range is.Groups { // A file has no pages of policies to link to.
+	for i := range is.Groups { // A file has no pages of policies, so it needs no links to them.
 		for j := range is.Groups[i].Lines {
 			is.Groups[i].Lines[j].Address = ""
 		}
@@ -313,7 +313,7 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 	return (&file{Title: x.Object.String(), template: "explainfile", Data: is}).write(w)
 }
 
-// weight returns the number of bytes that the rules and values take.
+// weight returns how many bytes the rules and values of the group need in a file.
 func (g *explainGroup) weight() (bytes int) {
 	for _, f := range g.Fields {
 		bytes += weight(f.Path)
@@ -327,7 +327,7 @@ func (g *explainGroup) weight() (bytes int) {
 	return bytes
 }
 
-// rulesText describes the result of each rule.
+// rulesText describes the result of each rule for the group.
 func rulesText(g *explain.Group) (texts []string) {
 	for i := range g.Policies {
 		p := &g.Policies[i]

@@ -13,20 +13,20 @@ import (
 	"refract.dev/internal/output"
 )
 
-// The size of the part of the fleet that one page shows.
+// The numbers of rows and columns on one page.
 const (
 	pageRows    = 50
 	pageColumns = 30
 )
 
-// filter selects the part of the fleet that a page shows. Its fields are the parameters of an address.
+// filter selects the objects and clusters on a page. Its fields come from the parameters of the address.
 type filter struct {
 	Namespace, Kind, Policy, Clusters, State, Text string
 
-	rows, columns int  // The first row and column of the page.
-	each          bool // Whether clusters with equal cells have separate columns.
+	rows, columns int  // The indexes of the first row and column on the page.
+	each          bool // Whether each cluster has its own column, even if its cells are equal to those of other clusters.
 	selector      labels.Selector
-	Problem       string // The error in the address, if any.
+	Problem       string // The error in the address; empty if there is none.
 }
 
 func filterOf(q url.Values) *filter {
@@ -46,7 +46,7 @@ func filterOf(q url.Values) *filter {
 // Single reports whether every cluster has its own column.
 func (f *filter) Single() bool { return f.each }
 
-// address returns the address of the page with this filter that starts at a row and a column.
+// address returns the address of a page with this filter. row and column are the first ones on the page.
 func (f *filter) address(row, column int) string {
 	q := url.Values{}
 	for key, value := range map[string]string{"ns": f.Namespace, "kind": f.Kind, "policy": f.Policy, "l": f.Clusters, "state": f.State, "q": f.Text} {
@@ -91,7 +91,7 @@ type stateCount struct {
 	Address string
 }
 
-// column is a group of clusters with equal cells in all visible rows.
+// column is a column of the table. It stands for all clusters whose cells are equal in the selected rows.
 type column struct {
 	Names []string
 }
@@ -118,11 +118,12 @@ type fleetRow struct {
 	Cells []fleetCell
 }
 
-// fleetCell is a cell as text. It has few fields, because a page has many cells and a template evaluates each field.
+// fleetCell is a cell as the template needs it. It has few fields, because a page has many cells, and evaluating a
+// field takes time.
 type fleetCell struct {
 	Class, Address string
 	Label          string // For screen readers.
-	Text           string // Empty for an absent copy.
+	Text           string // Empty if there is no copy.
 }
 
 func cellOf(c cell, address string) fleetCell {
@@ -133,7 +134,7 @@ func cellOf(c cell, address string) fleetCell {
 	return is
 }
 
-// Letter returns the label of the content within the row: A for the most frequent one.
+// Letter returns the letter that stands for the content in its row. The most frequent content has the letter A.
 func (c cell) Letter() string {
 	switch {
 	case c.variant == none:
@@ -145,7 +146,7 @@ func (c cell) Letter() string {
 	}
 }
 
-// colors is the number of colors for contents.
+// colors is the number of different colors for contents.
 const colors = 10
 
 // Color returns the CSS class of the content's color.
@@ -158,7 +159,7 @@ func (c cell) Color() string {
 
 func (c cell) State() state { return c.state }
 
-// page returns the part of the fleet that a filter selects.
+// page returns the page for a filter.
 func (m *matrix) page(f *filter) *fleetPage {
 	p := &fleetPage{Filter: f, AllObjects: len(m.rows), AllClusters: len(m.clusters)}
 	p.Namespaces, p.Kinds, p.Policies = m.namespaces, m.kinds, m.policies
@@ -180,7 +181,7 @@ func (m *matrix) page(f *filter) *fleetPage {
 	return p
 }
 
-// choices fills in the values that a user can filter by.
+// choices sets the values that a user can filter by.
 func (m *matrix) choices() {
 	namespaces, kinds, policies := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range m.rows {
@@ -193,8 +194,8 @@ func (m *matrix) choices() {
 	m.namespaces, m.kinds, m.policies = sortedKeys(namespaces), sortedKeys(kinds), sortedKeys(policies)
 }
 
-// leave returns the rows and columns that the filter selects. The search text selects clusters only if it matches no
-// object.
+// leave returns the rows and columns that the filter leaves. If the search text occurs in no object, it selects
+// clusters instead.
 func (f *filter) leave(m *matrix, columns []int) (rows []*row, left []int) {
 	text := strings.ToLower(f.Text)
 	var named []int
@@ -235,7 +236,7 @@ func (f *filter) has(r *row, columns []int, text string, ignoringText bool) bool
 
 func (r *row) names(policy string) bool { return slices.Contains(r.named, policy) }
 
-// count counts copies by their state.
+// count counts the copies in each state.
 func (p *fleetPage) count(rows []*row, columns []int) {
 	var counts [states]int
 	for _, r := range rows {
@@ -257,7 +258,7 @@ func (p *fleetPage) count(rows []*row, columns []int) {
 	}
 }
 
-// fold groups clusters with equal cells in all rows. Groups have the order of their first clusters.
+// fold groups clusters whose cells are equal in all rows. The groups are in the order of their first clusters.
 func fold(rows []*row, columns []int, each bool) (groups [][]int) {
 	if each {
 		for _, c := range columns {
@@ -283,7 +284,7 @@ func fold(rows []*row, columns []int, each bool) (groups [][]int) {
 	return groups
 }
 
-// cut selects the part of the fleet that the page shows.
+// cut selects the rows and columns that are on the page.
 func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
 	f := p.Filter
 	f.rows, f.columns = within(f.rows, len(rows), pageRows), within(f.columns, len(groups), pageColumns)
@@ -321,7 +322,8 @@ func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
 	p.Each = other.address(0, 0)
 }
 
-// within returns the first row or column of the page that contains the given one, limited to the existing ones.
+// within returns the first index on the page that has the given index. page is the size of a page. all is the number of
+// all rows or columns.
 func within(first, all, page int) int {
 	return max(0, min(first, all-1)) / page * page
 }
@@ -333,7 +335,7 @@ func span(first, count int) string {
 	return fmt.Sprintf("%d–%d", first+1, first+count)
 }
 
-// Summary describes the size of the selection in words.
+// Summary describes how many objects and clusters the filter selects.
 func (p *fleetPage) Summary() string {
 	text := fmt.Sprintf("%s on %s", output.Count(p.Objects, "object", "objects"), output.Count(p.Clusters, "cluster", "clusters"))
 	if p.Alike < p.Clusters {

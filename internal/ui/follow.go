@@ -15,18 +15,18 @@ import (
 	"refract.dev/fleet/status"
 )
 
-// Times of updates. settles is the delay between an event of the hub and the update of the page, so it also bounds the
-// rate of updates. readAgain is the shortest interval between two reads of policies and objects, after a change;
-// readLate is the longest one, without a change.
+// settles is the delay between an event from the hub and the update of the page, and so the shortest interval between
+// updates. readAgain is the shortest interval between two reads of all policies and objects. readLate is the longest
+// one: after this time they are read even without an event.
 const (
 	settles   = 100 * time.Millisecond
 	readAgain = 3 * time.Second
 	readLate  = time.Minute
-	// readTimeout bounds the time for reading the whole hub.
+	// readTimeout is the time limit for a read of the whole hub.
 	readTimeout = 2 * time.Minute
 )
 
-// follower keeps a server up to date with a hub.
+// follower updates a server whenever its hub changes.
 type follower struct {
 	server *Server
 	read   func(context.Context) (*Input, error)
@@ -36,15 +36,15 @@ type follower struct {
 	members  map[types.UID]*corev1alpha1.FederatedCluster
 	snapshot *Snapshot
 	wake     chan struct{}
-	stale    bool // Whether policies or objects may have changed since they were read.
-	heard    bool // Whether the hub has sent any status yet.
+	stale    bool // Whether policies or objects may have changed since the last read.
+	heard    bool // Whether the hub has sent any reports.
 	ready    func()
 }
 
-// Follow shows the state of a hub until ctx ends. It shows reports from clusters as they arrive, and policies and
-// objects, which the function read returns, soon after a change. It calls ready when the first state is available. It
-// returns an error if the first read or the first watch fails, and when ctx ends. Later errors are logged and retried,
-// because an unreachable hub comes back.
+// Follow shows the state of a hub until ctx ends. It shows reports about clusters as soon as they arrive. After a
+// change it also calls read, which returns the policies and objects. It calls ready as soon as the first state is
+// shown. It returns an error if the first read or watch fails, or when ctx ends. After later errors it logs them and
+// continues, because a hub may be unreachable for a while.
 func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func(context.Context) (*Input, error), ready func()) error {
 	f := &follower{
 		server: server, read: read, wake: make(chan struct{}, 1),
@@ -70,7 +70,8 @@ func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func
 	}
 }
 
-// forget discards the reported statuses, which the next watch sends again. It reports whether any were ever received.
+// forget discards all reports, because the next watch sends them again. It reports whether there were any since the
+// start.
 func (f *follower) forget() (heard bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +80,7 @@ func (f *follower) forget() (heard bool) {
 	return f.heard
 }
 
-// see stores the statuses that have changed on the hub.
+// see stores the changed reports.
 func (f *follower) see(events []status.Event) (done bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,20 +115,20 @@ func (f *follower) see(events []status.Event) (done bool, err error) {
 	return false, nil
 }
 
-// decided returns the inputs of a report as text. If the text changes, objects or policies have changed.
+// decided returns those parts of a report that change when the object or its policies change.
 func decided(o *status.Object) string {
 	return fmt.Sprint(o.Status.ObservedGeneration, o.Status.PlacementHash, o.Status.OverridePolicies, o.Status.Variants)
 }
 
-// again schedules an update of the page with the present state.
+// again requests an update of the page.
 func (f *follower) again() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // An update is already scheduled.
+	default: // An update is already requested.
 	}
 }
 
-// show publishes new states, and reads policies and objects again when they may have changed.
+// show publishes every new state. It reads policies and objects again if they may have changed.
 func (f *follower) show(ctx context.Context) {
 	late := time.NewTicker(readLate)
 	defer late.Stop()
@@ -141,7 +142,7 @@ func (f *follower) show(ctx context.Context) {
 			f.stale = true
 			f.mu.Unlock()
 		case <-f.wake:
-			rest(ctx, settles) // Wait for further events of the same change.
+			rest(ctx, settles) // One change of the hub often causes several events.
 		}
 		f.mu.Lock()
 		stale := f.stale
@@ -192,7 +193,7 @@ func (f *follower) readAll(ctx context.Context) error {
 	return err
 }
 
-// publish shows the present state.
+// publish publishes the present state.
 func (f *follower) publish() {
 	f.mu.Lock()
 	statuses, members, is := slices.Collect(maps.Values(f.statuses)), []corev1alpha1.FederatedCluster{}, f.snapshot

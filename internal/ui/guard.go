@@ -11,12 +11,13 @@ import (
 	"strconv"
 )
 
-// guard admits only requests with the token from a page of this server. Other users of the machine can also connect to
-// the server, and a foreign web page can make a browser connect to it, under a DNS name that resolves to 127.0.0.1.
+// guard accepts only requests that have the token of this server. This is necessary because other users of the machine
+// can connect to the server. A web page of another site can also make a browser connect to it, by a DNS name that
+// resolves to 127.0.0.1.
 type guard struct {
 	token  string
-	hosts  []string // The allowed values of the header Host.
-	cookie string   // The name of the cookie. It contains the port, because servers on other ports have their own cookie.
+	hosts  []string // The accepted values of the header Host.
+	cookie string   // The name of the cookie. It contains the port, because browsers send cookies to all ports of a host.
 }
 
 func newGuard(address net.Addr) *guard {
@@ -31,21 +32,21 @@ func newGuard(address net.Addr) *guard {
 	}
 }
 
-// newToken returns 256 random bits.
+// newToken returns 256 random bits as text.
 func newToken() string {
 	b := make([]byte, 32)
 	rand.Read(b)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// tokenParameter is the parameter of the first address that has the token.
+// tokenParameter is the name of the parameter that has the token, in the first address that the browser opens.
 const tokenParameter = "token"
 
-// contentPolicy is the Content-Security-Policy of all pages: only content from this server.
+// contentPolicy is the Content-Security-Policy of all pages. It allows only content from this server.
 const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// protect returns a handler that rejects requests without access, and passes the others to next.
+// protect returns a handler that passes accepted requests to next, and rejects all others.
 func (g *guard) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -72,7 +73,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 	})
 }
 
-// own reports whether a request comes from a page of this server, or directly from the user.
+// own reports whether a request comes from a page of this server or directly from the user, and not from another site.
 func (g *guard) own(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin != "" && origin != "http://"+r.Host {
@@ -81,13 +82,13 @@ func (g *guard) own(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
 		return true
-	default: // A link on a foreign page may lead here, because the browser does not send the cookie with it.
+	default: // Links from other sites are accepted here: the browser does not send the cookie with them, so they are rejected later.
 		return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 	}
 }
 
-// exchange stores the token of an address in a cookie, so that the token is neither in the history nor in a copied
-// address.
+// exchange puts the token into a cookie. So the token is not in addresses that are in the browser's history or that a
+// user copies.
 func (g *guard) exchange(w http.ResponseWriter, r *http.Request, given string) {
 	if !same(given, g.token) {
 		refuse(w)
@@ -98,15 +99,15 @@ func (g *guard) exchange(w http.ResponseWriter, r *http.Request, given string) {
 	q := r.URL.Query()
 	q.Del(tokenParameter)
 	to := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
-	// A browser that a foreign page led here would not send the cookie after a redirect. It does send it after a link
-	// on this page.
+	// After a redirect, the browser would not send the cookie if the user came here by a link from another site. It
+	// sends the cookie if the user follows a link on this page.
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err := templates.ExecuteTemplate(w, "entrance", to.RequestURI()); err != nil {
-		return // The browser has closed the connection.
+		return // The browser has already closed the connection.
 	}
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// refuse rejects a request without giving a reason.
+// refuse rejects a request. It does not disclose the reason.
 func refuse(w http.ResponseWriter) { http.Error(w, "forbidden", http.StatusForbidden) }

@@ -30,16 +30,16 @@ type rolloutRow struct {
 	Target, Good    string
 	Waves           []waveRow
 	Failed          []string
-	Command         string // The command that a user can run to continue it.
+	Command         string // A command that continues the rollout.
 }
 
 type waveRow struct {
 	Name                   string
 	Clusters, Done, Failed int32
-	Share                  int // Clusters that are done, in percent.
+	Share                  int // The percentage of clusters that are complete.
 }
 
-// rollouts returns the rollouts: those in progress, those that stopped, and the number of completed ones.
+// rollouts returns the page with the rollouts in progress, the stopped rollouts, and the number of completed ones.
 func (s *Snapshot) rollouts() *rolloutsPage {
 	p := &rolloutsPage{Live: s.Live}
 	for _, r := range s.fleet.rows {
@@ -109,14 +109,14 @@ type clustersPage struct {
 type memberRow struct {
 	Name, Address          string
 	Labels, Taints         []string
-	Known                  bool // Whether the hub reports its state.
+	Known                  bool // Whether the hub has a report about the cluster.
 	Right, Leaving         bool
 	Copies, Synced, Failed int
 	Age                    string
 	Problems               []string
 }
 
-// clusters returns the clusters, those with problems first.
+// clusters returns the page with all clusters. Those with problems come first.
 func (s *Snapshot) clusters() *clustersPage {
 	p := &clustersPage{Live: s.Live}
 	said := map[string]*status.Cluster{}

@@ -17,26 +17,26 @@ import (
 	"refract.dev/tree"
 )
 
-// state is the state of a copy.
+// state is the state of a copy on a cluster.
 type state uint8
 
-// The states of a copy, as cells show them.
+// The states that a cell can show.
 const (
-	absent   state = iota // There is no copy, and none is desired.
-	right                 // The copy is as desired. Without reports this is assumed.
+	absent   state = iota // The copy does not exist and is not desired.
+	right                 // The copy is as desired. This is also assumed without reports.
 	waits                 // The copy is being written or is not ready yet.
 	failed                // The copy could not be rendered or written, or cannot become ready.
 	drifted               // Another writer has changed the copy.
 	offline               // The cluster is unreachable.
-	later                 // The copy keeps its content until the wave of its cluster.
+	later                 // The copy has its earlier content, because the wave of its cluster has not begun.
 	deleting              // The copy is being deleted.
-	held                  // The change of its object waits, for example for an approval.
-	halted                // The change of its object failed and was stopped.
-	reverted              // The change of its object failed and was reverted.
+	held                  // The change of the object waits, for example for an approval.
+	halted                // The change of the object failed and was stopped.
+	reverted              // The change of the object failed and was reverted.
 	states
 )
 
-// stateNames has the name of each state in addresses, its symbol and its description.
+// stateNames has, for each state, its name in addresses, its symbol and its description.
 var stateNames = [states]struct{ name, glyph, words string }{
 	absent:   {"absent", "", "not placed"},
 	right:    {"right", "✔", "as it should be"},
@@ -57,26 +57,27 @@ func (s state) Words() string { return stateNames[s].words }
 
 // cell is the state of one object on one cluster.
 type cell struct {
-	variant uint8 // The rank of the content within the row, 0 for the most frequent one; none without content.
+	variant uint8 // The rank of the content in its row, 0 for the most frequent content; none without content.
 	state   state
 }
 
-// none is the variant of a cell without content. most is the variant of all contents with this rank or a higher one.
+// none is the variant of a cell without content. All contents whose rank is greater than the constant most have the
+// variant most.
 const (
 	none = 255
 	most = 254
 )
 
-// row is an object with its cells.
+// row is an object, with one cell for each cluster.
 type row struct {
-	outcome  *render.Outcome // Nil for an object that exists only in a report.
+	outcome  *render.Outcome // Nil if the object exists only in a report.
 	reported *status.Object  // Nil without a report.
 	about    render.Object
 	kind     schema.GroupKind
 	policies []tree.Policy
 	named    []string // The policies as text.
-	text     string   // The text that a search matches, in lower case.
-	contents []string // By cluster: a key for each distinct content; empty without content.
+	text     string   // The text to search in, in lower case.
+	contents []string // For each cluster, a key that identifies the content; empty without content.
 	cells    []cell   // By cluster.
 	variants int
 }
@@ -87,11 +88,11 @@ type matrix struct {
 	labels   []labels.Set
 	index    map[string]int // Of clusters, by name.
 	rows     []*row
-	// The values that a user can filter by, sorted.
+	// The values by which a user can filter, sorted.
 	namespaces, kinds, policies []string
 }
 
-// newMatrix returns the desired state that the engines compute.
+// newMatrix returns the matrix of the desired state.
 func newMatrix(e *render.Evaluation) *matrix {
 	m := &matrix{index: make(map[string]int, len(e.Clusters))}
 	for i := range e.Clusters {
@@ -128,7 +129,7 @@ func (m *matrix) newRow(about render.Object, kind schema.GroupKind) *row {
 	}
 }
 
-// with returns the matrix with the reported states. Rows without a report are shared with m. If live is true, copies
+// with returns the matrix with reported states. It shares rows without a report with m. But if live is true, the copies
 // without a report get the state waits.
 func (m *matrix) with(statuses []*status.Object, live bool) *matrix {
 	is := &matrix{clusters: m.clusters, labels: m.labels, index: m.index}
@@ -153,7 +154,7 @@ func (m *matrix) with(statuses []*status.Object, live bool) *matrix {
 			is.rows = append(is.rows, &now)
 		case r.outcome.Gone == "":
 			is.rows = append(is.rows, r)
-		default: // The object is deleted and has no copies.
+		default: // The object is deleted, and no report says that it has copies.
 		}
 	}
 	for id, o := range reported {
@@ -173,7 +174,7 @@ func objectOf(o *render.Outcome) render.Object {
 	return render.Object{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(), Namespace: c.GetNamespace(), Name: c.GetName()}
 }
 
-// unsaid sets the state of desired copies to waits until a report confirms them.
+// unsaid sets the state of desired copies to waits, because no report has confirmed them yet.
 func (r *row) unsaid() {
 	for i := range r.cells {
 		if r.cells[i].state == right {
@@ -189,7 +190,7 @@ func (r *row) report(o *status.Object, index map[string]int) {
 	r.rank()
 }
 
-// intended fills in the desired contents.
+// intended sets the desired contents.
 func (r *row) intended(index map[string]int) {
 	groups := r.outcome.Groups()
 	for g := range groups {
@@ -208,7 +209,7 @@ func (r *row) intended(index map[string]int) {
 	}
 }
 
-// found fills in the reported contents and states.
+// found sets the reported contents and states.
 func (r *row) found(index map[string]int) {
 	s := r.reported.Status
 	for i := range s.Clusters {
@@ -226,7 +227,7 @@ func (r *row) found(index map[string]int) {
 	}
 }
 
-// stateOf returns the state of a copy. A copy is never right if the change of its object has stopped.
+// stateOf returns the state of a copy. If the change of the object has stopped, the state is never right.
 func stateOf(c *refractv1alpha1.ClusterStatus, s *refractv1alpha1.PropagationStatus) state {
 	switch stopped := stoppedBy(s); {
 	case c.State == refractv1alpha1.StateFailed, c.Readiness == refractv1alpha1.ReadinessFailed:
@@ -246,7 +247,8 @@ func stateOf(c *refractv1alpha1.ClusterStatus, s *refractv1alpha1.PropagationSta
 	}
 }
 
-// stoppedBy returns the reason why the change of an object has stopped; right if it has not.
+// stoppedBy returns the state that a stopped change gives to copies of the object; the state right if the change has
+// not stopped.
 func stoppedBy(s *refractv1alpha1.PropagationStatus) state {
 	phase := refractv1alpha1.RolloutComplete
 	if s.Rollout != nil {
@@ -267,14 +269,14 @@ func stoppedBy(s *refractv1alpha1.PropagationStatus) state {
 	return right
 }
 
-// isLater reports whether a cluster keeps its present content until its wave.
+// isLater reports whether a cluster has its earlier content because its wave has not begun.
 func isLater(s *refractv1alpha1.RolloutStatus, cluster string) bool {
 	under := s != nil && s.Phase != refractv1alpha1.RolloutComplete && !rollout.Stopped(s)
 	return under && rollout.Assigned(s, cluster).Name != s.Target.Name
 }
 
-// rank numbers contents by frequency, the most frequent first. Equally frequent contents have the order of their first
-// clusters.
+// rank assigns a rank to each content, from the most frequent one to the least frequent one. Equally frequent contents
+// are in the order of their first clusters.
 func (r *row) rank() {
 	type content struct{ first, count int }
 	known := map[string]*content{}

@@ -11,8 +11,8 @@ import (
 	"refract.dev/fleet/status"
 )
 
-// TestStoppedChanges: copies of an object whose change was reverted or halted, or waits, are not shown as right, even
-// if the copies are ready. Each case has its own symbol, which the summary counts and a filter selects.
+// TestStoppedChanges: if the change of an object waits or was halted or reverted, its copies are never shown as right,
+// even if they are ready. Each of these states has its own symbol. The summary counts it, and a filter selects it.
 func TestStoppedChanges(t *testing.T) {
 	synced := func(name string) refractv1alpha1.ClusterStatus {
 		return refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StateSynced, Hash: "aa", Readiness: refractv1alpha1.ReadinessReady}

@@ -17,7 +17,7 @@ import (
 	"refract.dev/tree"
 )
 
-// mostRows bounds the rows of a table about one object or policy.
+// mostRows is the maximum number of rows in a table about one object or policy.
 const mostRows = 1000
 
 // objectPage is the data of the page of an object.
@@ -29,9 +29,9 @@ type objectPage struct {
 	Remarks  []remark
 	Contents []content
 	Sides    []side
-	Clusters []string // The clusters to choose from.
+	Clusters []string // The clusters that a user can choose.
 	Rows     []clusterRow
-	More     int // Rows that are left out.
+	More     int // The number of rows that were left out.
 	Live     bool
 	Rollout  *rolloutRow
 	Fields   []fieldRow
@@ -39,13 +39,13 @@ type objectPage struct {
 
 type policyLink struct{ Text, Address string }
 
-// remark is an error or a warning.
+// remark is an error or a warning about an object.
 type remark struct {
 	Bad  bool
 	Text string
 }
 
-// content is the content that a group of clusters gets.
+// content is a content of the object, with the clusters that get it.
 type content struct {
 	cell
 
@@ -56,12 +56,12 @@ type content struct {
 	Changes  []string
 }
 
-// side is the object on one cluster.
+// side is the object on one cluster, as one side of a comparison.
 type side struct {
 	Cluster string
 	Lines   []line
 	More    int
-	Why     string // The reason why there are no lines.
+	Why     string // The reason if there are no lines.
 }
 
 type clusterRow struct {
@@ -72,7 +72,7 @@ type clusterRow struct {
 	Replicas         string
 }
 
-// fieldRow is a field with the changes to it.
+// fieldRow is a field with its changes.
 type fieldRow struct {
 	Path  string
 	Chain []fieldStep
@@ -84,8 +84,8 @@ type fieldStep struct {
 	Shadowed           bool
 }
 
-// object returns the page of an object. It shows the object on one cluster, and beside it on another, if both are
-// named. It returns nil if the object does not exist.
+// object returns the page of an object; nil if the object does not exist. The page shows the object on one cluster. If
+// a second cluster is named, it shows both side by side.
 func (s *Snapshot) object(kind schema.GroupKind, namespace, name, on, with string) *objectPage {
 	at := slices.IndexFunc(s.fleet.rows, func(r *row) bool {
 		return r.kind == kind && r.about.Namespace == namespace && r.about.Name == name
@@ -117,7 +117,7 @@ func (s *Snapshot) object(kind schema.GroupKind, namespace, name, on, with strin
 	return p
 }
 
-// remarks fills in the errors and warnings about the object.
+// remarks sets the errors and warnings about the object.
 func (p *objectPage) remarks(o *render.Outcome) {
 	if o.Gone != "" {
 		p.Remarks = append(p.Remarks, remark{true, o.Gone})
@@ -132,7 +132,7 @@ func (p *objectPage) remarks(o *render.Outcome) {
 	}
 }
 
-// contents fills in the distinct contents that the policies give the object.
+// contents sets the distinct contents that the policies give to the object.
 func (p *objectPage) contents(r *row) {
 	for _, g := range r.outcome.Groups() {
 		names := r.outcome.Names(g.Clusters)
@@ -161,7 +161,7 @@ func (p *objectPage) contents(r *row) {
 	}
 }
 
-// sides fills in the object on one cluster or two.
+// sides sets the object on one or two clusters.
 func (p *objectPage) sides(s *Snapshot, r *row, on, with string) {
 	for _, name := range []string{on, with} {
 		if name == "" || (name == with && with == on) {
@@ -194,7 +194,7 @@ func sideOf(r *row, cluster string) side {
 	return is
 }
 
-// variantOn returns the variant of a cluster; nil if it has none.
+// variantOn returns the variant of the object for a cluster; nil if there is none.
 func variantOn(o *render.Outcome, cluster string) *override.Variant {
 	for i := range o.Variants {
 		if slices.ContainsFunc(o.Variants[i].Clusters, func(c int) bool { return o.Clusters[c].Name == cluster }) {
@@ -204,7 +204,7 @@ func variantOn(o *render.Outcome, cluster string) *override.Variant {
 	return nil
 }
 
-// fields fills in the changes to each changed field on a cluster.
+// fields sets the changed fields on a cluster, with their changes.
 func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 	x, err := explain.Explain(s.evaluation, r.outcome, tree.Pointer{})
 	if err != nil {
@@ -218,7 +218,7 @@ func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 	p.Fields = fieldRows(&x.Groups[at])
 }
 
-// fieldRows returns the fields that were changed for a group of clusters.
+// fieldRows returns the fields that were changed for a group of clusters, with their changes.
 func fieldRows(g *explain.Group) (rows []fieldRow) {
 	for i := range g.Fields {
 		f := &g.Fields[i]
@@ -245,7 +245,7 @@ func fieldRows(g *explain.Group) (rows []fieldRow) {
 	return rows
 }
 
-// rowsOf fills in the state of the object on each cluster.
+// rowsOf sets the state of the object on each cluster.
 func (p *objectPage) rowsOf(s *Snapshot, r *row) {
 	for i, c := range r.cells {
 		if c.state == absent {

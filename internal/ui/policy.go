@@ -25,20 +25,20 @@ type policyPage struct {
 	Generation     int64
 	Place          string
 	Objects        []policyLink
-	More           int // Objects that are left out.
+	More           int // The number of objects that were left out.
 	Rules          []ruleRow
 	Findings       []findingRow
 	Text           string // The policy as YAML.
 }
 
-// ruleRow is a rule with the clusters that it matches and its effect.
+// ruleRow is a rule, with the clusters that it matches, and its effect.
 type ruleRow struct {
 	Index            int
 	Clusters         []string
 	Hint             string
 	Objects, Changes int
-	Never            bool // The rule has no effect.
-	Failed           int  // Copies that the rule failed for.
+	Never            bool // Whether the rule has no effect.
+	Failed           int  // The number of copies for which the rule failed.
 }
 
 type findingRow struct {
@@ -58,7 +58,7 @@ type policyRef struct {
 	ref      tree.Policy
 	place    manifest.Place
 	manifest any
-	override *override.Policy // Nil for policies of other kinds.
+	override *override.Policy // Nil if it is not an override policy.
 }
 
 // policies returns all policies, sorted by kind.
@@ -94,7 +94,7 @@ func refer(kind string, p metav1.Object) tree.Policy {
 	return tree.Policy{Kind: kind, Namespace: p.GetNamespace(), Name: p.GetName(), Generation: p.GetGeneration()}
 }
 
-// listPolicies returns the policies for the list, with the number of their findings.
+// listPolicies returns the rows of the list of policies, with the number of findings about each.
 func (s *Snapshot) listPolicies() []listedPolicy {
 	users := map[string]int{}
 	for _, r := range s.fleet.rows {
@@ -164,7 +164,7 @@ func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 	return is
 }
 
-// rules returns for each rule the matching clusters and its effect on them.
+// rules returns, for each rule, the clusters that it matches and its effect.
 func (s *Snapshot) rules(p *override.Policy) []ruleRow {
 	rows := make([]ruleRow, p.Rules())
 	for i := range rows {
@@ -196,7 +196,7 @@ func (s *Snapshot) rules(p *override.Policy) []ruleRow {
 	return rows
 }
 
-// tell adds the effect of the rules on one variant. Objects counts the copies that a rule changed.
+// tell adds the effect of the rules on one variant. A copy counts once for each rule that changed it.
 func tell(rows []ruleRow, p *override.Policy, v *override.Variant) {
 	touched := make([]bool, len(rows))
 	for i := range v.Changes {
@@ -216,7 +216,7 @@ func tell(rows []ruleRow, p *override.Policy, v *override.Variant) {
 	}
 }
 
-// findingsOf returns the findings about a policy. The reference has no generation.
+// findingsOf returns the findings about a policy. It ignores the generation in ref.
 func (s *Snapshot) findingsOf(ref *tree.Policy) (rows []findingRow) {
 	for i := range s.findings.Findings {
 		f := &s.findings.Findings[i]
@@ -228,7 +228,7 @@ func (s *Snapshot) findingsOf(ref *tree.Policy) (rows []findingRow) {
 	return rows
 }
 
-// yamlOf returns a policy as a user would write it, without fields that the API server sets.
+// yamlOf returns a policy as a user would write it. It omits the fields that the API server sets.
 func yamlOf(policy any) (string, error) {
 	text, err := yaml.Marshal(policy)
 	if err != nil {
@@ -256,7 +256,7 @@ func yamlOf(policy any) (string, error) {
 	return string(text), nil
 }
 
-// whatIf is the effect of a changed policy.
+// whatIf is the effect of changed policies.
 type whatIf struct {
 	Problems []string
 	Same     bool
@@ -270,16 +270,16 @@ type whatIf struct {
 type whatIfGroup struct {
 	diff.SaidGroup
 
-	More int // Lines that are left out.
+	More int // The number of lines that were left out.
 }
 
-// mostGroups and mostChanges bound the shown groups, and the shown lines of each group.
+// mostGroups is the maximum number of groups on the page, and mostChanges the maximum number of lines in each group.
 const (
 	mostGroups  = 50
 	mostChanges = 20
 )
 
-// whatIf compares the fleet with the fleet that would result from the policies in the text. It writes nothing.
+// whatIf compares the fleet with the fleet that would result from the policies in text. It changes nothing.
 func (s *Snapshot) whatIf(text string) *whatIf {
 	over, problems := manifest.ReadFor(nil, []string{manifest.Stdin}, bytes.NewReader([]byte(text)))
 	is := &whatIf{}
@@ -298,8 +298,9 @@ func (s *Snapshot) whatIf(text string) *whatIf {
 	return is
 }
 
-// concerned returns a selection of the objects that refer to a policy in the other set, and of their followers: only
-// these can change. It returns nil, which selects all objects, if the other set contains anything except policies.
+// concerned returns a function that selects the objects that can change: those that refer to a policy in over, and
+// their followers. It returns nil, which selects all objects, if over has anything other than propagation and override
+// policies.
 func (s *Snapshot) concerned(over *manifest.Set) func(*manifest.Object) bool {
 	names := map[tree.Policy]bool{}
 	for _, ref := range over.Policies() {
@@ -322,7 +323,7 @@ func (s *Snapshot) concerned(over *manifest.Set) func(*manifest.Object) bool {
 			}
 		}
 	}
-	for _, r := range s.fleet.rows { // Their followers may change too.
+	for _, r := range s.fleet.rows { // Followers of these objects may change, too.
 		if r.outcome != nil && slices.ContainsFunc(r.outcome.Leaders, func(l *render.Outcome) bool { return follows[l.ID] }) {
 			named[r.outcome.Object] = true
 		}
@@ -330,7 +331,7 @@ func (s *Snapshot) concerned(over *manifest.Set) func(*manifest.Object) bool {
 	return func(o *manifest.Object) bool { return named[o] }
 }
 
-// fill copies the shown part of a comparison.
+// fill copies the part of a comparison that the page shows.
 func (is *whatIf) fill(d *diff.Diff) {
 	is.Same, is.Summary = d.Same(), d.Totals.String()
 	for i, g := range d.Said() {

@@ -16,10 +16,10 @@ import (
 
 // Bounds for one request.
 const (
-	mostBody    = 1 << 20 // Bytes of a submitted policy or object.
+	mostBody    = 1 << 20 // The maximum size of a submitted policy or object, in bytes.
 	mostHeader  = 64 << 10
 	readTime    = 10 * time.Second
-	mostEvents  = 64 // Pages that receive events at the same time.
+	mostEvents  = 64 // The maximum number of pages that receive events at the same time.
 	eventsAlive = 20 * time.Second
 )
 
@@ -29,15 +29,15 @@ type Server struct {
 	guard    *guard
 	listener net.Listener
 	now      atomic.Pointer[Snapshot]
-	trying   chan struct{} // Its capacity bounds the concurrent what-if computations.
+	trying   chan struct{} // Its capacity is the maximum number of concurrent what-if computations.
 
 	mu      sync.Mutex
 	version uint64
-	changed chan struct{} // Closed when the next snapshot is shown.
-	told    int           // The number of pages that wait for changed.
+	changed chan struct{} // Closed when there is a newer snapshot.
+	told    int           // The number of pages that wait for a newer snapshot.
 }
 
-// Listen listens on the given port of 127.0.0.1, or on a free port if it is 0.
+// Listen listens on a port of 127.0.0.1. If port is 0, it chooses a free one.
 func Listen(port int, log logr.Logger) (*Server, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port))) //nolint:noctx // It does not wait.
 	if err != nil {
@@ -46,12 +46,13 @@ func Listen(port int, log logr.Logger) (*Server, error) {
 	return &Server{log: log, listener: l, guard: newGuard(l.Addr()), changed: make(chan struct{}), trying: make(chan struct{}, 1)}, nil
 }
 
-// Address returns the address for the browser. It contains the token, so all who have the address can see the pages.
+// Address returns the address for the browser. It contains the token, so everyone who knows the address can see the
+// pages.
 func (s *Server) Address() string {
 	return fmt.Sprintf("http://%s/?%s=%s", s.listener.Addr(), tokenParameter, s.guard.token)
 }
 
-// Show replaces the shown snapshot.
+// Show replaces the snapshot that the pages show.
 func (s *Server) Show(is *Snapshot) {
 	s.now.Store(is)
 	s.mu.Lock()
@@ -61,7 +62,7 @@ func (s *Server) Show(is *Snapshot) {
 	s.changed = make(chan struct{})
 }
 
-// Serve answers requests until ctx ends.
+// Serve serves the pages until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.Handler(), ReadHeaderTimeout: readTime, ReadTimeout: readTime, IdleTimeout: time.Minute, MaxHeaderBytes: mostHeader,
@@ -82,7 +83,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns the handler of all pages. It answers only requests with access.
+// Handler returns the handler of all pages. It accepts only requests with the token.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*Snapshot, *http.Request) (*view, error){
@@ -104,7 +105,7 @@ func (s *Server) Handler() http.Handler {
 	return s.guard.protect(mux)
 }
 
-// errNotThere is the error for the address of a missing object or policy.
+// errNotThere is the error for the page of an object or policy that does not exist.
 var errNotThere = errors.New("there is no such object or policy; it may have been deleted")
 
 // answer writes a page.
@@ -137,8 +138,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, page func(*Snaps
 	}
 }
 
-// whatIf answers with the effect of a changed policy. It computes one answer at a time, because the editor asks again
-// after each keystroke.
+// whatIf responds with the effect of a changed policy. The editor sends a request after each keystroke, so whatIf
+// computes only one effect at a time.
 func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	if err := r.ParseForm(); err != nil {
@@ -166,12 +167,12 @@ func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	w.Write(b.Bytes()) //nolint:errcheck // The browser has gone.
 }
 
-// unhurried removes the read deadline, because the answer may take longer than reading the request.
+// unhurried removes the read deadline, because the computation of the response may take longer than the request.
 func unhurried(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // The writer of a test has no deadline.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // In tests, w has no deadline, and an error is returned.
 }
 
-// events sends an event to a page for each new snapshot.
+// events sends an event to a page whenever there is a new snapshot.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	unhurried(w)

@@ -14,7 +14,7 @@ import (
 	"refract.dev/fleet/offline/manifest"
 )
 
-// shown returns a server that shows the content of files.
+// shown returns a server that shows the content of these files.
 func shown(t *testing.T, files ...string) *Server {
 	t.Helper()
 	set, problems := manifest.Read(files, nil)
@@ -35,7 +35,7 @@ func shown(t *testing.T, files ...string) *Server {
 	return s
 }
 
-// ask sends a request as a browser with the token does. The changes modify the request.
+// ask sends a request with the token, as a browser would. The functions in change modify the request.
 func ask(t *testing.T, s *Server, method, address, body string, change ...func(*http.Request)) (code int, text string, header http.Header) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
@@ -61,7 +61,7 @@ var examples = []string{
 	"../../examples/injection/shop", "../../examples/conversion/move",
 }
 
-// TestPages: every page exists and shows its subject.
+// TestPages: every page exists and shows what it is about.
 func TestPages(t *testing.T) {
 	s := shown(t, examples...)
 	for address, wants := range map[string][]string{
@@ -106,7 +106,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestLeftFields: a page names the fields that are left to the clusters, without a link to a missing policy.
+// TestLeftFields: the page of an object names the fields that are left to the clusters. No policy is involved, so the
+// page has no link to a policy.
 func TestLeftFields(t *testing.T) {
 	s := shown(t, "../../examples/exported/service.yaml")
 	code, text, _ := ask(t, s, http.MethodGet, "/object/Service/shop/front", "")
@@ -115,8 +116,8 @@ func TestLeftFields(t *testing.T) {
 	}
 }
 
-// TestWhoMayAsk: the server rejects requests without the token, for another host name, or from another page, and gives no
-// reason.
+// TestWhoMayAsk: the server rejects requests without the token, with another host name, or from another site. It does
+// not disclose the reason.
 func TestWhoMayAsk(t *testing.T) {
 	s := shown(t, examples...)
 	without := func(r *http.Request) { r.Header.Del("Cookie") }
@@ -163,7 +164,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// TestListensHere: the server is not reachable from other machines.
+// TestListensHere: other machines cannot reach the server.
 func TestListensHere(t *testing.T) {
 	s := shown(t, examples...)
 	if got := s.listener.Addr().String(); !strings.HasPrefix(got, "127.0.0.1:") {
@@ -174,7 +175,7 @@ func TestListensHere(t *testing.T) {
 	}
 }
 
-// TestBounds: the server does not read requests beyond the bounds.
+// TestBounds: the server does not read requests that are too large.
 func TestBounds(t *testing.T) {
 	s := shown(t, examples...)
 	large := "policy=" + strings.Repeat("x", 2<<20)

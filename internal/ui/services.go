@@ -38,7 +38,8 @@ type podPage struct {
 	Err   string
 }
 
-// services returns the policies, the pods that they apply to, and the selected pod with its injections.
+// services returns the page with the injection policies, the pods to which they apply, and the injections into the
+// selected pod.
 func (s *Snapshot) services(pod string) *servicesPage {
 	p := &servicesPage{}
 	selected := map[string]int{}

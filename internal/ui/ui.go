@@ -1,9 +1,9 @@
 // Package ui shows a fleet in a browser: the content of each object on each cluster, the author of each line, the
-// effect of a policy, and the effect of a change to it. The pages show files or a hub. For one change, they can be
-// written into one self-contained file.
+// effect of a policy, and the effect of a change. The content comes from files or from a hub. Some pages can be written
+// to one file that needs no server.
 //
-// The package writes nothing to the hub or to members. Pages show the names and values of objects as plain text, and
-// never show values of Secrets.
+// The package writes nothing to the hub or to members. Pages show names and values of objects as plain text, and never
+// show values of Secrets.
 package ui
 
 import (
@@ -21,14 +21,14 @@ import (
 type Snapshot struct {
 	// Origin describes the source of the snapshot.
 	Origin string
-	// Live reports whether a hub reports the state of clusters. Files have no such reports.
+	// Live is true if a hub reports the state of clusters. With files there are no reports.
 	Live bool
 
 	set        *manifest.Set
 	documents  []manifest.Document // CustomResourceDefinitions and ConversionPolicies.
 	problems   []*manifest.Problem
 	evaluation *render.Evaluation
-	unread     string // The error of reading the hub's definitions, if any.
+	unread     string // The error if the hub's CustomResourceDefinitions could not be read; otherwise empty.
 	findings   *lint.Result
 	pods       *preview.Evaluation
 	statuses   []*status.Object
@@ -38,17 +38,17 @@ type Snapshot struct {
 	at         time.Time
 }
 
-// Input is the input of a snapshot.
+// Input is the content of a snapshot.
 type Input struct {
 	Origin   string
 	Set      *manifest.Set
 	Problems []*manifest.Problem
-	// Documents contain the CustomResourceDefinitions and ConversionPolicies, among others.
+	// Documents has CustomResourceDefinitions and ConversionPolicies, and maybe other objects.
 	Documents []manifest.Document
-	// ConversionsUnread is the reason why the hub's definitions and ConversionPolicies could not be read; empty if they
-	// could.
+	// ConversionsUnread is the reason why the hub's CustomResourceDefinitions and ConversionPolicies could not be read;
+	// empty if they were read.
 	ConversionsUnread string
-	// Live reports whether Statuses and Members come from a hub.
+	// Live is true if Statuses and Members come from a hub.
 	Live     bool
 	Statuses []*status.Object
 	Members  []corev1alpha1.FederatedCluster
@@ -56,7 +56,7 @@ type Input struct {
 	Now time.Time
 }
 
-// NewSnapshot evaluates the input. It returns an error if the clusters are unknown.
+// NewSnapshot computes the state of the fleet. It returns an error if the clusters are not known.
 func NewSnapshot(in *Input) (*Snapshot, error) {
 	evaluation, err := render.Evaluate(in.Set, render.Options{})
 	if err != nil {
@@ -69,7 +69,7 @@ func NewSnapshot(in *Input) (*Snapshot, error) {
 	return s.With(in.Statuses, in.Members, in.Now), nil
 }
 
-// With returns the snapshot with new reports from the hub about the state of clusters.
+// With returns the snapshot with newer reports about the clusters.
 func (s *Snapshot) With(statuses []*status.Object, members []corev1alpha1.FederatedCluster, now time.Time) *Snapshot {
 	is := *s
 	is.statuses, is.members, is.at = status.NewObjects(statuses).Objects, members, now

@@ -27,7 +27,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"entry": func(v *view, section, address, text string) entry { return entry{address, text, v.Section == section} },
 }).ParseFS(pages, "pages/*.html"))
 
-// mostText bounds the bytes of a name or message on a page.
+// mostText is the maximum size of a name or message on a page, in bytes.
 const mostText = 4000
 
 // entry is an entry of the navigation.
@@ -36,8 +36,8 @@ type entry struct {
 	Here          bool
 }
 
-// plain returns a text with escapes in place of control characters and characters that change the direction of text, so
-// that the text hides nothing.
+// plain replaces control characters and characters that change the direction of text by escapes. Otherwise they could
+// hide a part of the text.
 func plain(text string) string {
 	hidden := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f ||
@@ -60,7 +60,7 @@ func plain(text string) string {
 // view is a page with its data.
 type view struct {
 	Title    string
-	Section  string // The entry of the navigation that the page belongs to.
+	Section  string // The entry of the navigation to which the page belongs.
 	Origin   string
 	Live     bool
 	Problems int // The number of problems in the input.
@@ -70,13 +70,13 @@ type view struct {
 	template string
 }
 
-// Body returns the part of the page below the navigation.
+// Body returns the content of the page below the navigation.
 func (v *view) Body() (template.HTML, error) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, v.template, v.Data); err != nil {
 		return "", err
 	}
-	return template.HTML(b.String()), nil //nolint:gosec // It was just made by a template, which escapes.
+	return template.HTML(b.String()), nil //nolint:gosec // The text comes from a template, which has escaped all values.
 }
 
 func (v *view) write(w io.Writer) error { return templates.ExecuteTemplate(w, "layout", v) }
@@ -129,7 +129,7 @@ func definitionsView(s *Snapshot, r *http.Request) (*view, error) {
 	return &view{Title: "Custom resources", Section: "definitions", template: "definitions", Data: s.definitions(text)}, nil
 }
 
-// asset serves a file that pages refer to.
+// asset serves a static file, such as a style sheet.
 func asset(w http.ResponseWriter, r *http.Request) {
 	text, err := assets.ReadFile(path.Join("assets", r.PathValue("name")))
 	if err != nil {
@@ -138,5 +138,5 @@ func asset(w http.ResponseWriter, r *http.Request) {
 	}
 	kinds := map[string]string{".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 	w.Header().Set("Content-Type", kinds[path.Ext(r.PathValue("name"))]+"; charset=utf-8")
-	w.Write(text) //nolint:errcheck,gosec // The browser has gone. It is one of our own files.
+	w.Write(text) //nolint:errcheck,gosec // An error means that the browser has closed the connection. The file is one of our own.
 }

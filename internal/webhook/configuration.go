@@ -12,7 +12,7 @@ import (
 	"refract.dev/internal/owner"
 )
 
-// Kind is the kind of a configuration, as in a manifest.
+// Kind is the kind of a webhook configuration.
 type Kind string
 
 // Kinds of configurations.
@@ -27,45 +27,46 @@ func (k Kind) versioned() schema.GroupVersionKind {
 	return admissionregistrationv1.SchemeGroupVersion.WithKind(string(k))
 }
 
-// Configuration makes the API server call webhooks of a server.
+// Configuration is a webhook configuration, with which the API server calls webhooks of a server.
 type Configuration struct {
 	Kind Kind
-	// Name of the object. Two programs must not keep configurations of the same kind and name.
+	// Name is the name of the object. Two programs must not keep configurations of the same kind and name.
 	Name string
-	// Role is the ClusterRole in the manifests that owns the configuration, so that it is garbage-collected with the
-	// ClusterRole. A program that runs without the manifests keeps the configuration all the same. Empty for no owner.
+	// Role is the ClusterRole of the manifests that owns the configuration, so that the garbage collector deletes both
+	// together. If the ClusterRole does not exist, the configuration has no owner. Empty means no owner.
 	Role string
 	// Webhooks returns all webhooks that the configuration may have, in their present state. A webhook without rules is
-	// removed from the configuration, and the configuration is deleted if none has rules. Several goroutines call
-	// Webhooks at the same time.
+	// removed from the configuration. If no webhook has rules, the configuration is deleted. Several goroutines may
+	// call Webhooks at the same time.
 	Webhooks func() []Webhook
-	// Known is closed once Webhooks returns the right result. Until then the configuration is not changed. Nil if
-	// Webhooks is right from the beginning.
+	// Known is a channel that is closed as soon as Webhooks returns the right result. Until then, the configuration is
+	// not changed. Nil means that the result is always right.
 	Known <-chan struct{}
-	// Changed receives a value when the result of Webhooks may have changed. Nil if it never changes.
+	// Changed receives a value when the result of Webhooks may have changed. Nil means that it never changes.
 	Changed <-chan struct{}
 }
 
-// Webhook selects requests of the API server, and sends them to a path.
+// Webhook selects requests that the API server sends to a path of the server.
 type Webhook struct {
 	// Name has at least three parts, like a domain.
 	Name string
-	// Path is a path that the server handles.
+	// Path is the path of a handler of the server.
 	Path string
 	// Rules select the requests.
 	Rules []admissionregistrationv1.RuleWithOperations
-	// FailurePolicy decides about a write if the webhook does not answer.
+	// FailurePolicy determines whether a write is allowed if the webhook does not respond.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
-	// Writes is whether the webhook has side effects, except for dry runs.
+	// Writes is true if the webhook has side effects. It must have none in dry runs.
 	Writes bool
-	// Reinvocation is whether the API server calls a mutating webhook again if later webhooks have changed the object;
-	// empty means Never.
+	// Reinvocation determines whether the API server calls a mutating webhook again after a later webhook has changed
+	// the object; empty means Never.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
-	// TimeoutSeconds is the time that the API server waits.
+	// TimeoutSeconds is how long the API server waits for a response.
 	TimeoutSeconds int32
 	// Namespaces selects the namespaces; nil selects all.
 	Namespaces *metav1.LabelSelector
-	// Conditions must all hold for a call. Conditions that other writers add are removed.
+	// Conditions are the match conditions, which must all be true for a call. Match conditions of other writers are
+	// removed.
 	Conditions []admissionregistrationv1.MatchCondition
 }
 
@@ -77,15 +78,15 @@ const (
 
 	policiesWebhook  = "policies.refract.dev"
 	deletionsWebhook = "deletions.policies.refract.dev"
-	// timeout is the API server's timeout in seconds for writes, deletionTimeout for deletions, where the answer only
-	// has warnings.
+	// timeout is the API server's timeout for writes, and deletionTimeout that for deletions, in seconds. The response
+	// to a deletion only has warnings.
 	timeout         = 10
 	deletionTimeout = 5
 )
 
-// newSpec is the condition for a call. The handler would also admit all other writes; without the call, finalizers and
-// other metadata can be written while no webhook answers. Objects that are being deleted are not excluded, because they
-// are in force while a finalizer keeps them. The API server increments the generation before it calls webhooks.
+// newSpec is a match condition. All other writes would be allowed anyway. Without a call, finalizers and other metadata
+// can be written even if no webhook responds. Objects in deletion are not excluded, because they have effect while a
+// finalizer keeps them. The API server increments the generation before it evaluates this condition.
 const newSpec = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
 	"(request.kind.kind in ['ClusterOverridePolicy', 'OverridePolicy'] && object" + approval + " != '' && " +
 	"object" + approval + " != oldObject" + approval + ") || " +
@@ -94,12 +95,12 @@ const newSpec = "request.operation == 'CREATE' || object.metadata.generation != 
 
 const approval = ".metadata.?annotations[?'" + refractv1alpha1.ApproveReferencesAnnotation + "'].orValue('')"
 
-// byPeople excludes deletions by the hub's own controllers, for example of all objects of a deleted namespace: no user
-// reads their warnings.
+// byPeople is a match condition that excludes deletions by controllers of the hub. For example, such a controller
+// deletes all objects of a deleted namespace. Nobody would read the warnings.
 const byPeople = "!request.userInfo.username.startsWith('system:serviceaccount:kube-system:') && !request.userInfo.username.startsWith('system:kube-')"
 
-// policiesConfiguration returns the configuration of a hub. It stays when the program ends, so that no policies are
-// stored unchecked.
+// policiesConfiguration returns the configuration of a hub. It remains when the program ends. So policies cannot be
+// stored without a check in the meantime.
 func policiesConfiguration() Configuration {
 	all := admissionregistrationv1.AllScopes
 	webhooks := []Webhook{{
@@ -119,7 +120,7 @@ func policiesConfiguration() Configuration {
 		TimeoutSeconds: timeout,
 		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
 	}, {
-		// The answer only has warnings, so a deletion succeeds without the webhook.
+		// The response only has warnings, so a deletion must succeed even if the webhook does not respond.
 		Name: deletionsWebhook,
 		Path: PoliciesPath,
 		Rules: []admissionregistrationv1.RuleWithOperations{{
@@ -138,7 +139,8 @@ func policiesConfiguration() Configuration {
 	return Configuration{Kind: Validating, Name: ConfigurationName, Role: owner.HubRole, Webhooks: func() []Webhook { return webhooks }}
 }
 
-// entry returns the webhook in the form of the API. A MutatingWebhook has all the fields of a ValidatingWebhook.
+// entry returns the webhook as it is in a configuration. It uses the type MutatingWebhook, which has all fields of a
+// ValidatingWebhook.
 func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (map[string]any, error) {
 	equivalent, effects := admissionregistrationv1.Equivalent, admissionregistrationv1.SideEffectClassNone
 	if w.Writes {
@@ -166,7 +168,7 @@ func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (ma
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
 }
 
-// entriesOf returns the webhooks that have rules in the form of the API.
+// entriesOf returns the webhooks that have rules, as they are in a configuration.
 func entriesOf(webhooks []Webhook, at func(path string) *admissionregistrationv1.WebhookClientConfig) ([]any, error) {
 	var entries []any
 	for _, w := range webhooks {
@@ -182,14 +184,14 @@ func entriesOf(webhooks []Webhook, at func(path string) *admissionregistrationv1
 	return entries, nil
 }
 
-// object returns the configuration with these entries.
+// object returns the configuration with these webhooks.
 func (c *Configuration) object(entries []any) *unstructured.Unstructured {
 	u := c.reference()
 	u.Object["webhooks"] = entries
 	return u
 }
 
-// reference returns the object with only its kind and name.
+// reference returns an object that has only the kind and name of the configuration.
 func (c *Configuration) reference() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(c.Kind.versioned())

@@ -20,7 +20,7 @@ import (
 	"refract.dev/kit/webhook/pki"
 )
 
-// changing is a configuration of two mutating webhooks that a test can add and remove.
+// changing is a configuration with two mutating webhooks, which a test can add and remove.
 type changing struct {
 	first, second atomic.Bool
 	changed       chan struct{}
@@ -78,7 +78,7 @@ func keeping(t *testing.T, registrations ...interface{ Start(context.Context) er
 	})
 }
 
-// webhooks returns the webhooks of the mutating configuration; nil if it does not exist.
+// webhooks returns the webhooks in the mutating configuration; nil if it does not exist.
 func webhooks(t *testing.T, c client.Client) []admissionregistrationv1.MutatingWebhook {
 	t.Helper()
 	is := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -102,7 +102,7 @@ func expect(t *testing.T, what string, c client.Client, want ...string) {
 	})
 }
 
-// TestWebhooksComeAndGo has a configuration that changes, next to that of the hub.
+// TestWebhooksComeAndGo keeps a configuration whose webhooks change. The configuration of the hub must not be affected.
 func TestWebhooksComeAndGo(t *testing.T) {
 	c := hub()
 	s := local(t, c, logr.Discard())
@@ -159,7 +159,7 @@ func TestWebhooksComeAndGo(t *testing.T) {
 	}
 }
 
-// TestAllLearnWhatToTrust replaces the authority: every configuration must get the new caBundle.
+// TestAllLearnWhatToTrust: after the certificate authority is replaced, every configuration gets the new caBundle.
 func TestAllLearnWhatToTrust(t *testing.T) {
 	c := hub()
 	s := local(t, c, logr.Discard())
@@ -193,7 +193,7 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 	})
 }
 
-// TestOnlyTheLeaderRegisters has a program that elects its leader itself.
+// TestOnlyTheLeaderRegisters: with [Registration.When], only the replica that leads keeps the configuration.
 func TestOnlyTheLeaderRegisters(t *testing.T) {
 	c := hub()
 	s := local(t, c, logr.Discard())

@@ -18,22 +18,22 @@ import (
 
 const fieldManager = "refract"
 
-// Registration keeps a configuration of a server up to date, and reverts changes of other writers within seconds. It is
-// a Runnable of a manager, and runs on the leader only, so that two versions of the program do not undo each other's
+// Registration keeps a webhook configuration up to date, and reverts changes of other writers within seconds. It is a
+// Runnable of a manager. It runs only in the leader, so that two versions of the program do not revert each other's
 // changes.
 //
-// The configuration stays when the program ends.
+// The configuration remains when the program ends.
 type Registration struct {
 	server *Server
 	kept   Configuration
-	// trust receives a value when the authorities that the API server must trust change.
+	// trust receives a value when the CA bundle that the API server needs has changed.
 	trust <-chan struct{}
 }
 
 // Registration returns the [Registration] of a hub's configuration, with the webhooks for policies and clusters.
 func (s *Server) Registration() *Registration { return s.Keep(policiesConfiguration()) }
 
-// Keep returns the [Registration] of this configuration for the server.
+// Keep returns the [Registration] for a configuration whose webhooks the server serves.
 func (s *Server) Keep(c Configuration) *Registration {
 	return &Registration{server: s, kept: c, trust: s.certificates.Changes()}
 }
@@ -61,14 +61,14 @@ func (r *Registration) Start(ctx context.Context) error {
 	return nil
 }
 
-// Registered reports whether the API server calls a webhook for policies, even one of a program that no longer runs.
+// Registered reports whether a configuration with webhooks for policies exists, even if no program serves them.
 func Registered(ctx context.Context, c client.Reader) (bool, error) {
 	err := c.Get(ctx, types.NamespacedName{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// RegisteredSince returns the time, by the API server's clock, since which a webhook for policies is registered; the
-// zero time if none is.
+// RegisteredSince returns the creation time of the configuration with webhooks for policies, by the API server's clock.
+// The time is zero if the configuration does not exist.
 func RegisteredSince(ctx context.Context, c client.Reader) (time.Time, error) {
 	is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	err := c.Get(ctx, types.NamespacedName{Name: ConfigurationName}, is)
@@ -103,7 +103,7 @@ func (r *Registration) apply(ctx context.Context) error {
 	return r.prune(ctx, webhooks)
 }
 
-// remove deletes the configuration that exists now.
+// remove deletes the existing configuration.
 func (r *Registration) remove(ctx context.Context) error {
 	is := r.kept.reference()
 	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
@@ -112,12 +112,12 @@ func (r *Registration) remove(ctx context.Context) error {
 	return r.server.client.Delete(ctx, is, client.Preconditions{UID: new(is.GetUID())})
 }
 
-// prune removes the parts of this server's webhooks that other field managers own and that change the selection of
-// requests, such as added match conditions. Server-side apply does not remove them.
+// prune removes fields of this server's webhooks that other writers have added and that change which requests are sent,
+// such as match conditions. Server-side apply does not remove them, because other field managers own them.
 func (r *Registration) prune(ctx context.Context, webhooks []Webhook) error {
 	is := r.kept.reference()
 	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
-		return client.IgnoreNotFound(err) // The watch reports the deletion.
+		return client.IgnoreNotFound(err) // If the configuration was deleted, the watch reports it.
 	}
 	entries, _, err := unstructured.NestedSlice(is.Object, "webhooks")
 	if err != nil {
@@ -130,13 +130,13 @@ func (r *Registration) prune(ctx context.Context, webhooks []Webhook) error {
 	is.Object["webhooks"] = kept
 	err = r.server.client.Update(ctx, is, client.FieldOwner(fieldManager))
 	if apierrors.IsConflict(err) {
-		return nil // The watch reports the other writer's change.
+		return nil // Another writer has changed the configuration, and the watch reports this.
 	}
 	return err
 }
 
-// pruned returns the entries without this server's webhooks that have no rules, and removes added match conditions from
-// its other webhooks.
+// pruned returns the entries of a configuration. It omits webhooks of this server that have no rules any more. In the
+// other webhooks of this server it removes match conditions that other writers have added.
 func pruned(entries []any, ours []Webhook) (kept []any, changed bool) {
 	wanted := map[string]*Webhook{}
 	for i := range ours {
@@ -159,7 +159,7 @@ func pruned(entries []any, ours []Webhook) (kept []any, changed bool) {
 	return kept, changed
 }
 
-// pruneConditions reports whether it removed any condition.
+// pruneConditions removes match conditions that w does not have. It reports whether there were any.
 func pruneConditions(entry map[string]any, w *Webhook) bool {
 	wanted := map[string]bool{}
 	for _, c := range w.Conditions {
@@ -180,9 +180,9 @@ func pruneConditions(entry map[string]any, w *Webhook) bool {
 	return true
 }
 
-// ClientConfig returns the address of a path of this server for the API server, and the authorities to trust: the old
-// and the new ones while both are in use. It has no authorities while they are unknown, or if another program
-// configures them.
+// ClientConfig returns the address of a path of this server, and the CA bundle that the API server needs to trust it.
+// While the authority is being replaced, the bundle has the old and the new one. The bundle is empty while the
+// authorities are not known, or if another program sets it.
 func (s *Server) ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
 	return s.clientConfig(path)
 }
@@ -203,19 +203,19 @@ func (s *Server) clientConfig(path string) *admissionregistrationv1.WebhookClien
 	return config
 }
 
-// When returns a Runnable that keeps the configuration up to date in every replica for which leads returns true. A
-// replica that has led once continues as long as it runs.
+// When returns a Runnable that keeps the configuration up to date in each replica for which leads returns true. It does
+// not stop if leads returns false later.
 func (r *Registration) When(leads func() bool) *Following {
 	return &Following{registration: r, leads: leads}
 }
 
-// Following keeps a configuration up to date in a program that elects its leader itself, without its manager.
+// Following keeps a configuration up to date in a program that does not use the leader election of its manager.
 type Following struct {
 	registration *Registration
 	leads        func() bool
 }
 
-// NeedLeaderElection returns false: every replica waits until it leads.
+// NeedLeaderElection returns false, because Start itself waits until the replica leads.
 func (*Following) NeedLeaderElection() bool { return false }
 
 // Start waits until this replica leads, and then keeps the configuration up to date until ctx ends.

@@ -30,7 +30,7 @@ func registered(t *testing.T, c client.Client) *admissionregistrationv1.Validati
 	return is
 }
 
-// TestConfiguration compares the configuration with a file.
+// TestConfiguration compares the configuration with a golden file.
 func TestConfiguration(t *testing.T) {
 	cases := map[string]Options{
 		"url":     {URL: "https://hub.example:9443/refract/"},
@@ -71,8 +71,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestRegistrationIsRestored makes changes to the configuration that would keep the API server from calling the
-// webhooks.
+// TestRegistrationIsRestored changes the configuration so that the API server would not call the webhooks. The changes
+// must be reverted.
 func TestRegistrationIsRestored(t *testing.T) {
 	c := hub()
 	var log record

@@ -1,9 +1,8 @@
-// Package webhook registers the webhooks of a cluster, a hub or a member, with its API server, and keeps the
-// registration up to date. The kit in package [refract.dev/kit/webhook] serves the webhooks, and their handlers decide the
-// answers.
+// Package webhook registers the webhooks of a hub or member with its API server. The server of package
+// [refract.dev/kit/webhook] serves these webhooks. Handlers in other packages decide on the responses.
 //
-// Without a folder of certificates, the server is its own certificate authority. The authority and the certificate are
-// in a Secret of the system namespace, which all replicas share.
+// Unless a folder with certificates is given, the server has its own certificate authority. The authority and the
+// certificate are in a Secret in the system namespace, which all replicas share.
 package webhook
 
 import (
@@ -28,13 +27,14 @@ import (
 	"refract.dev/kit/webhook/pki"
 )
 
-// SecretName is the name of the Secret with the webhook's authority and certificate, in the system namespace. If the
-// Secret is deleted, both are issued again.
+// SecretName is the name of the Secret with the authority and the certificate of the webhook, in the system namespace.
+// If it is deleted, a new authority and a new certificate are issued.
 const SecretName = "refract-webhook" //nolint:gosec // It is a name.
 
 // Options configure a [Server].
 type Options struct {
-	// Client reads from the API server and not from a cache. Its scheme has the kinds of Kubernetes. Required.
+	// Client reads from the API server. It must not read from a cache. Its scheme must have the types of Kubernetes.
+	// Required.
 	Client client.WithWatch
 	// Namespace is the system namespace. Required unless CertDir is set.
 	Namespace string
@@ -43,34 +43,35 @@ type Options struct {
 	Secret string
 	// BindAddress is the HOST:PORT to listen on. An empty host means all addresses.
 	BindAddress string
-	// Listener, if set, replaces BindAddress.
+	// Listener replaces BindAddress if it is not nil.
 	Listener net.Listener
-	// URL is the address of this server for the API server, https://HOST[:PORT][/PATH]. Either URL or Service is
-	// required.
+	// URL is the address at which the API server reaches this server: https://HOST[:PORT][/PATH]. Either URL or Service
+	// is required.
 	URL string
-	// Service is the Service of this server, with port 443.
+	// Service is the Service at which the API server reaches this server, on port 443.
 	Service types.NamespacedName
-	// CertDir, if set, is a folder with tls.crt and tls.key that another program manages, such as cert-manager. If the
-	// folder also has ca.crt, the server writes these authorities to the API server. Otherwise another program does.
+	// CertDir is a folder with tls.crt and tls.key that another program writes, such as cert-manager. If it also has
+	// ca.crt, the server writes these authorities into the webhook configurations. Otherwise another program must do
+	// so. If CertDir is empty, the server issues its own certificates.
 	CertDir string
-	// ClientCAFile, if set, is a file of certificate authorities. Each client must then present a certificate that one
-	// of them has signed, with one of the ClientNames if there are any. An API server presents one only if it is
-	// configured to, and never for conversion.
+	// ClientCAFile is a file with certificate authorities. If it is not empty, clients must have a certificate that one
+	// of them has signed. If there are ClientNames, the certificate must also be for one of these names. An API server
+	// has such a certificate only if it is configured, and never uses it for conversion.
 	ClientCAFile string
 	ClientNames  []string
-	// Metrics registers the server's metrics; nil registers none.
+	// Metrics is where the server registers its metrics; nil means nowhere.
 	Metrics prometheus.Registerer
-	// Drain is the time for which the server still accepts connections of clients that do not know yet that it ends; 0
-	// means none.
+	// Drain is how long the server still accepts connections before it ends, because clients may not know yet that it
+	// ends; 0 means not at all.
 	Drain time.Duration
-	// Log gets the messages that an operator should act on.
+	// Log is for messages that require an action of an operator.
 	Log logr.Logger
-	// Now returns the time for issuing certificates; nil means time.Now.
+	// Now returns the time that is used for certificates; nil means time.Now.
 	Now func() time.Time
 }
 
-// Server serves webhooks over HTTPS, and knows its address for the API server. It is a Runnable of a manager, and every
-// replica runs it.
+// Server serves webhooks over HTTPS, and knows the address at which the API server reaches it. It is a Runnable of a
+// manager, and runs in every replica.
 type Server struct {
 	*kit.Server
 
@@ -81,7 +82,7 @@ type Server struct {
 	owners       *owner.Owners
 }
 
-// New returns a server that does not listen yet.
+// New returns a server. It does not listen before it is started.
 func New(o Options) (*Server, error) {
 	at, err := o.endpoint()
 	if err != nil {
@@ -114,15 +115,15 @@ func (o *Options) certificates(names []string) (kit.Certificates, error) {
 		kit.IssuedOptions{CreateNamespace: true, Log: o.Log, Now: o.Now}), nil
 }
 
-// soon is the interval of [until].
+// soon is how often [until] checks its condition.
 const soon = 50 * time.Millisecond
 
-// until waits until the condition holds. It returns false if ctx ends first.
+// until waits until the condition is true. If ctx ends first, it returns false.
 func until(ctx context.Context, is func() bool) bool {
 	return wait.PollUntilContextCancel(ctx, soon, true, func(context.Context) (bool, error) { return is(), nil }) == nil
 }
 
-// endpoint is the address of the webhooks for the API server.
+// endpoint is the address at which the API server reaches the webhooks.
 type endpoint struct {
 	url     *url.URL // Nil for a Service.
 	service types.NamespacedName
@@ -150,17 +151,17 @@ func (o *Options) endpoint() (endpoint, error) {
 	return endpoint{url: u}, nil
 }
 
-// names returns the names for the server's certificate.
+// names returns the names that the server's certificate needs.
 func (e *endpoint) names() []string {
 	if e.url != nil {
 		return []string{strings.ToLower(e.url.Hostname())}
 	}
-	// An API server uses NAME.NAMESPACE.svc, whatever the cluster's domain.
+	// An API server uses NAME.NAMESPACE.svc, whatever the cluster domain is.
 	inside := e.service.Name + "." + e.service.Namespace
 	return []string{inside + ".svc", inside}
 }
 
-// at returns the URL of a path; empty for a Service.
+// at returns the URL of a path; empty if the API server uses a Service.
 func (e *endpoint) at(path string) string {
 	if e.url == nil {
 		return ""

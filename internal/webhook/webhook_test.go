@@ -123,8 +123,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestClientConfig tests the address and the authorities for other objects than admission webhooks, with certificates
-// in a separate Secret.
+// TestClientConfig: ClientConfig also works for objects other than admission webhooks. The server's certificates are in
+// a Secret of their own.
 func TestClientConfig(t *testing.T) {
 	c := hub()
 	s, err := New(Options{

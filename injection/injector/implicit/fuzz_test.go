@@ -20,8 +20,8 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// FuzzStatus: for any status of a policy, the items of a valid Service replace the items of the status. Without a
-// Service, no items are taken over.
+// FuzzStatus: whatever the status of a policy, it has exactly the items of the Service after a reconcile. Without a
+// Service it has no such items.
 func FuzzStatus(f *testing.F) {
 	const spec = `"spec":{"service":"db","implicit":true,"selector":{"matchLabels":{"role":"frontend"}},"env":[{"name":"A","value":"1"}]}`
 	for _, status := range []string{
@@ -90,7 +90,7 @@ func FuzzStatus(f *testing.F) {
 			if s := serviceStatusOf(after); !equality.Semantic.DeepEqual(s.fromService, is.fromService) || !equality.Semantic.DeepEqual(s.effective, is.effective) {
 				t.Errorf("want what others have written taken out, got %v and %v", s.fromService, s.effective)
 			}
-			return 4 * len(text) // It is read and copied several times.
+			return 4 * len(text) // The text is read and copied several times.
 		}, rescue.Count)
 	})
 }

@@ -1,9 +1,9 @@
-// Package implicit completes policies with implicit: true from the annotations of the Service that they name, and
-// updates them when the Service changes.
+// Package implicit completes policies with implicit: true. It reads the items from the annotations of the Service that
+// a policy names, and updates the policy when the Service changes.
 //
-// The results are in the status of the policy: status.fromService, which the webhook injects in addition to the items
-// of the spec; status.effective, both together; and the condition ServiceFound. The field owner "refract-implicit"
-// writes these parts, and no other writer does.
+// The results are in the status of the policy: status.fromService, the items that the webhook injects in addition to
+// those of the spec; status.effective, both together; and the condition ServiceFound. The field owner
+// "refract-implicit" is the only writer of these parts.
 package implicit
 
 import (
@@ -35,11 +35,11 @@ import (
 // FieldOwner is the field owner of the parts of a policy's status that this package writes.
 const FieldOwner = "refract-implicit"
 
-// concurrent is the number of policies that are completed in parallel.
+// concurrent is the number of policies that are reconciled in parallel.
 const concurrent = 4
 
 // Setup registers the controller with the manager. It reads policies and Services from the manager's cache. Policies
-// are decoded one by one, not as a typed list, so that a stored object that cannot be decoded harms no other.
+// are decoded one by one, not as a typed list, so that one that cannot be decoded does not affect others.
 func Setup(mgr ctrl.Manager, log logr.Logger) error {
 	r := &reconciler{reader: mgr.GetCache(), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("refract"), now: metav1.Now}
 	err := ctrl.NewControllerManagedBy(mgr).
@@ -69,7 +69,7 @@ func kind() *unstructured.Unstructured {
 	return u
 }
 
-// policiesOf returns the policies that a Service completes.
+// policiesOf returns requests for the policies that take over items of a Service.
 func (r *reconciler) policiesOf(ctx context.Context, service client.Object) []reconcile.Request {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind().GroupVersionKind())
@@ -88,7 +88,7 @@ func (r *reconciler) policiesOf(ctx context.Context, service client.Object) []re
 	return out
 }
 
-// speaksAnew reports whether an update may change the items of a Service.
+// speaksAnew reports whether an update of a Service may change its items.
 func speaksAnew(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*corev1.Service)
 	is, ok2 := e.ObjectNew.(*corev1.Service)
@@ -103,7 +103,7 @@ func speaksAnew(e event.UpdateEvent) bool {
 	return is.Annotations[refractv1beta1.DeriveAnnotation] != "" && !samePorts(was.Spec.Ports, is.Spec.Ports)
 }
 
-// annotations are the annotations of a Service that complete a policy.
+// annotations are the annotations of a Service that define items for policies.
 var annotations = []string{
 	refractv1beta1.EnvAnnotation, refractv1beta1.EnvFromAnnotation, refractv1beta1.MountAnnotation,
 	refractv1beta1.PrefixAnnotation, refractv1beta1.DeriveAnnotation,
@@ -150,8 +150,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// read decodes a policy with the parts of its status that this package writes. If some of these parts cannot be
-// decoded, sound is false and they are omitted. The error concerns the rest of the policy.
+// read decodes a policy with only those parts of its status that this package writes. Parts that cannot be decoded are
+// omitted, and sound is false. An error means that the rest of the policy cannot be decoded.
 func read(u *unstructured.Unstructured) (policy *refractv1beta1.ServiceInjectionPolicy, sound bool, err error) {
 	content := maps.Clone(u.Object)
 	delete(content, "status")
@@ -178,7 +178,7 @@ func read(u *unstructured.Unstructured) (policy *refractv1beta1.ServiceInjection
 	return policy, sound, nil
 }
 
-// kept copies the parts of a status that this package writes.
+// For each part of a status that this package writes, kept has a function that copies the part.
 var kept = map[string]func(to, from *refractv1beta1.ServiceInjectionPolicyStatus){
 	"fromService": func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.FromService = from.FromService },
 	"effective":   func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.Effective = from.Effective },
@@ -198,8 +198,8 @@ func (r *reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1
 	return out, nil
 }
 
-// write writes the results to the status. It is no error if the policy was deleted or replaced in the meantime: another
-// event follows.
+// write writes the results to the status. If the policy was deleted or replaced in the meantime, write returns no
+// error, because another event follows.
 func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceInjectionPolicy, s serviceStatus) error {
 	content, err := s.content()
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceIn
 	u.Object["status"] = content
 	u.SetNamespace(policy.Namespace)
 	u.SetName(policy.Name)
-	u.SetUID(policy.UID) // With the UID, a new policy of the same name does not get this result.
+	u.SetUID(policy.UID) // The UID prevents a write to a new policy with the same name.
 	err = r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	if err == nil {
 		err = r.purge(ctx, u, s)
@@ -223,8 +223,8 @@ func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceIn
 	return nil
 }
 
-// purge removes values of other writers from these parts of the status. Server-side apply keeps such values where it
-// applies no value itself, and pods would get them.
+// purge removes values that other writers have put into these parts of the status. Server-side apply keeps such a value
+// if the applied object does not have the field, and pods would get it.
 func (r *reconciler) purge(ctx context.Context, stored *unstructured.Unstructured, s serviceStatus) error {
 	is, sound, err := read(stored)
 	if err != nil {
@@ -263,8 +263,8 @@ func conditionsOf(status map[string]any) []any {
 	return list
 }
 
-// announce records an event on the policy when its Service appears, disappears or has another error. A Service that
-// exists from the beginning is not an event.
+// announce records an event on the policy when its Service appears, disappears or gets another error. A new policy
+// whose Service already exists causes no event.
 func (r *reconciler) announce(policy *refractv1beta1.ServiceInjectionPolicy, was, is *metav1.Condition) {
 	switch {
 	case is == nil || was == nil && is.Status == metav1.ConditionTrue:
@@ -276,5 +276,5 @@ func (r *reconciler) announce(policy *refractv1beta1.ServiceInjectionPolicy, was
 	}
 }
 
-// longestNote is the most bytes of a message in an event; the API allows 1024.
+// longestNote is the maximum size of a message in an event, in bytes; the API allows 1024.
 const longestNote = 1000

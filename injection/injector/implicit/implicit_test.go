@@ -26,13 +26,13 @@ import (
 	"refract.dev/internal/output"
 )
 
-// world is an API server with policies and Services that records writes.
+// world is an API server with policies and Services. It records the writes.
 type world struct {
 	*reconciler
 
 	writes int
 	events *events.FakeRecorder
-	// fails, if set, is the error of writes.
+	// fails is the error that writes return; nil if they succeed.
 	fails error
 }
 
@@ -45,7 +45,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return newWorldOf(s, objects...)
 }
 
-// newWorldOf returns a world with an API server that stores the types of s.
+// newWorldOf returns a world whose API server stores the types of s.
 func newWorldOf(s *runtime.Scheme, objects ...client.Object) *world {
 	w := &world{events: events.NewFakeRecorder(100)}
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(kind()).
@@ -76,7 +76,7 @@ func (w *world) look(t *testing.T) *refractv1beta1.ServiceInjectionPolicyStatus 
 	return &p.Status
 }
 
-// told returns the events since the last call.
+// told returns the events since the last call of told.
 func (w *world) told() []string {
 	var out []string
 	for {
@@ -89,7 +89,7 @@ func (w *world) told() []string {
 	}
 }
 
-// TestReconcile tests a policy through the changes of its Service.
+// TestReconcile reconciles a policy after each change of its Service.
 func TestReconcile(t *testing.T) {
 	policy := policyOf(t, `spec: {service: db, implicit: true, selector: {}}`)
 	w := newWorld(t, policy)
@@ -197,7 +197,8 @@ func TestReconcileFailures(t *testing.T) {
 	}
 }
 
-// TestWrites: the controller writes only its own fields, and only to this policy by its UID.
+// TestWrites: the controller writes only its own fields. The UID makes sure that it writes to the same policy that it
+// has read.
 func TestWrites(t *testing.T) {
 	policy := policyOf(t, `spec: {service: db, implicit: true, selector: {}}`)
 	policy.UID = "8a1f"
@@ -292,8 +293,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a policy that cannot be decoded does not block others, and invalid values of other writers in its
-// status are corrected.
+// TestUnreadable: a policy that cannot be decoded does not block others. If other writers have put invalid values into
+// its status, the controller corrects them.
 func TestUnreadable(t *testing.T) {
 	stored := func(name, text string) client.Object {
 		u := kind()

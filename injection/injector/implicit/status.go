@@ -23,17 +23,18 @@ const (
 	reasonInvalidAnnotations = "InvalidAnnotations"
 )
 
-// longestMessage is the most bytes of errors in a condition. Errors may repeat an annotation, which may be long.
+// longestMessage is the maximum size of the errors in a condition, in bytes. An error may quote an annotation, which
+// may be long.
 const longestMessage = 2000
 
-// serviceStatus is the part of a policy's status that comes from its Service. All fields are nil for a policy without
-// implicit: true.
+// serviceStatus is the part of a policy's status that comes from its Service. If the policy does not have implicit:
+// true, all fields are nil.
 type serviceStatus struct {
 	fromService, effective *refractv1beta1.InjectedItems
 	condition              *metav1.Condition
 }
 
-// serviceStatusOf returns the present serviceStatus of a policy.
+// serviceStatusOf returns the current serviceStatus of a policy.
 func serviceStatusOf(p *refractv1beta1.ServiceInjectionPolicy) serviceStatus {
 	return serviceStatus{
 		fromService: p.Status.FromService, effective: p.Status.Effective,
@@ -41,12 +42,13 @@ func serviceStatusOf(p *refractv1beta1.ServiceInjectionPolicy) serviceStatus {
 	}
 }
 
-// complete returns the expected serviceStatus of a policy; service is nil if it does not exist. It modifies nothing.
+// complete returns the expected serviceStatus of a policy. service is nil if the Service does not exist. complete
+// modifies neither argument.
 //
-// While the annotations have an error, the earlier result remains: otherwise a mistake in one annotation would remove
-// the items of the others from consumers, and would recreate all their pods. If the annotations have never been valid,
-// the items of the valid ones count. The same applies to valid annotations that make the policy invalid. The policy's
-// own items are always injected.
+// If an annotation is invalid, fromService keeps its earlier value. Otherwise a mistake in one annotation would remove
+// the items of the other annotations, and would recreate all pods. If fromService has no earlier value, it gets the
+// items of the valid annotations. The earlier value also remains if all annotations are valid but their items would
+// make the policy invalid. The policy's own items are always injected.
 func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service, now metav1.Time) serviceStatus {
 	if !p.Spec.Implicit {
 		return serviceStatus{}
@@ -55,7 +57,7 @@ func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service,
 		Type: refractv1beta1.ConditionServiceFound, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation, LastTransitionTime: now,
 	}}
 	c := out.condition
-	name := output.Cut(p.Spec.Service, validation.DNS1035LabelMaxLength) // An object that was stored before the CRD had this bound may have a longer name.
+	name := output.Cut(p.Spec.Service, validation.DNS1035LabelMaxLength) // The name may be longer if the policy was stored before the CRD had this bound.
 	if service == nil {
 		c.Reason = reasonNotFound
 		c.Message = fmt.Sprintf("there is no Service %s in the namespace: only the items of the policy itself are injected", name)
@@ -83,9 +85,9 @@ func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service,
 	return out
 }
 
-// taken returns the items that the policy takes over from the Service, which are not nil, and the error of the
-// annotations. After an error the items are the earlier ones, the valid ones or none. A policy that is valid by itself
-// remains valid.
+// taken returns the items that the policy takes over from the Service, and the error of the annotations. The items are
+// never nil. If there is an error, they are the earlier items, those of the valid annotations, or none. They never
+// invalidate a policy that is valid without them.
 func taken(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service) (*refractv1beta1.InjectedItems, error) {
 	said := p.Status.FromService
 	items, errs := inject.FromService(service)
@@ -95,7 +97,7 @@ func taken(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service) (*
 	}
 	nothing := &refractv1beta1.InjectedItems{}
 	if fits(p, nothing) != nil {
-		return items, err // The policy is invalid by itself.
+		return items, err // The policy is invalid even without these items.
 	}
 	if wrong := fits(p, items); wrong != nil {
 		if err == nil {
@@ -108,7 +110,7 @@ func taken(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service) (*
 	return items, err
 }
 
-// fits returns the reason why the policy is invalid with these items; nil if it is valid.
+// fits returns the reason why the policy is invalid together with these items; nil if it is valid.
 func fits(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.InjectedItems) error {
 	completed := *p
 	completed.Status.FromService = items
@@ -148,7 +150,7 @@ func orNil(items *refractv1beta1.InjectedItems) *refractv1beta1.InjectedItems {
 	return items
 }
 
-// same reports whether both are equal, so that nothing needs to be written.
+// same reports whether both statuses are equal, so that no write is needed.
 func (s serviceStatus) same(other serviceStatus) bool {
 	return equality.Semantic.DeepEqual(s.fromService, other.fromService) &&
 		equality.Semantic.DeepEqual(s.effective, other.effective) && sameCondition(s.condition, other.condition)
@@ -161,8 +163,8 @@ func sameCondition(a, b *metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration
 }
 
-// content returns a status with only these parts. A typed status would also have the counts of a policy, which other
-// writers own.
+// content returns a status that has only these parts. A typed status would also have the pod counts of the policy,
+// which another writer owns.
 func (s serviceStatus) content() (map[string]any, error) {
 	out := map[string]any{}
 	for key, items := range map[string]*refractv1beta1.InjectedItems{"fromService": s.fromService, "effective": s.effective} {

@@ -238,7 +238,7 @@ fromService:
 	}
 }
 
-// TestTooMuch: annotations that are valid by themselves do not invalidate a policy that is valid without them.
+// TestTooMuch: annotations that are valid by themselves never invalidate a policy that is valid without them.
 func TestTooMuch(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	policy := func(values ...int) *refractv1beta1.ServiceInjectionPolicy {

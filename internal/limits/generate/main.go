@@ -1,5 +1,5 @@
-// Command generate writes docs/reference/limits.md from limits.md.tmpl. The values of the limits come from the constants
-// in the code, so that the page cannot differ from the code.
+// Command generate writes docs/reference/limits.md from limits.md.tmpl. It takes the values of the limits from
+// constants in the code, so the page is always correct.
 //
 // It must run in the root of this module.
 package main
@@ -28,7 +28,7 @@ var page string
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1) //nolint:forbidigo // This is a main, though not below cmd.
+		os.Exit(1) //nolint:forbidigo // This is a main package, although it is not in cmd.
 	}
 }
 
@@ -40,7 +40,7 @@ func run() error {
 	return os.WriteFile(target, text, 0o644)
 }
 
-// write fills the constants into the page.
+// write returns the page with the values of the constants.
 func write() ([]byte, error) {
 	known := map[string]map[string]int64{} // Constants by folder.
 	value := func(dir, name string) (int64, error) {
@@ -96,7 +96,7 @@ func constants(dir string) (map[string]int64, error) {
 	}
 	check := types.Config{
 		IgnoreFuncBodies: true,
-		Error:            func(error) {}, // Ignores the errors from missing imports.
+		Error:            func(error) {}, // Missing imports cause errors, which do not matter.
 		Importer:         nothing{},
 	}
 	pkg, _ := check.Check(dir, files, parsed, nil)
@@ -116,7 +116,7 @@ func constants(dir string) (map[string]int64, error) {
 	return all, nil
 }
 
-// nothing is an importer without packages.
+// nothing is an importer that finds no packages.
 type nothing struct{}
 
 // Import implements [types.Importer].

@@ -9,14 +9,14 @@ import (
 
 // Suite is a group of cases.
 type Suite struct {
-	// Name describes the subject of the suite, and File is its source.
+	// Name describes the suite, and File is the file that defines it.
 	Name, File string
 	Cases      []Case
 }
 
 // Case is one test.
 type Case struct {
-	// Class is the group that CI systems show the case in.
+	// Class is the group in which CI systems show the case.
 	Class, Name string
 	// File and Line are the position of the case.
 	File string
@@ -27,11 +27,11 @@ type Case struct {
 
 // Failure is the reason why a case failed.
 type Failure struct {
-	// Message is one line, Type the kind of failure, and Text the complete description.
+	// Message is one line. Type is the kind of the failure, and Text the complete description.
 	Message, Type, Text string
 }
 
-// Source: https://github.com/testmoapp/junitxml. Times are left out, so that equal results have equal bytes.
+// Source: https://github.com/testmoapp/junitxml. The file has no times, so that equal results give equal files.
 type suitesXML struct {
 	XMLName  xml.Name   `xml:"testsuites"`
 	Name     string     `xml:"name,attr"`
@@ -62,7 +62,7 @@ type failureXML struct {
 	Text    string `xml:",chardata"`
 }
 
-// Write writes the suites as the results of the command with this name.
+// Write writes the suites as JUnit XML. name is the name of the command with these results.
 func Write(w io.Writer, name string, suites []Suite) error {
 	all := suitesXML{Name: name}
 	for _, s := range suites {

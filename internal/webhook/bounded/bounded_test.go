@@ -15,7 +15,7 @@ import (
 	"refract.dev/kit/webhook/admission"
 )
 
-// TestHandler: the handler tells the server the limit of 8 MiB.
+// TestHandler: the limit that the handler tells the server is 8 MiB.
 func TestHandler(t *testing.T) {
 	limited, ok := Handler(nil).(interface{ MaxBytes() int64 })
 	if !ok || limited.MaxBytes() != 8<<20 {
@@ -23,7 +23,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestRead: the number of concurrent reads is limited, and objects with too many values are not read.
+// TestRead: only a limited number of reviews is read at the same time. A review with too many values is not read.
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewReader(10)
