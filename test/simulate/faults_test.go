@@ -59,7 +59,8 @@ var violation = regexp.MustCompile(`violation: (\S+) seed=(\d+) step=(\d+): (.*)
 
 // TestFaults: TestSimulate finds each fault. It runs only with REFRACT_FAULTS=all, or with the numbers of faults, such as
 // REFRACT_FAULTS=3,14. REFRACT_FIRST and REFRACT_SEEDS are the lowest and the highest seed of the search (1, 2000),
-// REFRACT_STEPS the length of a history. It needs -timeout 0.
+// REFRACT_STEPS the length of a history. It needs -timeout 0. Faults 16 and 17 need the scenes of seeds from 10001 on, and
+// histories of 80 steps.
 //
 // A program has several faults at once, because a compilation and a history take seconds. When a seed breaks a promise,
 // the programs with one fault each show the cause. The seed counts only if it breaks no promise without a fault. A

@@ -237,9 +237,10 @@ func (w *World) restoreHub() (actor, text string) {
 	return operator, "restores the hub from the backup"
 }
 
-// rebuildCluster removes all objects of a cluster.
-func (w *World) rebuildCluster() (actor, text string) {
-	c := pick(w, w.Clusters)
+// rebuildCluster removes all objects of a random cluster.
+func (w *World) rebuildCluster() (actor, text string) { return w.rebuild(pick(w, w.Clusters)) }
+
+func (w *World) rebuild(c *Cluster) (actor, text string) {
 	if c.Down {
 		return "", ""
 	}

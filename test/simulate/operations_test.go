@@ -13,18 +13,19 @@ import (
 var needRefract = []string{ //nolint:gochecknoglobals // It is a constant.
 	"approve placement", "approve rollout", "resume rollout", "pause rollout", "approve again", "approve deletions", "rename", "finish rename",
 	"finish unjoin", "fight over copy", "take copy", "edit copy", "delete copy", "hold copy", "delete copies' namespace", "delete report", "delete revision", "kill", "stop", "restart", "cut", "heal",
+	"lose waiting copies",
 }
 
 // TestOperations: without Refract, each other operation is possible at some time, and the models of controllers come to rest.
 func TestOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counts := map[string]int{}
+		counts, all := map[string]int{}, slices.Concat(operations(), floorScenes, lossScenes)
 		for seed := range uint64(10) {
 			w := newWorld(seed, nil)
 			w.calm = false
 			for step := range uint64(250) {
 				w.Rand = rand.New(rand.NewPCG(seed, step))
-				o := pick(w, operations()) // All operations are equally likely, so that rare ones appear, too.
+				o := pick(w, all) // All operations are equally likely, so that rare ones appear, too.
 				if actor, text := o.do(w); text != "" {
 					w.stats.operations[o.name]++
 					w.Journal.add(w, actor, text)
@@ -41,7 +42,7 @@ func TestOperations(t *testing.T) {
 			}
 			w.end()
 		}
-		for _, o := range operations() {
+		for _, o := range all {
 			if counts[o.name] == 0 && !slices.Contains(needRefract, o.name) {
 				t.Errorf("operation %q was never done", o.name)
 			}
@@ -50,6 +51,24 @@ func TestOperations(t *testing.T) {
 			t.Logf("%-20s %d", name, counts[name])
 		}
 	})
+}
+
+// TestFocuses: seeds keep their focuses, and a focus names operations that exist.
+func TestFocuses(t *testing.T) {
+	for seed, want := range map[uint64]int{
+		1: 0, 1000: 0, 1001: 2, 1004: 5, 2000: 1, 2001: 4, 2003: 6, 10000: 5, 10001: 2, 10004: 5, 10006: 7, 10007: 8, 10008: 1,
+	} {
+		if got := NewPlan(seed, 1).Focus; got != want {
+			t.Errorf("seed %d: want focus %d, got %d", seed, want, got)
+		}
+	}
+	for i, f := range focuses {
+		for _, name := range f.often {
+			if !slices.ContainsFunc(operations(), func(o operation) bool { return o.name == name }) {
+				t.Errorf("focus %d: there is no operation %q", i+1, name)
+			}
+		}
+	}
 }
 
 // TestRebuiltClusterIsWell: a rebuilt cluster no longer rejects writes of the accounts that each cluster has.

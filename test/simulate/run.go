@@ -23,8 +23,10 @@ const (
 	// firstFocused is the first seed whose world has a focus: one of the first five, so that these seeds keep their
 	// histories.
 	firstFocused = 1001
+	// firstOfSix is the first seed whose world has one of the first six.
+	firstOfSix = 2001
 	// firstOfAll is the first seed whose world has one of all focuses.
-	firstOfAll = 2001
+	firstOfAll = 10001
 )
 
 // NewPlan returns the plan of a seed.
@@ -37,6 +39,8 @@ func NewPlan(seed uint64, steps int) Plan {
 	switch {
 	case seed >= firstOfAll:
 		p.Focus = 1 + int(seed%uint64(len(focuses)))
+	case seed >= firstOfSix:
+		p.Focus = 1 + int(seed%6)
 	case seed >= firstFocused:
 		p.Focus = 1 + int(seed%5)
 	}
@@ -79,7 +83,7 @@ func Run(p Plan, to io.Writer) *Result {
 		w.operations = slices.Concat(operations(), w.injectionOperations())
 	}
 	if p.Focus > 0 {
-		w.operations = focusedOn(w.operations, focuses[p.Focus-1])
+		w.operations = slices.Concat(focusedOn(w.operations, focuses[p.Focus-1].often), focuses[p.Focus-1].scenes)
 	}
 	w.begin()
 	for i, seed := range p.Steps {
@@ -147,28 +151,54 @@ func ownOperations(seed uint64, all []operation) []operation {
 	return own
 }
 
-// focuses are sets of operations that belong together. A world with a focus performs these most of the time, because
-// some faults need several of them within a minute.
+// focus is a set of operations that belong together.
+type focus struct {
+	// often are operations of all worlds that a world with the focus performs more often. scenes are operations that
+	// only worlds with the focus have, with their weights.
+	often  []string
+	scenes []operation
+}
+
+// focuses are the possible focuses. A world with a focus performs its operations most of the time, because some faults
+// need several of them within a minute.
 //
 //nolint:gochecknoglobals // It is a constant.
-var focuses = [][]string{
+var focuses = []focus{
 	{ // A rollout and its end.
-		"edit", "approve rollout", "resume rollout", "edit rollout policy", "change lab", "controller", "kill", "restart", "minutes pass",
+		often: []string{
+			"edit", "approve rollout", "resume rollout", "edit rollout policy", "change lab", "controller", "kill", "restart", "minutes pass",
+		},
 	},
 	{ // The stored content of a rollout.
-		"edit", "approve rollout", "refuse revisions", "delete revision", "change lab", "controller", "kill", "restart", "backup", "restore hub",
+		often: []string{
+			"edit", "approve rollout", "refuse revisions", "delete revision", "change lab", "controller", "kill", "restart", "backup", "restore hub",
+		},
 	},
 	{ // Objects and policies that come and go.
-		"create", "edit", "label", "edit namespace", "delete", "replace --force", "edit placement", "delete report", "kill", "restart",
+		often: []string{
+			"create", "edit", "label", "edit namespace", "delete", "replace --force", "edit placement", "delete report", "kill", "restart",
+		},
 	},
 	{ // Types and namespaces that come and go.
-		"create", "edit", "member type", "hub type", "right on the hub", "delete namespace", "create namespace", "delete copies' namespace", "stop", "restart",
+		often: []string{
+			"create", "edit", "member type", "hub type", "right on the hub", "delete namespace", "create namespace", "delete copies' namespace", "stop", "restart",
+		},
 	},
 	{ // Clusters and replicas that come and go.
-		"edit", "rename", "finish rename", "second name", "unjoin", "finish unjoin", "join", "cut", "heal", "kill", "restart", "restore cluster", "backup",
+		often: []string{
+			"edit", "rename", "finish rename", "second name", "unjoin", "finish unjoin", "join", "cut", "heal", "kill", "restart", "restore cluster", "backup",
+		},
 	},
 	{ // Floors that come and go, and edits right after.
-		"set floor", "edit", "create", "minutes pass",
+		often: []string{
+			"set floor", "edit", "create", "minutes pass",
+		},
+	},
+	{ // Edits right after a floor was set.
+		often: []string{"create", "label", "kill", "restart"}, scenes: floorScenes,
+	},
+	{ // Copies that are lost during a long wave.
+		often: []string{"minutes pass", "controller", "controllers"}, scenes: lossScenes,
 	},
 }
 

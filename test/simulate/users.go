@@ -178,6 +178,11 @@ var policyLabels = []struct {
 
 func (w *World) editSomething() (actor, text string) {
 	user, space := w.tenant()
+	return w.editIn(user, space)
+}
+
+// editIn edits a random object of a namespace.
+func (w *World) editIn(user, space string) (actor, text string) {
 	h := w.hand(w.Hub, user)
 	g, _ := w.there(h, space, true)
 	if g == nil {
