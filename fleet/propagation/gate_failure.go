@@ -24,8 +24,8 @@ var (
 	exceededQuota = regexp.MustCompile(`is forbidden: exceeded quota: ([^,]{1,253}), requested: ([^ ]{1,500}), used: `)
 )
 
-// sharedFailure returns the failure behind the error of a write if other copies share it. It is nil for a failure of
-// this copy alone. creates is whether the copy does not exist yet.
+// sharedFailure returns the failure that caused the error of a write, if it affects other copies as well; nil if it
+// affects this copy alone. creates is whether the copy does not exist yet.
 func sharedFailure(key Key, gvr schema.GroupVersionResource, creates bool, err error) *failure {
 	var said apierrors.APIStatus
 	if !errors.As(err, &said) {

@@ -148,8 +148,8 @@ func TestGateOfAType(t *testing.T) {
 	}
 }
 
-// TestGateProbes: the gate when its probe is deleted or fails for another reason, or when the failure is known to be
-// over.
+// TestGateProbes: the requests at a gate after its probe was deleted or failed for another reason, and after the
+// failure is known to be over.
 func TestGateProbes(t *testing.T) {
 	refusal := &failure{gateID: gateID{reason: reasonRejected}}
 	cases := map[string]struct {
