@@ -21,7 +21,7 @@ const (
 )
 
 // briefer are functions that shorten the row of a cluster; each shortens it more than the one before. They keep the
-// fields that are read back after a restart. An exception are the managed fields of the copy, which the copy itself
+// fields that are read back after a restart. The only exception is the hash of the owned fields, which the copy itself
 // shows then.
 var briefer = []func(row *refractv1alpha1.ClusterStatus){
 	func(row *refractv1alpha1.ClusterStatus) { cutTexts(row, 200) },

@@ -165,7 +165,7 @@ func rolloutOf(by *led, key Key, newest *refractv1alpha1.Revision) *refractv1alp
 	return &is
 }
 
-// follow adds the followers that the object leads to the target revision, sorted. Known is false while one of them is
+// follow adds the led followers of the object to the target revision, sorted. known is false while one of them is
 // unknown. It returns an error if a follower cannot be stored.
 func (d *decider) follow(ctx context.Context, key Key, g *governance) (known bool, err error) {
 	followers, decided := d.state.followersOf(key)
@@ -218,7 +218,7 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 	case !known && recorded && !d.sources.unlisted(follower.GroupResource):
 		return nil, false, nil
 	case !known:
-		return nil, true, nil // Once the follower is known, it is decided, and then this key again.
+		return nil, true, nil // The arrival of the follower causes its decision, and then another decision on this key.
 	case src.object == nil && recorded:
 		live, gone, err := d.sources.look(ctx, follower, src)
 		if err != nil {
@@ -276,7 +276,7 @@ func naming(recorded *refractv1alpha1.RolloutStatus, is *refractv1alpha1.Revisio
 	}
 	for i, r := range revisionsIn(recorded) {
 		if i > 0 && recorded.Phase == refractv1alpha1.RolloutComplete {
-			break // The other revisions equal the target when it began.
+			break // The other revisions equalled the target when the rollout began.
 		}
 		if same(r, i > 0) {
 			is.Name = r.Name
@@ -286,8 +286,8 @@ func naming(recorded *refractv1alpha1.RolloutStatus, is *refractv1alpha1.Revisio
 	is.Name = revision.Of(is.Object, is.Generation, is.Policies, is.Followers...).Name
 }
 
-// followOn queues further decisions after the desired state of an object was recorded. It queues the leader, if the
-// leader knows another content of this follower, and the object itself, if it leads other followers than it knows.
+// followOn enqueues further decisions after the desired state of an object was recorded: on the leader, if it knows
+// other content of this follower, and on the object itself, if its led followers have changed.
 func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
 	g := p.governed
 	switch {
@@ -301,7 +301,7 @@ func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
 	case g.led != nil:
 		l := d.state.desired(g.led.by)
 		if l == nil || l.governed == nil {
-			return // The leader is about to be decided.
+			return // The leader will be decided soon.
 		}
 		f := entryOf(&l.governed.target, g.led.by, key)
 		if f == nil || !revision.Same(f.Object, f.Policies, g.target.Object, g.target.Policies) {
@@ -370,7 +370,7 @@ func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 			continue
 		}
 		if e.desired.governed.led.from != p.governed.recorded {
-			return &follower // The follower is about to be decided.
+			return &follower // The follower will be decided soon.
 		}
 		t, status := e.desired.targets[cluster], e.statuses[cluster]
 		if t == nil || t.variant == nil || e.desired.blocked != "" || e.desired.dryRun || status.state == refractv1alpha1.StateFailed {
@@ -400,9 +400,9 @@ type companion struct {
 	statuses map[string]clusterStatus
 }
 
-// companions returns the followers that the object leads. Hold says why the state of one of them cannot be
-// determined. Known is false while one of them has not been decided from the recorded rollout; it is then queued, and
-// the object as well.
+// companions returns the followers that the object leads. hold is the reason if the state of one of them cannot be
+// determined. known is false while one of them has not been decided from the recorded rollout; then this follower and
+// the object are enqueued.
 func (rep *reporter) companions(key Key, p *desiredState) (all []companion, hold string, known bool) {
 	for i := range p.governed.target.Followers {
 		f := &p.governed.target.Followers[i]

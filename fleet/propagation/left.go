@@ -19,9 +19,9 @@ import (
 var replicasField = tree.MustParsePattern("/spec/replicas")
 
 // leftTo returns the fields that Refract does not send to an existing copy: the fields that the hub assigned, those
-// that the object leaves to the members, and the replicas if they are retained. Changes are those that made the
-// variant. A field that an override has written counts as requested and is sent, except the replicas, which
-// KubeAdmiral retains in any case.
+// that the object leaves to the members, and the replicas if they are retained. changes are the changes by overrides. A
+// field that an override has written counts as requested and is sent, except the replicas, which KubeAdmiral retains in
+// any case.
 func leftTo(keeping *placement.Keeping, changes []tree.Change) []tree.Pattern {
 	left := slices.DeleteFunc(slices.Concat(local.Fields(changes), keeping.Left), func(field tree.Pattern) bool { return overridden(field, changes) })
 	if keeping.RetainReplicas && !slices.ContainsFunc(left, replicasField.Equal) {

@@ -90,7 +90,8 @@ type owedCopy struct {
 	cluster string
 }
 
-// hear records that the entry of a FederatedCluster for a copy is done, until the status is written without it.
+// hear records that an entry of a FederatedCluster has been decided. The record stays until the status no longer has
+// the entry.
 func (s *state) hear(c owedCopy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,10 +38,10 @@ import (
 // large.
 type policies struct {
 	changed func(tree.Policy) // Called with a reference without generation.
-	// restated is called, with a reference without generation, when the status of a policy has changed. The reviewer
-	// compares with the cached status, which may be older than its own last write.
+	// restated is called, with a reference without generation, when only the status of a policy has changed. The
+	// reviewer needs the call because it compares with the cached status, which may be older than its own last write.
 	restated func(tree.Policy)
-	deleted  func(tree.Policy, client.Object) // Called before changed with a deleted policy and its last state.
+	deleted  func(tree.Policy, client.Object) // Called with a deleted policy and its last state; changed is called next.
 	log      logr.Logger
 
 	mu           sync.RWMutex
@@ -49,7 +49,7 @@ type policies struct {
 	overrides    map[tree.Policy]*override.Policy
 	propagations map[tree.Policy]*placement.Policy
 	rollouts     map[tree.Policy]*rollout.Policy
-	parts        map[tree.Policy]string // The part of a revision that stores each override policy, by name.
+	parts        map[tree.Policy]string // The name of the revision part that stores each override policy.
 	problems     map[tree.Policy]error  // The errors of invalid policies.
 	// checked has the references that each override policy is permitted to add.
 	checked map[tree.Policy]*corev1alpha1.CheckedReferences
@@ -283,7 +283,7 @@ func specIn(obj client.Object) any {
 	}
 }
 
-// approvedIn returns the token with the policy's approval of a change of the placement of its objects; empty if it
+// approvedIn returns the token by which a policy approves a change of the placement of its objects; empty if it
 // approves none.
 func approvedIn(obj client.Object) string { return placement.Approval(obj, statusIn(obj)) }
 

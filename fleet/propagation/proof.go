@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// provenFor is the time for which an answer of the hub about clusters or a policy is reused: many objects leave a
-	// cluster at the same time.
+	// provenFor is the time for which an answer of the hub about clusters or a policy is reused, because many objects
+	// may leave a cluster at the same time.
 	provenFor = time.Second
 	// mostProven bounds the number of remembered answers.
 	mostProven = 1000
@@ -64,7 +64,7 @@ func (f *proof) holds(ctx context.Context, key Key, p *desiredState) (bool, erro
 		if !known || err != nil {
 			break
 		}
-		if l := f.state.desired(leader); l != nil && !l.gone && l.blocked == "" { // Otherwise the follower stays for now, or has stayed for a minute.
+		if l := f.state.desired(leader); l != nil && !l.gone && l.blocked == "" { // A gone or blocked leader needs no check: its follower stays for now, or has stayed for a minute.
 			known, err = f.holdsOne(ctx, leader, l)
 		}
 	}

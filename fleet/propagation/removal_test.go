@@ -76,8 +76,8 @@ func TestRemove(t *testing.T) {
 		Tidy   []string // Namespaces that may be empty now.
 		Copy   member.Lookup
 		Asked  int // Removals that the guard has not judged yet.
-		Passes int // Removals that the guard allows,
-		Lost   int // and unrequested ones that were done.
+		Passes int // Removals that the guard allows.
+		Lost   int // Unrequested removals that were carried out.
 	}
 	cases := map[string]struct {
 		reason string

@@ -42,7 +42,7 @@ type reviewer struct {
 	state    *state
 	records  *records
 	answers  map[tree.Policy]answered // Approved questions that later ones wait for.
-	until    time.Time                // When statuses are written though not all objects are decided; set by the first call.
+	until    time.Time                // The time from which on statuses are written before all objects are decided; set by the first call.
 	queue    *workQueue[tree.Policy]
 }
 
@@ -117,7 +117,7 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	patch, asks := client.MergeFrom(before), !equality.Semantic.DeepEqual(was.PlacementHeld, held)
-	if asks { // The question of a former leader must not be overwritten.
+	if asks { // The question from a former leader must not be overwritten.
 		patch = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	}
 	switch err := v.client.Status().Patch(ctx, obj, patch); {

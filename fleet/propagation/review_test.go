@@ -251,7 +251,7 @@ func TestStatusIsReviewedAgain(t *testing.T) {
 	}
 }
 
-// TestReviewsWait: the status of a policy may lag longer the more users the policy has.
+// TestReviewsWait: the delay of the status of a policy grows with the number of users of the policy.
 func TestReviewsWait(t *testing.T) {
 	op := tree.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: "shop", Name: "op"}
 	for name, tc := range map[string]struct {

@@ -102,8 +102,8 @@ func TestSetDesired(t *testing.T) {
 	}
 }
 
-// TestReports: reports of many clusters are combined. The first one queues a report, and the last one makes it soon.
-// After the report, the next one queues another.
+// TestReports: reports of many clusters are combined. The first result schedules a report, and the last result brings
+// it forward. A result after the report schedules another one.
 func TestReports(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	s := newState()

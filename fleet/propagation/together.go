@@ -73,7 +73,7 @@ func (d *decider) together(namespace string) (loss *placement.Loss, known bool) 
 		}
 		leaders := d.state.followed(key, was.follows)
 		world.Leaders.Clusters = leaders.on(was.placed)
-		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // The others travel with objects.
+		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // Other objects only travel with their leaders.
 			all = append(all, asked)
 		}
 	}

@@ -49,7 +49,7 @@ type workers struct {
 	group   sync.WaitGroup
 }
 
-// wake starts workers until each ready key has one that is about to get a key, up to the limit.
+// wake starts workers for ready keys, up to the limit. Running workers that are about to get a key count as well.
 func (w *workers) wake(ready int) {
 	for w.running < w.limit && w.waking < ready {
 		if w.running >= w.own && !w.shared.take() {
@@ -134,8 +134,7 @@ const (
 	priorityRequired                   // Types that others need: namespaces, CustomResourceDefinitions.
 )
 
-// add puts the key into the queue for now. If the key waits for a later time, it is due now; if it has a lower
-// priority, it gets this one.
+// add makes the key due now, with this priority or its present one, whichever is higher.
 func (w *workQueue[K]) add(key K, u priority) { w.enqueue(key, u, 0) }
 
 // addAfter puts the key into the queue for a later time, unless the key is due earlier.
@@ -247,8 +246,8 @@ func turnOf(ctx context.Context) func(work string) {
 	return turn
 }
 
-// adapt sets the number of concurrent keys to the result of limit. Limit gets whether other keys wait, and the time.
-// The number is never below the queue's own number of workers.
+// adapt calls limit, and sets the number of concurrent keys to the result. The arguments of limit are whether other
+// keys wait, and the time since the queue was made. The number is never below the queue's own number of workers.
 func (w *workQueue[K]) adapt(limit func(waiting bool, now time.Duration) int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

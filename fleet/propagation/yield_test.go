@@ -76,8 +76,7 @@ func TestYields(t *testing.T) {
 	}
 }
 
-// TestYieldsInTurns: a short phase with few waiting copies, between two checks of a report, does not delay the
-// report.
+// TestYieldsInTurns: a short phase with few waiting copies, between two checks of a report, does not delay the report.
 func TestYieldsInTurns(t *testing.T) {
 	now, waiting := time.Unix(1_000_000, 0), many
 	y := newYielding()
