@@ -32,8 +32,8 @@ const maxMessage = 1000
 const soonRetry = 5 * time.Second
 
 // pendingDelay is the delay between a change of the deletions that wait for approval and its report in the status of
-// the FederatedCluster. It collects further changes, because each report replaces the approval token that a user may be
-// reading.
+// the FederatedCluster. The delay collects further changes, because each report replaces the approval token that a user
+// may be reading.
 const pendingDelay = 1500 * time.Millisecond
 
 // unknownDelay is the delay before the retry of a key whose desired state was decided without this cluster.

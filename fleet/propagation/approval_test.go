@@ -187,8 +187,7 @@ func TestPlacementWaits(t *testing.T) {
 			if (p.blocked == reasonAwaitingApproval) != tc.blocked || len(p.targets) != tc.before || p.gone {
 				t.Errorf("%s\nblocked: %q, on %d clusters, gone: %t; want %t, %d, false", tc.reason, p.blocked, len(p.targets), p.gone, tc.blocked, tc.before)
 			}
-			// Each later decision has the same approval request, also in a process that has read it from the
-			// Propagation.
+			// Each later decision has the same question, also in a process that has read it from the Propagation.
 			p.held.asked = placement.Question{Number: p.held.Number, Token: "alone", Shared: "all"}
 			now := p.remember(tc.was)
 			if diff := cmp.Diff(tc.was.placed, now.placed); diff != "" {
@@ -225,7 +224,8 @@ func TestPlacementWaits(t *testing.T) {
 	}
 }
 
-// TestPlacementWaitsInWaves: the rollout of an object whose placement waits continues on its present clusters.
+// TestPlacementWaitsInWaves: while a new placement of an object waits for approval, its rollout continues on its
+// present clusters.
 func TestPlacementWaitsInWaves(t *testing.T) {
 	names, _ := thirty()
 	s := placedBy(t, corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "eu"}}, "")

@@ -14,8 +14,8 @@ import (
 	"refract.dev/tree"
 )
 
-// asking is an approval request of a policy that the status of the policy does not show yet. Until then, more objects
-// may join it.
+// asking is a question that asks users to approve a change of the placement of several objects. While the status of
+// their policy does not show the question, more objects may join it.
 type asking struct {
 	placement.Question
 
@@ -54,8 +54,8 @@ func policyOf(p *desiredState) tree.Policy {
 	return tree.Policy{Kind: p.propagation.Kind, Namespace: p.propagation.Namespace, Name: p.propagation.Name}
 }
 
-// askTogether returns the token that approves the change for all objects of the policy that join the present approval
-// request.
+// askTogether returns the token of the present question. It approves the change for all objects of the policy that join
+// the question.
 func (s *state) askTogether(ref tree.Policy, number string) string {
 	is := s.asking[ref]
 	if is.Number != number {

@@ -151,7 +151,7 @@ func causeOf(reason string) cause {
 	switch said := cause(reason); said {
 	case causeDeleted, causeLeader, causeOwner, causeWithdrawn, causeNamespace, causeType, causeMissing, causeForgotten:
 		return said
-	// This includes the causes of the placement: with them, the object exists.
+	// A cause of the placement is not among these, because the object exists then.
 	default:
 		return ""
 	}

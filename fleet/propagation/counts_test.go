@@ -139,7 +139,7 @@ func BenchmarkRemovals(b *testing.B) {
 	for b.Loop() {
 		now := time.Unix(0, 0)
 		g := newGuard(DefaultGuard, func() time.Time { return now })
-		for range 3 { // They are collected, judged, and asked about once more.
+		for range 3 { // The guard collects the deletions, judges them, and is asked once more.
 			for _, key := range keys {
 				g.ask(removal{key, "u", causePlacement, false}, holds, "0123456789ab")
 			}

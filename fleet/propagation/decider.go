@@ -23,9 +23,9 @@ const mostDecisions = time.Second
 
 // The delay between a change of clusters and the next round, which decides all objects again. The delay is at least
 // clusterDelay and at most mostClusterDelay. Within these limits, a round waits until the time since the last round is
-// as long as the decisions since then took. This is the sum of the times of all deciders, divided by their number,
-// because they share a processor. Without the delay, clusters that alternate between ready and unready, as overloaded
-// ones do, would use up the decision time of this replica.
+// at least the time that decisions took since then. Decision times are added up over all deciders and divided by their
+// number, because the deciders share a processor. Without the delay, clusters that alternate between ready and unready,
+// as overloaded ones do, would use up the decision time of this replica.
 const (
 	clusterDelay     = 50 * time.Millisecond
 	mostClusterDelay = 10 * time.Second
@@ -197,7 +197,7 @@ func (d *decider) convertible(ctx context.Context, key Key, obj *unstructured.Un
 	return read
 }
 
-// goes determines why an object is gone, if it is.
+// goes sets the cause of an object that is gone.
 func (d *decider) goes(
 	ctx context.Context, key Key, obj *unstructured.Unstructured, p *desiredState, why cause, told *deletion, was *previous, seen bool,
 ) (err error) {
@@ -228,7 +228,7 @@ func (d *decider) goes(
 func (l *followed) again(unconverted bool) time.Duration {
 	switch {
 	case len(l.unknown) > 0:
-		return 200 * time.Millisecond // They are being decided.
+		return 200 * time.Millisecond // The leaders are being decided.
 	case unconverted && (l.until == 0 || l.until > convertRetry):
 		return convertRetry
 	default:
@@ -286,7 +286,7 @@ func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen 
 // reported returns the state of an object from its Propagation and the FederatedClusters, as of before a restart.
 func (d *decider) reported(key Key) previous { return recall(d.recorded(key), d.members.Owed(key)) }
 
-// recorded is reported without the FederatedClusters.
+// recorded is [decider.reported] without the FederatedClusters.
 func (d *decider) recorded(key Key) previous {
 	k, found := d.records.get(key)
 	if !found || k.status == nil {

@@ -465,7 +465,7 @@ func TestForget(t *testing.T) {
 		reason string
 		key    Key
 		p      *desiredState // The desired state that is to be forgotten.
-		leads  bool          // Whether a known object has it as a follower.
+		leads  bool          // Whether a known object has the object as a follower.
 		asked  []string
 		known  bool
 		stays  bool // Whether the object stays watched without a label.

@@ -288,7 +288,7 @@ func texts(found []decision.Finding) []string {
 	return all
 }
 
-// stays keeps the previous placement of an object that no longer requests propagation.
+// stays returns the desired state of an object that no longer requests propagation, but keeps its previous placement.
 func (p *desiredState) stays(d *decision.Desired, obj *unstructured.Unstructured) *desiredState {
 	if d.Held == nil {
 		return p.block(reasonDryRun, "annotation "+corev1alpha1.DryRunAnnotation+": the copies stay, though the object no longer requests propagation")

@@ -106,8 +106,8 @@ func (p *desiredState) warnUnlisted(s *inputs) {
 	}
 }
 
-// native returns the reason if each cluster creates an object of this name itself, in the namespace of the object
-// beside; empty if not.
+// native returns the reason for which an object of this name is not propagated from the namespace of the object beside:
+// each cluster creates it itself. It is empty for all other objects.
 func native(beside *unstructured.Unstructured, resource schema.GroupResource, name string) string {
 	return placement.Native(resource, &metav1.ObjectMeta{Namespace: beside.GetNamespace(), Name: name})
 }

@@ -286,7 +286,7 @@ func (d *dispatcher) begin(m *member.Member) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(d.ctx) //nolint:gosec // It is called when the member leaves, see stop; or d.ctx ends.
+	ctx, stop := context.WithCancel(d.ctx) //nolint:gosec // The function stop is called when the member leaves; otherwise, d.ctx ends.
 	r := runningApplier{applier: a, stop: stop, ended: make(chan struct{})}
 	d.appliers[m.Name] = r
 	d.running.Go(func() {

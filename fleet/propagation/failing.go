@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// failTogether is the number of failing copies of a type in a namespace from which on the other copies of the type
-	// there wait. failEverywhere is the number of namespaces with failing copies of a type from which on the copies in
-	// all namespaces wait.
+	// Once failTogether copies of a type fail in a namespace, the other copies of the type there wait. Once copies of
+	// the type fail in failEverywhere namespaces, the copies in all namespaces wait.
 	failTogether   = 3
 	failEverywhere = 4
 	// mostFailing is the maximum number of pairs of namespace and type whose failures are counted.

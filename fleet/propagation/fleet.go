@@ -81,7 +81,7 @@ type located struct {
 // mostKept is the maximum number of policies and clusters in an interrupted collection; some may be outdated versions.
 const mostKept = 10_000
 
-// keep adds the entries of an earlier collection that are missing.
+// keep adds the missing entries from an earlier collection.
 func (c *contents) keep(had *contents) {
 	if had == nil || len(had.stored) > mostKept {
 		return

@@ -119,7 +119,7 @@ func governedObject(value string) *unstructured.Unstructured {
 }
 
 // TestRecreated: an object that is created again continues the recorded rollout of the former object, if the
-// Propagation still exists. So does an object whose Propagation was deleted.
+// Propagation still exists. An object whose Propagation was deleted also continues its rollout.
 func TestRecreated(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	was := &refractv1alpha1.RolloutStatus{
@@ -163,8 +163,8 @@ func TestRecreated(t *testing.T) {
 	}
 }
 
-// TestRecordOutlivesCopies: the Propagation of a governed object stays for a while after its last copy, so that an
-// object that replaces it is released in waves.
+// TestRecordOutlivesCopies: the Propagation of a governed object stays for a while after its last copy, so that a
+// replacement of the object is released in waves.
 func TestRecordOutlivesCopies(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {

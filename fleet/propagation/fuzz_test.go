@@ -71,8 +71,8 @@ func reports() []string {
 	}
 }
 
-// FuzzReport: whatever a Propagation contains, the controller takes over existing clusters only, each once. The object
-// is placed, its report is written, and the report can end when the object is gone.
+// FuzzReport: whatever a Propagation contains, the controller takes over only existing clusters, and each only once.
+// The object is placed, its report is written, and the report can end when the object is gone.
 func FuzzReport(f *testing.F) {
 	for _, text := range reports() {
 		f.Add([]byte(text), false)

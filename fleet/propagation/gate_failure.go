@@ -73,7 +73,7 @@ func sizeFailure(key Key, size int, err error) *failure {
 }
 
 // unservedFailure is the failure of a member that does not serve a version of a type. Its message names no object,
-// because all namespaces see it.
+// because users of all namespaces see it.
 func unservedFailure(gvr schema.GroupVersionResource) *failure {
 	return &failure{
 		gateID{reason: reasonTypeNotServed, gateScope: gateScope{resource: gvr}},

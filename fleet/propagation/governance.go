@@ -185,7 +185,7 @@ func (g *governance) enters(cluster string) bool {
 	return !placed || unseen || keeping && !rollout.Awaited(g.recorded, cluster)
 }
 
-// warned returns the warnings; none if the object is not governed.
+// warned returns the warnings; none if the object has no rollout policy.
 func (g *governance) warned() []string {
 	if g == nil {
 		return nil

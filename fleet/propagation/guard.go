@@ -344,8 +344,8 @@ func (g *guard) drop(key Key) {
 	}
 }
 
-// says returns the message for a copy that is pending. Readers of its object see it, so it describes no other
-// namespace.
+// says returns the message for a copy that is pending. Users who can read only the object see the message, so it
+// describes no other namespace.
 func (g *guard) says(r removal, cluster string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -542,7 +542,7 @@ func TestGuardCountsWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestGuardSays: administrators of members see all pending deletions, tenants those of their namespace.
+// TestGuardSays: administrators of members see all pending deletions. Tenants see only those of their namespace.
 func TestGuardSays(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := newGuard(DefaultGuard, func() time.Time { return now })

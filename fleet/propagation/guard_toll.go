@@ -8,7 +8,7 @@ import (
 // toll has numbers of deletions, each with the number of copies that it is compared with.
 type toll struct {
 	now, pending int // The copies to be deleted now, and all existing copies.
-	lost, most   int // These and the losses within the window, and all copies that existed in it.
+	lost, most   int // The copies to be deleted now or lost within the window, and all copies that existed in it.
 }
 
 func (t *toll) add(o toll) {

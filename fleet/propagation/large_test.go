@@ -37,7 +37,7 @@ func (s *sated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"})
 }
 
-// took is a listener that sends a value on the channel written for each copy that was written.
+// took signals each written copy on the channel written.
 type took struct {
 	listeners
 

@@ -204,7 +204,7 @@ func (d *decider) follow(ctx context.Context, key Key, g *governance) (known boo
 	return true, nil
 }
 
-// called returns the name of a follower in texts. Its namespace is the one of the leader.
+// called returns the name of a follower for messages. It has no namespace, because the namespace is that of the leader.
 func called(key Key) string { return key.GroupResource.String() + "/" + key.Name }
 
 // follower returns a follower if the key leads it, and nil if not.
@@ -247,7 +247,7 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 	return src.object, true, nil
 }
 
-// obeys reports whether an object obeys a rollout policy itself. Known is false while the floor of its namespace is
+// obeys reports whether an object obeys a rollout policy itself. known is false while the floor of its namespace is
 // unknown.
 func (d *decider) obeys(key Key, obj *unstructured.Unstructured) (is, known bool) {
 	floor, known := d.floor(key.Namespace)
@@ -325,7 +325,7 @@ func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
 // leads reports whether the followers of the object change with it.
 func (g *governance) leads() bool { return g != nil && g.led == nil && g.blocked == "" }
 
-// followersOf returns the followers of the key. Decided is false while they are unknown.
+// followersOf returns the followers of the key. decided is false while they are unknown.
 func (s *state) followersOf(key Key) (followers []Key, decided bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

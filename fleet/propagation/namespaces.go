@@ -69,7 +69,7 @@ type hubNamespaces struct {
 	floors map[string]string            // The rollout policies that namespaces name, by namespace.
 }
 
-// floor returns the labels of a namespace, which name its rollout policies. Known is false until the namespaces of
+// floor returns the labels of a namespace, which name its rollout policies. known is false until the namespaces of
 // the hub have been listed.
 func (h *hubNamespaces) floor(name string) (labels map[string]string, known bool) {
 	ns, known := h.view.get(types.NamespacedName{Name: name})
@@ -332,9 +332,9 @@ func (n *namespaces) patch(ctx context.Context, ns *member.Namespace, part strin
 	return n.member.Namespaces.Patch(ctx, ns.Name, body)
 }
 
-// tidy deletes a namespace that was created for copies if the configuration asks for it, the namespace has no copy,
-// no copy is to be written there, it has no other content, and no other client has changed it. The first check that
-// finds it in this state marks it with the earliest time for its deletion.
+// tidy deletes a namespace that was created for copies, if the configuration asks for it and the namespace is unneeded:
+// it has no copy and no other content, no copy is to be written there, and no other client has changed it. The first
+// check with this result marks the namespace with the earliest time for its deletion.
 func (n *namespaces) tidy(ctx context.Context, ns *member.Namespace) (reconcile.Result, error) {
 	switch {
 	case !n.settled():

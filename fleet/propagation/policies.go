@@ -301,7 +301,7 @@ func askedIn(obj client.Object) string {
 }
 
 // wrote takes over the hub's answer to a write of a status by this replica. It stores the policy again if the write
-// ends an approval, because that changes its effect.
+// ends an approval, because that changes the effect of the policy.
 func (p *policies) wrote(obj client.Object) {
 	obj.SetManagedFields(nil)
 	if before := p.object(referenceTo(obj)); before != nil && approvedIn(before) != approvedIn(obj) {

@@ -64,7 +64,7 @@ func (f *proof) holds(ctx context.Context, key Key, p *desiredState) (bool, erro
 		if !known || err != nil {
 			break
 		}
-		if l := f.state.desired(leader); l != nil && !l.gone && l.blocked == "" { // A gone or blocked leader needs no check: its follower stays for now, or has stayed for a minute.
+		if l := f.state.desired(leader); l != nil && !l.gone && l.blocked == "" { // A blocked leader keeps the follower; a gone leader kept it for a minute.
 			known, err = f.holdsOne(ctx, leader, l)
 		}
 	}

@@ -408,8 +408,7 @@ func isTried(row *refractv1alpha1.ClusterStatus) bool {
 	return row.Reason == reasonDryRun && row.Hash == ""
 }
 
-// foreignContent has the clusters that are to have a copy and may have one with other content than the decided one,
-// sorted.
+// foreignContent has the clusters whose copies may have other content than the decided one, sorted.
 type foreignContent struct {
 	unseen  []string // It is unknown whether they have a copy.
 	keeping []string // They have a copy with other content.

@@ -103,7 +103,7 @@ func (a *applier) deleteIfProven(
 			return a.failed(key, r)
 		}
 		if !proven {
-			return a.done(key, r, soonRetry) // It is decided again as soon as the watches show the change.
+			return a.done(key, r, soonRetry) // The object is decided again as soon as the watches show the change.
 		}
 	}
 	return a.delete(ctx, key, r, have)
@@ -185,7 +185,7 @@ func (a *applier) needsApproval(ctx context.Context, key Key) (bool, error) {
 	return some, nil
 }
 
-// release turns a copy into a plain object. Mark is the value of the annotation that names the hub for which a
+// release turns a copy into a plain object. mark is the value of the annotation that names the hub for which a
 // namespace was created; nil removes the annotation.
 func (a *applier) release(ctx context.Context, key Key, r clusterStatus, have member.Copy, mark any) (reconcile.Result, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -20,7 +20,7 @@ import (
 // [decider.ahead] and the translation in [records.update] handle that. docs/design/members.md lists the mistakes that
 // could delete copies.
 
-// renaming is one change of a name. Its methods do not modify their arguments.
+// renaming is one change of the name of a cluster. Its methods do not modify their arguments.
 type renaming struct {
 	from, to string
 	// rollouts has the translated rollouts, so that equal pointers stay equal.

@@ -168,7 +168,7 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 	case p.gone && len(statuses)+len(was.placed) == 0:
 		return rep.close(ctx, key, p, r, was, k)
 	case !p.gone && found && k.deleting:
-		return reconcile.Result{}, nil // Another client deleted it, and a finalizer of another program holds it. It is created again when it is gone.
+		return reconcile.Result{}, nil // The Propagation is deleted, but has a finalizer of another program. It is created again when it is gone.
 	case !found:
 		r.SetResourceVersion("")
 		r.SetUID("")

@@ -133,8 +133,8 @@ func TestReviewOne(t *testing.T) {
 	}
 }
 
-// TestReviewRollouts: the status of a rollout policy counts the objects that obey it. It does not count objects that
-// name it although the floor of their namespace does not allow it.
+// TestReviewRollouts: the status of a rollout policy counts the objects that obey it. An object that names the policy
+// does not count if the floor of its namespace forbids this policy.
 func TestReviewRollouts(t *testing.T) {
 	type counts struct{ Objects, Progressing int64 }
 	one := counts{1, 1}

@@ -150,8 +150,8 @@ func (v *revisions) keepAgain(
 }
 
 // readKeyAgain reads the key again. If it has changed, all objects are decided again. A part that does not open causes
-// a read of the key as well. But a digest does not show its key: with an outdated key, this replica would report
-// digests that no other process recognizes.
+// a read of the key as well. But a digest does not show which key made it: with an outdated key, this replica would
+// report digests that no other process recognizes.
 func (v *revisions) readKeyAgain(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	err := v.key.readAgain(ctx, v.live, v.system)
 	if v.key.replaced() {

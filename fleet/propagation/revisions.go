@@ -103,7 +103,7 @@ func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
 			continue
 		}
 		if g.recorded.Phase == refractv1alpha1.RolloutComplete && r == &g.recorded.LastGood {
-			continue // It equals the target.
+			continue // The last good revision equals the target then.
 		}
 		m, err := v.read(ctx, key, r)
 		if err != nil {

@@ -260,9 +260,8 @@ func TestRevisionIsVerified(t *testing.T) {
 	}
 }
 
-// TestSweepWaits: a revision without a reference is deleted after this replica has known that for a minute. Its
-// creation time does not count: the former leader may have stored it a moment ago, and the clock of that machine may
-// differ.
+// TestSweepWaits: a revision is deleted after this replica has seen it without a reference for a minute. Its creation
+// time does not count: the former leader may have stored it a moment ago, and the clock of that machine may differ.
 func TestSweepWaits(t *testing.T) {
 	part, err := revision.ObjectPart(governedObject("new"))
 	if err != nil {

@@ -27,7 +27,7 @@ type source struct {
 	versions []string
 }
 
-// get returns the last known object of a key. Known is false while the type is being listed. A missing object is no
+// get returns the last known object of a key. known is false while the type is being listed. A missing object is no
 // proof that it is gone: see [sources.look].
 func (s *sources) get(key Key) (src source, known bool) {
 	s.mu.RLock()

@@ -150,8 +150,8 @@ func TestLookKeeps(t *testing.T) {
 	}
 }
 
-// TestTypeThatTheHubDoesNotServe: a type that the hub does not serve is logged once each time, and watched again only
-// when the hub lists it. Its known objects stay until discovery no longer lists the type.
+// TestTypeThatTheHubDoesNotServe: each time that the hub stops serving a listed type, one line is logged. The type is
+// watched again only when the hub lists it. Its known objects stay until discovery no longer lists the type.
 func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 	hub := &widgetHub{listed: true, served: true, items: []string{"web"}}
 	server := httptest.NewServer(hub)

@@ -103,7 +103,7 @@ func (c *Controller) listenToHub(sources *sources, records *records, policies *p
 	}
 	records.deleted = func(key Key) {
 		if !b.handles(key) {
-			c.reporter.queue.add(key, priorityResync) // It is written again if the object still exists.
+			c.reporter.queue.add(key, priorityResync) // The Propagation is written again if the object still exists.
 		}
 	}
 	policies.changed = func(ref tree.Policy) {

@@ -306,8 +306,8 @@ func (e *objectState) carried(name string, p *desiredState, t *target) bool {
 }
 
 // recognize handles a digest in a status from before a restart. If the present key gives this digest for the content of
-// the target, its hash replaces the digest. Otherwise the digest stays, and the applier reads the content from the
-// copy.
+// the target, the hash of that content replaces the digest. Otherwise the digest stays, and the applier reads the
+// content from the copy.
 func (s *state) recognize(key Key, t *target, r *clusterStatus) {
 	if t != nil && t.variant != nil && s.digest(key, t.variant.hash) == r.hash {
 		r.hash = t.variant.hash

@@ -58,8 +58,8 @@ func (s *state) setFollowers(key Key, e *objectState, follows map[Key][]string) 
 	return touched
 }
 
-// withhold records the followers that are withheld from the key. It returns the followers that were withheld from other
-// clusters before.
+// withhold records the followers that are withheld from the key. It returns the followers that were withheld before
+// from other clusters.
 func (e *objectState) withhold(withheld map[Key][]string) (touched []Key) {
 	for follower, clusters := range e.withheld {
 		if !slices.Equal(withheld[follower], clusters) {

@@ -142,7 +142,7 @@ func (s *state) forget(key Key, p *desiredState) (followers []Key, policies []tr
 	delete(s.objects, key)
 	delete(s.bare, key)
 	if s.nothing != nil {
-		s.nothing[key] = true // Its Propagation may stay for a while, or as long as a finalizer of another program.
+		s.nothing[key] = true // The Propagation may stay for a while, or as long as another program has a finalizer on it.
 	}
 	return followers, policies
 }

@@ -169,7 +169,7 @@ func TestClusterHasLeft(t *testing.T) {
 	}
 }
 
-// TestTravelsWhileContentFails: while a content cannot be rendered, its references are unknown.
+// TestTravelsWhileContentFails: while content cannot be rendered, its references are unknown.
 func TestTravelsWhileContentFails(t *testing.T) {
 	leader := keyOf("deployments", "web")
 	follower := func(name string) Key { return keyOf("secrets", name) }

@@ -78,7 +78,7 @@ func TestFloorJustSet(t *testing.T) {
 			again := obj.DeepCopy()
 			again.Object["data"] = map[string]any{"x": "newer"}
 			again.SetResourceVersion("3")
-			s.types[key.GroupResource].views[0].fetched(again) // As if it had been seen together with the edit.
+			s.types[key.GroupResource].views[0].fetched(again) // This version counts as seen together with the edit.
 			if err := decide(); tc.want && (err != nil || reads != 1) {
 				t.Errorf("want no further request, got %d reads, %v", reads, err)
 			}

@@ -59,7 +59,7 @@ func (u *unlisted) wait(key Key, lists int64, failed bool) time.Duration {
 	return unlistedRetry
 }
 
-// listed records the end of the list of a type, or of [member.AllTypes]. Known is whether the copies of the type are
+// listed records the end of the list of a type, or of [member.AllTypes]. known is whether the copies of the type are
 // known now; if not, the list has failed. It returns the copies to check, which no longer wait.
 func (u *unlisted) listed(of schema.GroupResource, known bool) (next []Key) {
 	u.mu.Lock()

@@ -107,8 +107,8 @@ func (s *inputs) servedOn(cluster string, gvr schema.GroupVersionResource) error
 	return nil
 }
 
-// on returns the target for one of its clusters. It is a target with an error if the cluster does not serve the
-// version of the copy.
+// on returns the target for one of the clusters that share it. The result has an error if the cluster does not serve
+// the version of the copy.
 func (t *target) on(cluster string, s *inputs) *target {
 	if t.variant == nil {
 		return t

@@ -98,12 +98,12 @@ func (a *alarm) stop() {
 	}
 }
 
-// newWorkQueue returns a queue that has not started. Keys may be added before start. The name is the kind of work;
-// for work on one cluster, a dash and the name of the cluster follow.
+// newWorkQueue returns a queue that has not started. Keys may be added before start. The name is the kind of work; for
+// work on one cluster, a dash and the name of the cluster follow.
 //
-// The result of do decides about the key. It comes again with its present priority after Result.RequeueAfter. If do
-// failed or panicked, it comes again after a delay that doubles with each consecutive failure, unless the error is a
-// reconcile.TerminalError. The other fields of the Result are ignored.
+// The result of do decides whether the key is processed again. After success, the key comes again with its present
+// priority after Result.RequeueAfter. After a failure or panic, the key comes again after a delay that doubles with
+// each consecutive failure, unless the error is a reconcile.TerminalError. The other fields of the Result are ignored.
 //
 // It returns an error for a limit below one.
 func newWorkQueue[K comparable](name string, limit int, log logr.Logger, do reconcile.TypedFunc[K]) (*workQueue[K], error) {
@@ -261,7 +261,7 @@ func (w *workQueue[K]) try(ctx context.Context, key K, u priority) outcome {
 	case err == nil:
 		return outcome{after: result.RequeueAfter}
 	case rescue.Is(err):
-		w.measure.errors.Inc() // The rescue has logged it.
+		w.measure.errors.Inc() // The recovery has logged the panic.
 		return outcome{failed: true}
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		w.measure.errors.Inc()

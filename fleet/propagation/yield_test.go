@@ -10,7 +10,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestYields: while many copies wait, a report that no controller or user acts on waits, up to the maximum time.
+// TestYields: while many copies wait, reports wait as well, up to the maximum time, unless a controller or user acts on
+// them.
 func TestYields(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	cases := map[string]struct {
@@ -76,7 +77,8 @@ func TestYields(t *testing.T) {
 	}
 }
 
-// TestYieldsInTurns: a short phase with few waiting copies, between two checks of a report, does not delay the report.
+// TestYieldsInTurns: a short phase with few waiting copies, between two checks of a report, does not restart the
+// maximum time.
 func TestYieldsInTurns(t *testing.T) {
 	now, waiting := time.Unix(1_000_000, 0), many
 	y := newYielding()
