@@ -14,8 +14,8 @@ import (
 	"refract.dev/tree"
 )
 
-// asking is a question that asks users to approve a change of the placement of several objects. While the status of
-// their policy does not show the question, more objects may join it.
+// asking is a question to users about a change of the placement of several objects. While the status of their policy
+// does not show the question, more objects may join it.
 type asking struct {
 	placement.Question
 

@@ -64,7 +64,7 @@ func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inp
 	for _, e := range m.byVersion(to, s) {
 		if e.err != nil {
 			p.fail(&e.party, &target{err: e.err, generation: m.generation})
-			m.allowed = false // Its references are unknown.
+			m.allowed = false // The references in this revision are unknown.
 			continue
 		}
 		rendered = append(rendered, p.renderVersion(m, e, by, s)...)

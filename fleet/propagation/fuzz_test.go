@@ -38,7 +38,7 @@ func knowing(tb testing.TB) *Controller {
 	for _, name := range []string{"eu-1", "us-1"} {
 		hub.WithObjects(&corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	leading := &replica{} // It does not lead at first, so that no request goes to the members.
+	leading := &replica{} // The replica does not lead at first, so that no request goes to the members.
 	c := connected(tb, hub.Build(), nil, Options{Leadership: leading, SystemNamespace: "sys"})
 	for _, name := range []string{"eu-1", "us-1"} {
 		if _, err := c.clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {

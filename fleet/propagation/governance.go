@@ -91,7 +91,7 @@ func (d *decider) governs(
 	var more []string
 	g.policy, g.hold, more = rollout.Obeyed(named, d.policies.rollout)
 	g.warnings = slices.Concat(warnings, more)
-	if g.policy != nil { // Only a policy that the object obeys counts the object, not one that the floor forbids.
+	if g.policy != nil { // The status of a policy counts only the objects that obey it. No object obeys a policy that its floor forbids.
 		names = g.policy.Names()
 	}
 	if g.health = healthOf(g.policy, key.GroupResource); g.health != nil {
@@ -113,7 +113,7 @@ func (d *decider) governs(
 	return g, names, true, d.revisions.fill(ctx, key, g)
 }
 
-// revise determines the newest revision. known is false while not all followers of the object are known.
+// revise determines the newest revision. known is false until all followers of the object are known.
 func (d *decider) revise(ctx context.Context, g *governance, key Key, obj *unstructured.Unstructured) (known bool, err error) {
 	object, policies, err := d.parts(ctx, key, obj)
 	if err != nil {
@@ -193,7 +193,7 @@ func (g *governance) warned() []string {
 	return g.warnings
 }
 
-// lost reports whether the revision that a cluster is to have is no longer stored.
+// lost reports whether the revision for the cluster is no longer stored.
 func (t *target) lost() bool { return t != nil && t.from != nil && t.from.kept && t.from.err != nil }
 
 // materialFor returns the material of the copy on a cluster. now is the material of the newest revision.

@@ -177,8 +177,8 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	return deny, 0
 }
 
-// await collects a deletion while not all deletions on the member are known. Each call restarts the waiting times of
-// the guard, so that it judges all collected deletions together later.
+// await collects a deletion until all deletions on the member are known. Each call restarts the waiting times of the
+// guard, so that it judges all collected deletions together later.
 func (g *guard) await(r removal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

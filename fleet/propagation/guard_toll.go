@@ -129,7 +129,7 @@ func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 	for namespace, n := range g.copies {
 		has(namespace, toll{pending: n, most: n})
 	}
-	for key := range g.approved { // They are no loss.
+	for key := range g.approved { // Approved deletions are no loss.
 		has(key.Namespace, toll{pending: -1, most: -1})
 	}
 	for _, l := range g.lost {

@@ -80,8 +80,8 @@ func followersIn(s *refractv1alpha1.RolloutStatus, with Key) (keys []Key) {
 }
 
 // ledBy returns the leader whose rollout includes the follower. If several rollouts include it, the first leader by
-// name counts, as the entries of the others are about to be removed. If no rollout includes it, ledBy returns the first
-// leader whose rollout is not recorded yet; nil without such a leader.
+// name counts, because the entries of the others are about to be removed. If no rollout includes it, ledBy returns the
+// first leader whose rollout is not recorded yet; nil without such a leader.
 func (d *decider) ledBy(key Key, with followed) *led {
 	leaders := slices.Concat(with.by, with.unknown)
 	slices.SortFunc(leaders, compareKeys)
@@ -124,7 +124,7 @@ func (d *decider) rolloutFor(leader Key) *refractv1alpha1.RolloutStatus {
 	return nil
 }
 
-// governedBy returns the governance of a follower that is led.
+// governedBy returns the governance of a follower that changes with its leader.
 func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Unstructured, by *led) (*governance, error) {
 	k, _ := d.records.get(key)
 	g := &governance{led: by, placed: k.placed, foreign: k.foreign}
@@ -353,9 +353,9 @@ func (s *state) leadersOf(key Key) (leaders []Key) {
 	return slices.Compact(leaders)
 }
 
-// awaited returns the follower that the copy of an object on a cluster waits for, because its copy there does not
-// have the wanted content yet; nil for none. The copy does not wait for a follower that has failed, as the rollout
-// reports the failure.
+// awaited returns the follower that the copy of an object on a cluster waits for, because the copy of the follower
+// there does not have the wanted content yet; nil for none. The copy does not wait for a follower that has failed,
+// because the rollout reports the failure.
 func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 	if !p.governed.leads() || p.governed.recorded == nil {
 		return nil
@@ -386,14 +386,15 @@ func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 // isLedBy reports whether the object with the key leads this one.
 func (g *governance) isLedBy(key Key) bool { return g != nil && g.led != nil && g.led.by == key }
 
-// tellLeader queues a report on the leader of the object, as its rollout may wait for this follower.
+// tellLeader enqueues a report on the leader of the object, because the rollout of the leader may wait for this
+// follower.
 func (rep *reporter) tellLeader(p *desiredState) {
 	if g := p.governed; g != nil && g.led != nil {
 		rep.after(g.led.by, awaitedDelay)
 	}
 }
 
-// companion is the desired state and the status of a follower that is led.
+// companion is the desired state and the status of a follower that changes with its leader.
 type companion struct {
 	key      Key
 	desired  *desiredState
@@ -456,7 +457,7 @@ func (rep *reporter) join(c *rollout.Cluster, all []companion) {
 		}
 	}
 	if c.Changes && !own {
-		c.ReadySince = time.Time{} // It was ready with the earlier content of the followers.
+		c.ReadySince = time.Time{} // The readiness was that of the earlier content of the followers.
 	}
 }
 

@@ -90,7 +90,7 @@ func (p *pace) decide(rate float64, now time.Duration) {
 		p.settle(p.limit, p.again)
 	case p.from == 0, p.limit > p.from && rate >= paceGain*p.rate, p.limit < p.from && rate >= paceKept*p.rate:
 		p.try(rate, now)
-	default: // The trial failed: restore the former limit and its rate.
+	default: // The trial failed: restore the limit and the rate from before.
 		p.down = p.limit > p.from
 		p.settle(p.from, p.rested(now))
 	}

@@ -405,7 +405,7 @@ func referenceTo(o client.Object) tree.Policy {
 	return tree.Policy{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// kindOf returns the kind of a policy, as objects from a watch do not have it.
+// kindOf returns the kind of a policy, because objects from a watch do not have it.
 func kindOf(o client.Object) string {
 	switch o.(type) {
 	case *corev1alpha1.OverridePolicy:

@@ -114,8 +114,8 @@ func (f *proof) once(of tree.Policy, ask func() (bool, error)) (bool, error) {
 	return known, nil
 }
 
-// alike reports whether the clusters have the same names, labels and taints. Their readiness is ignored, as it only
-// affects new copies.
+// alike reports whether the clusters have the same names, labels and taints. Their readiness is ignored, because it
+// only affects new copies.
 func alike(a, b []placement.Cluster) bool {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return true

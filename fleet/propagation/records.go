@@ -271,7 +271,7 @@ func (r *records) taken(key Key) {
 	if k := r.items[key]; k != nil {
 		now := *k
 		now.spec, now.status = nil, nil
-		r.items[key] = &now // Others may read the former one: see kept.
+		r.items[key] = &now // Others may read the item that this one replaces: see kept.
 	}
 }
 
@@ -410,8 +410,8 @@ func isTried(row *refractv1alpha1.ClusterStatus) bool {
 
 // foreignContent has the clusters whose copies may have other content than the decided one, sorted.
 type foreignContent struct {
-	unseen  []string // It is unknown whether they have a copy.
-	keeping []string // They have a copy with other content.
+	unseen  []string // Clusters that may have a copy with any content.
+	keeping []string // Clusters that have a copy with other content.
 }
 
 // foreignIn returns the foreign content according to a Propagation.

@@ -218,7 +218,7 @@ func TestRefusalStays(t *testing.T) {
 }
 
 // TestTriedAgain: a user who resumes a halted rollout has fixed the cause. The former refusal does not halt the rollout
-// again, as the write has not been tried again yet.
+// again, because the write has not been tried again yet.
 func TestTriedAgain(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	obj := governedObject("new")

@@ -113,8 +113,8 @@ func (a *applier) deleteIfProven(
 // searched for copies.
 func (a *applier) knowsAll() bool { return a.state.complete.Load() && a.member.Copies.Swept() }
 
-// collect announces a removal to the guard while not all deletions are known. CustomResourceDefinitions are not
-// announced, because needsApproval first checks whether they have objects.
+// collect announces a removal to the guard until all deletions are known. CustomResourceDefinitions are not announced,
+// because needsApproval first checks whether they have objects.
 func (a *applier) collect(going removal) {
 	if going.GroupResource != crdResource.GroupResource() {
 		a.guard.await(going)

@@ -113,7 +113,7 @@ func (n *renaming) inRollout(r *refractv1alpha1.RolloutStatus) bool {
 }
 
 // rows renames in the rows of a Propagation, and sorts them; it returns the same slice if they do not have the name. A
-// row that has the new name already is dropped, as it has less information.
+// row that has the new name already is dropped, because it has less information.
 func (n *renaming) rows(all []refractv1alpha1.ClusterStatus) []refractv1alpha1.ClusterStatus {
 	named := func(name string) func(refractv1alpha1.ClusterStatus) bool {
 		return func(s refractv1alpha1.ClusterStatus) bool { return s.Name == name }

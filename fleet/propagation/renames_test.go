@@ -93,7 +93,7 @@ func TestNothingIsRemovedFromWhatWasNotConsidered(t *testing.T) {
 			key := keyOf("configmaps", "web")
 			d := newDepot()
 			d.put(d.copyOf("web", "h"))
-			a, said := applierOf(t, d, 0) // It has listed the copy.
+			a, said := applierOf(t, d, 0) // The applier has listed the copy.
 			a.state.complete.Store(true)
 			a.guard = newGuard(100, time.Now)
 			p := hashed("u", "h")
@@ -225,7 +225,7 @@ func TestTwoNames(t *testing.T) {
 		}
 	}
 	leading.leads = false                                              // No request goes to their API servers.
-	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // This may be the first event that this replica gets.
+	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // The deletion may be the first event that this replica gets.
 		t.Fatal(err)
 	}
 	look("eu-1")

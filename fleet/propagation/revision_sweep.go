@@ -75,7 +75,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	for key, s := range rollouts {
 		for at, part := range partsOf(key, s, v.system) {
 			needed[at] = true
-			if part.sealed { // Until the Propagation has the present names, the plain part may be the only one.
+			if part.sealed { // Until the Propagation has the present names, the plain part may be the only one with this content.
 				needed[plainPlace(part.of, at.Name, v.system)] = true
 			}
 		}

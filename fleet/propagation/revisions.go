@@ -168,7 +168,7 @@ func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bo
 	case err != nil:
 		return nil, fmt.Errorf("reading revision %s: %w", at, err)
 	}
-	if revision.Check(text, at.Name, v.key.known()) == nil { // A changed part is not cached, as it may be restored.
+	if revision.Check(text, at.Name, v.key.known()) == nil { // A changed part is not cached, because it may be restored.
 		v.cache.add(at, text)
 	}
 	return text, nil
@@ -268,7 +268,7 @@ func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name strin
 	return nil
 }
 
-// store stores a part unless it exists. It checks the hub, as another client may have deleted the part.
+// store stores a part unless it exists. It checks the hub, because another client may have deleted the part.
 func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, secret bool) error {
 	data, err := p.Encode()
 	if err != nil {
@@ -347,7 +347,7 @@ func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret b
 	return false, nil
 }
 
-// holds reports whether a ControllerRevision holds the part that its name stands for.
+// holds reports whether a ControllerRevision has the content that its name stands for.
 func (v *revisions) holds(ctx context.Context, c *appsv1.ControllerRevision, secret bool) (bool, error) {
 	text, err := v.open(ctx, c, secret)
 	if errors.Is(err, revision.ErrSealed) {

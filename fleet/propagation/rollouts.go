@@ -259,7 +259,7 @@ func rolloutConditions(p *desiredState, s *refractv1alpha1.PropagationStatus) {
 	condition(refractv1alpha1.ConditionStalled, rollout.Stopped(r), "NotStalled")
 }
 
-// underWay returns the reason and message while not all clusters have the newest revision; empty if all have it.
+// underWay returns the reason and message of a rollout until all clusters have the newest revision; empty after that.
 func underWay(p *desiredState, s *refractv1alpha1.PropagationStatus) (reason, message string) {
 	r, g := s.Rollout, p.governed
 	if g != nil && g.led != nil && !g.settled() {

@@ -57,7 +57,7 @@ func (s *state) setScaled(key Key, e *objectState, p *desiredState) (touched []K
 	return slices.DeleteFunc(touched, func(key Key) bool { return s.objects[key] == nil })
 }
 
-// stopsAtZero reports whether an autoscaler pauses while the workload has zero replicas, as users turn it off this
+// stopsAtZero reports whether an autoscaler pauses while the workload has zero replicas, because users turn it off this
 // way:
 // https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/#implicit-maintenance-mode-deactivation.
 // KEDA does not pause: it scales to zero itself, and has its own HorizontalPodAutoscaler for other numbers.

@@ -63,7 +63,7 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 // serve the type any more, Deleted if the object is being deleted, or Withdrawn if it does not ask to be propagated. If
 // the copies stay, look returns neither.
 //
-// Copies are removed only with a proof. A cache may be behind, as two watches report an object that moves from one
+// Copies are removed only with a proof. A cache may be behind, because two watches report an object that moves from one
 // label to the other. A type may be missing because an API server has just started. So the proof is that a server that
 // serves the type does not find the object, or that the type was a custom resource whose CRD is not found. Types of
 // Kubernetes, and types of API servers that cannot be reached now, do not count as removed.

@@ -49,7 +49,7 @@ type objectState struct {
 	names     []tree.Policy    // Policies that the object names.
 	followers map[Key][]string // The followers of the object, with their clusters.
 	scales    Key              // The workload that it scales; zero if none.
-	// withheld are the objects that do not follow this one only because the references to them are not permitted.
+	// withheld are the objects that would follow this object if the references to them were permitted.
 	withheld map[Key][]string
 	warned   []string // Warnings that were reported.
 	// corrected describes the corrections on clusters since the last announcement.

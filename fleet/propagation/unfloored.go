@@ -105,7 +105,7 @@ func (p *desiredState) changes(before *desiredState) bool {
 		return false
 	}
 	if before.gone {
-		return true // Its copies may still exist.
+		return true // The copies of the former object may still exist.
 	}
 	for name, t := range p.targets {
 		if was := before.targets[name]; was != nil && was.variant != nil && t.variant != nil && was.variant.hash != t.variant.hash {

@@ -61,14 +61,14 @@ func TestYields(t *testing.T) {
 			if got := y.yields(key, p, k, now); got != tc.want {
 				t.Errorf("%s\nyields() = %v, want %v", tc.reason, got, tc.want)
 			}
-			p.made = now.Add(mostYield) // It was decided again.
+			p.made = now.Add(mostYield) // The object was decided again.
 			if y.yields(key, p, k, now.Add(mostYield+1)) {
 				t.Error("a report yields for longer than the maximum time")
 			}
 			longest := mostYield + progress*yieldPerCluster
 			for after, want := range map[time.Duration]bool{longest: false, longest + 1: true} {
 				many := keyOf("configmaps", "many-"+after.String())
-				y.long(many, now, progress) // It begins to yield.
+				y.long(many, now, progress) // The report begins to yield.
 				if got := y.long(many, now.Add(after), progress); got != want {
 					t.Errorf("a report of many clusters has yielded for %s: long() = %v, want %v", after, got, want)
 				}
