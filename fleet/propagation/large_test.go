@@ -80,7 +80,7 @@ func (c beside) write(b *testing.B, n int) (times []time.Duration) {
 		defer close(ended)
 		a.run(ctx)
 	}()
-	values := [2]string{strings.Repeat("x", c.bytes), strings.Repeat("y", c.bytes)} // Made in advance, so that their garbage does not count for the controllers.
+	values := [2]string{strings.Repeat("x", c.bytes), strings.Repeat("y", c.bytes)} // Made in advance, so that the measurement excludes their garbage.
 	change := func(i int) {
 		key := keyOf("configmaps", fmt.Sprint("large-", i%c.copies))
 		a.state.setDesired(key, wantedWith(b, key.Name, values[i/c.copies%2], "m"), previous{}, nil)

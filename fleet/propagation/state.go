@@ -205,7 +205,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	if p.blocked == "" && !p.dryRun {
 		followers = slices.Concat(followers, s.setFollowers(key, e, p.travelling(e.followers)), e.withhold(p.withheld))
 		if len(e.followers) > 0 && !slices.Equal(unsaid, e.unsaid(nil)) {
-			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Copies of followers may have stayed only because of clusters with unknown followers.
+			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Their copies may have stayed only because of clusters with unknown followers.
 		}
 	}
 	return clusters, policies, append(followers, scaled...)
