@@ -27,33 +27,35 @@ const (
 // maxMessage is the maximum length of the message of a cluster status, in bytes.
 const maxMessage = 1000
 
-// soonRetry is the maximum time between attempts at something that may become possible soon without an event: a write
-// to a failing cluster, or the deletion of a CustomResourceDefinition while objects of its type still exist.
+// soonRetry is the maximum delay before the retry of a write to a failing cluster, and of the deletion of a
+// CustomResourceDefinition whose objects still exist. No event shows when these can succeed.
 const soonRetry = 5 * time.Second
 
-// pendingDelay is the delay before the FederatedCluster shows a change of the deletions that wait for approval. More
-// copies may begin or stop waiting, and each change replaces the token that a user may be reading.
+// pendingDelay is the delay between a change of the deletions that wait for approval and its report in the status of
+// the FederatedCluster. The delay collects further changes, because each report replaces the approval token that a user
+// may be reading.
 const pendingDelay = 1500 * time.Millisecond
 
-// unknownDelay is the delay before the retry of a key whose desired state was decided without considering this cluster.
+// unknownDelay is the delay before the retry of a key whose desired state was decided without this cluster.
 const unknownDelay = 500 * time.Millisecond
 
-// leadsAgain is the delay before a key is retried while this replica does not lead: its Lease was not renewed in time.
+// leadsAgain is the delay before the retry of a key while this replica does not lead, for example after a late renewal
+// of its Lease.
 const leadsAgain = 500 * time.Millisecond
 
-// stations are the calls from an applier to the stations before and after it.
+// stations are the calls from an applier to the other two stations, which decide and report.
 type stations interface {
 	// decide enqueues a key for a new decision.
 	decide(key Key, p priority)
-	// record records the status of the copy of a key. ok is false, and nothing is recorded, if the member has a new
-	// applier. settled is whether all clusters have reported on the newest desired state; due is whether a report that
-	// covers this status is already due.
+	// record records the status of the copy of a key. settled is whether all clusters have reported on the newest
+	// desired state. due is whether a report that covers this status is already scheduled. ok is false if the member
+	// has a new applier; nothing is recorded then.
 	record(a *applier, key Key, s clusterStatus) (settled, due, ok bool)
-	// reportAfter schedules a report on the key after the time at the latest.
+	// reportAfter schedules a report on the key after d at the latest.
 	reportAfter(key Key, d time.Duration)
 	// reportLater schedules a report on the key at a time when more clusters are likely to have reported.
 	reportLater(key Key)
-	// pend schedules an update of the FederatedCluster with the deletions that wait for approval now.
+	// pend schedules an update of the FederatedCluster with the deletions that wait for approval.
 	pend(cluster string)
 }
 
@@ -61,14 +63,14 @@ type stations interface {
 type cluster interface {
 	// Leaving reports whether the cluster is leaving the fleet.
 	Leaving(name string) bool
-	// Approved is the token of the deletions that a user has approved.
+	// Approved returns the token of the deletions that a user has approved.
 	Approved(name string) string
 	// ReleasesKept reports whether a cluster that leaves keeps the copies that hold data.
 	ReleasesKept(name string) bool
 }
 
-// applier is the second station; each member has one. It takes the key of an object, compares the desired state with
-// the known copy on the member, and writes or deletes the copy.
+// applier is the second station. Each member has its own applier. It takes the key of an object, compares the desired
+// state with the known copy on the member, and writes or deletes the copy.
 type applier struct {
 	hub      string // UID of the hub.
 	log      logr.Logger
@@ -78,11 +80,11 @@ type applier struct {
 	stations stations
 	// begin starts work on the member. ok is false if this replica does not lead.
 	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
-	// proven reports whether the hub itself confirms that an object is not placed on the member: see [proof].
+	// proven reports whether reads from the hub confirm that an object is not placed on the member: see [proof].
 	proven func(ctx context.Context, key Key, p *desiredState) (bool, error)
 
 	queue       *workQueue[Key]
-	pace        pace // Of the writes; the lock of the queue protects it.
+	pace        pace // The pace of the writes; the lock of the queue protects it.
 	namespaces  *namespaces
 	guard       *guard
 	keptKinds   KeptKinds
@@ -110,7 +112,7 @@ func newApplier(a *applier) (*applier, error) {
 	return a, nil
 }
 
-// run works until ctx ends and no write is in flight.
+// run runs the applier until ctx ends and the last write has ended.
 func (a *applier) run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, start := range []func(context.Context) error{a.queue.start, a.namespaces.queue.start} {
@@ -126,7 +128,7 @@ func (a *applier) run(ctx context.Context) {
 // ours reports whether an object on the member is the copy of the key from this hub.
 func (a *applier) ours(key Key, copied member.Copy) bool { return cameFrom(a.hub, key, copied) }
 
-// sourceOf is the source annotation that the copy of an object has.
+// sourceOf returns the source annotation for the copy of an object.
 func (a *applier) sourceOf(key Key, p *desiredState) string {
 	return sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name)
 }
@@ -137,8 +139,8 @@ func cameFrom(hub string, key Key, copied member.Copy) bool {
 		strings.HasSuffix(copied.Source, copyName(key.GroupResource, key.Namespace, key.Name))
 }
 
-// applyOne brings the copy of one object on the member to the desired state. A panic that a response of the member
-// causes fails only this copy.
+// applyOne brings the copy of one object on the member to the desired state. If a response of the member causes a
+// panic, only this copy fails.
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.begin(ctx, a.member.Name)
 	if !ok {
@@ -177,7 +179,7 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		if t == nil && !a.state.concerns(key, a.member.Name) {
 			return reconcile.Result{}, nil
 		}
-		// When the member is ready again, all objects are decided again.
+		// All objects are decided again when the member becomes ready.
 		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateOffline, reasonClusterNotReady, "the cluster is not ready; see its FederatedCluster"
 		return a.done(key, r, 0)
@@ -187,7 +189,8 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 	}
 	have, found := a.member.Copies.Get(key)
 	if found == member.Present && t != nil && t.variant != nil && a.member.Copies.Unserved(t.variant.gvr) {
-		// The cluster served the type when the copy was seen. The write finds out whether it still does.
+		// The copy was cached before the cluster stopped serving the type. The write shows whether the cluster serves
+		// the type now.
 		have, found = member.Copy{}, member.Absent
 	}
 	switch {
@@ -221,7 +224,7 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 	}
 }
 
-// waitsForList lets a copy wait until it is known whether the copy exists. If its type could not be listed, the status
+// waitsForList delays a copy until the list of its type shows whether the copy exists. If the list fails, the status
 // shows the error.
 func (a *applier) waitsForList(key Key, p *desiredState, t *target, lists int64) (result reconcile.Result, err error) {
 	failed := a.member.Copies.ListError(key.GroupResource)
@@ -230,12 +233,12 @@ func (a *applier) waitsForList(key Key, p *desiredState, t *target, lists int64)
 	case failed == nil:
 		return reconcile.Result{RequeueAfter: a.unlisted.wait(key, lists, false)}, nil
 	case !wanted && apierrors.IsForbidden(failed):
-		// Refract never wrote an object of this type with these rights.
+		// Without the right to list the type, Refract never wrote a copy, so there is nothing to delete.
 		return reconcile.Result{}, nil
 	case !wanted:
 		result.RequeueAfter = a.retries.When(key)
 	default:
-		// A copy that is to be deleted waits for the right to list, as does one that is to be written.
+		// The deletion of a copy also needs the right to list its type.
 		a.member.Copies.Miss(key.GroupResource)
 		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, failed)
@@ -245,8 +248,8 @@ func (a *applier) waitsForList(key Key, p *desiredState, t *target, lists int64)
 	return result, err
 }
 
-// dryRun reports the change that would be made to the copy. A deletion that the guard allowed before is judged again
-// when the dry run ends.
+// dryRun reports the change that would be made to the copy. If the guard has allowed the deletion of the copy before,
+// it judges the deletion again after the dry run.
 func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	a.guard.done(key)
 	r := a.statusFor(key, p)
@@ -272,7 +275,7 @@ func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, 
 	return a.done(key, r, 0)
 }
 
-// meets handles a write that met a failure which other copies share: the copy waits at the gate of this failure.
+// meets handles a failed write whose cause affects other copies as well. The copy waits at the gate of this failure.
 func (a *applier) meets(key Key, t *target, r clusterStatus, f *failure) (reconcile.Result, error) {
 	first := a.gates.shut(f)
 	n := a.gates.failed(key, t.variant.hash, f)
@@ -287,7 +290,8 @@ func (a *applier) meets(key Key, t *target, r clusterStatus, f *failure) (reconc
 	return a.waitsAt(key, r, n)
 }
 
-// waitsAt lets a copy wait at a gate. Its status is recorded once, not after each probe.
+// waitsAt lets a copy wait at the gate of a failure. The status of the copy is recorded once, not after each probe of
+// the gate.
 func (a *applier) waitsAt(key Key, r clusterStatus, n *notice) (reconcile.Result, error) {
 	before, reported := a.state.clusterStatus(key, a.member.Name)
 	same := reported && before.state == n.state && before.reason == n.reason
@@ -297,13 +301,13 @@ func (a *applier) waitsAt(key Key, r clusterStatus, n *notice) (reconcile.Result
 	r.state, r.reason, r.message = n.state, n.reason, n.message
 	what, _, _ := strings.Cut(n.message, sinceMark)
 	if was, _, cut := strings.Cut(before.message, sinceMark); same && cut && was == what {
-		// The copy was waiting already before a restart or before the last decision.
+		// The copy already waited before a restart or before the last decision.
 		r.message = before.message
 	}
 	return a.done(key, r, a.gates.rest(key))
 }
 
-// gate returns the notice of the gate that holds a copy back; nil if the copy may be written.
+// gate returns the notice of the closed gate that a copy must wait at; nil if the copy may be written.
 func (a *applier) gate(key Key, t *target, found member.Lookup) *notice {
 	if gvr := t.variant.gvr; a.member.Copies.Unserved(gvr) && a.gates.shut(unservedFailure(gvr)) {
 		a.member.Copies.Rediscover()
@@ -327,7 +331,8 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 	case !a.ours(key, have) && a.adopts(p, have) && a.keeps(key, p, t, have, member.Present):
 		return a.keep(ctx, key, p, t, have, member.Present)
 	case have.MadeFor == a.hub && have.Source == "", !a.ours(key, have) && a.adopts(p, have):
-		// Refract created this namespace before its own copy arrived, or the object on the hub asks for the adoption.
+		// Refract created this namespace before the copy of the hub's namespace arrived, or the object on the hub asks
+		// to adopt this object.
 		r.adopted = have.MadeFor != a.hub
 		with, err := a.bodyForKnown(ctx, key, t.variant, have, r.adopted, a.leftOf(ctx, key, p, t, &r, have, true))
 		if err == nil {
@@ -344,13 +349,13 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 	case !a.ours(key, have) && !r.stripped(have):
 		return a.exists(key, r, have)
 	}
-	have.Hash = "" // Whatever was applied, the copy is not correct.
+	have.Hash = "" // The conflict shows that the copy is not correct, so its hash does not count.
 	a.member.Copies.Remember(key, have)
 	return reconcile.Result{RequeueAfter: a.soon(key)}, nil
 }
 
-// soon is the delay before the next attempt after a conflict or a change on the member: almost none for the first
-// attempt, then longer.
+// soon returns the delay before the next attempt after a conflict or a change on the member. The first delay is very
+// short; later delays grow.
 func (a *applier) soon(key Key) time.Duration {
 	if a.retries.NumRequeues(key) == 0 {
 		_ = a.retries.When(key) // The call counts the attempt.

@@ -18,17 +18,19 @@ import (
 	"refract.dev/internal/output"
 )
 
-// stripped reports whether the object is the copy that Refract wrote, without its marks: another client removed them.
+// stripped reports whether the object is the copy that Refract wrote, and another client has removed its marks.
 func (r *clusterStatus) stripped(have member.Copy) bool {
 	return have.Source == "" && r.uid != "" && have.UID == r.uid
 }
 
-// adopts reports whether the object on the hub asks to adopt the object on the member, which is a copy of no hub.
+// adopts reports whether the object on the hub asks to adopt the object on the member. A copy from another hub is never
+// adopted.
 func (a *applier) adopts(p *desiredState, have member.Copy) bool {
 	return have.Source == "" && p.keeping.Adopt.Includes(a.member.Name)
 }
 
-// exists reports a foreign object of the same name, which stays unchanged.
+// exists records that a copy cannot be written because a foreign object has its name. The foreign object stays
+// unchanged.
 func (a *applier) exists(key Key, r clusterStatus, have member.Copy) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateFailed, reasonAlreadyExists
 	r.message = fmt.Sprintf("the cluster has an object of this name that is not from this hub; it stays unchanged. "+
@@ -40,14 +42,15 @@ func (a *applier) exists(key Key, r clusterStatus, have member.Copy) (reconcile.
 	return a.failed(key, r)
 }
 
-// native reports an object that the cluster created for itself. The object stays unchanged.
+// native records that a copy cannot be written because the cluster itself created an object of this name. That object
+// stays unchanged.
 func (a *applier) native(key Key, r clusterStatus) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateFailed, reasonMadeByEachCluster
 	r.message = "the cluster has an object of this name that it created itself; it stays unchanged and cannot be adopted"
 	return a.failed(key, r)
 }
 
-// paused lets a copy wait until the cluster answers again, or is likely to answer.
+// paused records that a copy waits because the cluster does not answer. left is the delay before the next attempt.
 func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcile.Result, error) {
 	if r.state != refractv1alpha1.StateFailed {
 		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBackingOff,
@@ -62,7 +65,7 @@ func (a *applier) synced(key Key, p *desiredState, r clusterStatus, t *target) (
 		r.message = ""
 	}
 	if r.hash != t.variant.hash {
-		r.readySince = time.Time{} // It was ready with other content.
+		r.readySince = time.Time{} // The readiness was that of other content.
 	}
 	r.generation, r.hash = t.generation, t.variant.hash
 	if have, found := a.member.Copies.Get(key); found == member.Present {
@@ -74,8 +77,9 @@ func (a *applier) synced(key Key, p *desiredState, r clusterStatus, t *target) (
 	return a.done(key, r, 0)
 }
 
-// waits lets a copy wait that must not be written yet. A changed copy waits for the followers of its object. Every copy
-// waits for the end of a failure that it shares with others, and while the cluster does not answer.
+// waits reports whether a copy must not be written yet, and records the reason. An existing copy with other content
+// waits for the followers of its object. Every copy waits for the end of a failure that it shares with other copies,
+// and while the cluster does not answer.
 func (a *applier) waits(
 	key Key, p *desiredState, r clusterStatus, t *target, have member.Copy, found member.Lookup,
 ) (result reconcile.Result, waits bool, err error) {
@@ -99,7 +103,8 @@ func (a *applier) waits(
 	return result, true, err
 }
 
-// judged evaluates the health of a correct copy if its rollout policy asks for the health and it is not known yet.
+// judged records a correct copy as synced. If the rollout policy requires a health check whose result is unknown,
+// judged makes the check first.
 func (a *applier) judged(ctx context.Context, key Key, p *desiredState, r clusterStatus, t *target, have member.Copy) (reconcile.Result, error) {
 	if !unjudged(p.governed.healthOn(a.member.Name), &have) {
 		return a.synced(key, p, r, t)
@@ -122,7 +127,7 @@ func (a *applier) statusFor(key Key, p *desiredState) clusterStatus {
 	return r
 }
 
-// failed records a status and retries the key, with a longer delay each time.
+// failed records a status and retries the key. The delay grows with each failure.
 func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	failures.WithLabelValues(a.member.Name, r.reason).Inc()
 	after := a.retries.When(key)
@@ -138,25 +143,25 @@ func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	return a.done(key, r, after)
 }
 
-// done records the status. The key is retried after the given time, unless the time is zero.
+// done records the status, and retries the key after the given delay. A zero delay means no retry.
 func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile.Result, error) {
 	r.message = output.Cut(r.message, maxMessage)
 	before, reported := a.state.clusterStatus(key, a.member.Name)
 	same := reported && before.state == r.state && before.reason == r.reason
 	if same && before.seq == r.seq && r.state != refractv1alpha1.StateSynced {
-		// The message may contain another port or pointer each time.
+		// The messages of one failure may differ, for example in a port or a pointer.
 		r.message = before.message
 	}
 	settled, due, ok := a.stations.record(a, key, r)
 	if !ok {
-		return reconcile.Result{}, nil // The member left, or has a new connection.
+		return reconcile.Result{}, nil // The member has left, or has a new connection.
 	}
 	switch {
 	case r.drift != before.drift && same:
 		a.stations.reportAfter(key, driftDelay)
 	case settled:
 		a.stations.reportAfter(key, settledDelay)
-	// One report covers all clusters of the object.
+	// A scheduled report covers all clusters of the object.
 	case !due:
 		a.stations.reportLater(key)
 	}
@@ -165,7 +170,7 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 		a.held.forget(key)
 	}
 	if r.absent {
-		a.unanswered.note(key, nil) // Nothing more is to be written.
+		a.unanswered.note(key, nil) // The copy needs no further write.
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }
@@ -194,7 +199,7 @@ func uidRefused(err error) bool {
 	return false
 }
 
-// refusal returns the reason for an error of a write.
+// refusal returns the reason in the status of a copy after a failed write.
 func refusal(err error) string {
 	var status apierrors.APIStatus
 	switch {

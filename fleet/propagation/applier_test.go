@@ -29,14 +29,14 @@ import (
 	"refract.dev/internal/poll"
 )
 
-// depot is a shop that also has ConfigMaps, which can be applied, patched and deleted.
+// depot is a shop, a fake API server, that also has ConfigMaps, which can be applied, patched and deleted.
 type depot struct {
 	*shop
 
 	configMaps map[string]*metav1.PartialObjectMetadata
 	refuse     map[string]metav1.Status // The errors that requests get, by verb.
-	unserved   atomic.Bool              // Whether lists answer that ConfigMaps are not served.
-	late       bool                     // Whether an apply is stored, but not answered in time.
+	unserved   atomic.Bool              // Whether a list reports that the server does not serve ConfigMaps.
+	late       bool                     // Whether an apply is stored, but its answer comes too late.
 	fields     string                   // The fields of an applied object that Refract owns.
 	events     chan metav1.WatchEvent   // The events of the watch of ConfigMaps.
 }
@@ -65,7 +65,7 @@ func (d *depot) put(o *metav1.PartialObjectMetadata) {
 	d.change(func() { d.store(o) })
 }
 
-// store is put for callers that hold the lock.
+// store is [depot.put] for callers that hold the lock.
 func (d *depot) store(o *metav1.PartialObjectMetadata) {
 	d.version++
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
@@ -125,7 +125,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-r.Context().Done():
 			case e := <-d.events:
-				_ = json.NewEncoder(w).Encode(e) //nolint:errchkjson // The client may have gone.
+				_ = json.NewEncoder(w).Encode(e) //nolint:errchkjson // The client may have closed the connection.
 				w.(http.Flusher).Flush()
 			}
 		}
@@ -202,14 +202,14 @@ func (d *depot) fail(w http.ResponseWriter, s metav1.Status) {
 func (d *depot) reply(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // The client may have gone.
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // The client may have closed the connection.
 }
 
-// neighbours stand in for the stations before and after an applier, and for the fleet. They note each call of the
-// applier, and record the statuses of keys in the state.
+// neighbours stand in for the other stations and for the fleet. They note each call of the applier, and record the
+// statuses of keys in the state.
 type neighbours struct {
 	state    *state
-	left     bool // Whether the member has another applier by now.
+	left     bool // Whether the member has a newer applier.
 	leaves   bool // Whether the cluster is leaving.
 	approved string
 	releases bool
@@ -237,7 +237,7 @@ func (e *neighbours) Approved(string) string { return e.approved }
 
 func (e *neighbours) ReleasesKept(string) bool { return e.releases }
 
-// applierOf returns an applier of the member m, for which all copies are known, and the recorder of its calls.
+// applierOf returns an applier of the member m that knows all copies, and the recorder of its calls.
 func applierOf(t *testing.T, d *depot, emptyAfter time.Duration) (*applier, *neighbours) {
 	t.Helper()
 	a := shopkeeper(t, d, emptyAfter, onHub(nil))
@@ -247,7 +247,7 @@ func applierOf(t *testing.T, d *depot, emptyAfter time.Duration) (*applier, *nei
 	return a, e
 }
 
-// owning sets these fields as those that Refract has applied to the object.
+// owning sets the managed fields of the object: the fields that Refract has applied.
 func owning(o *metav1.PartialObjectMetadata, fields string) *metav1.PartialObjectMetadata {
 	now := metav1.Now()
 	o.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -307,7 +307,7 @@ func TestApplyOne(t *testing.T) {
 		reason  string
 		there   func(d *depot, hash string) *metav1.PartialObjectMetadata
 		on      []string            // Clusters besides the member.
-		desired func(*desiredState) // Nil if the copy is correct.
+		desired func(*desiredState) // Changes the desired state; nil to keep it.
 		nothing bool                // Whether the object has no desired state.
 		was     *refractv1alpha1.ClusterStatus
 		refuse  map[string]metav1.Status
@@ -494,8 +494,8 @@ func TestApplyOne(t *testing.T) {
 	}
 }
 
-// TestUnanswered: after a write without an answer, the applier reads the copy before it writes again. A write that has
-// arrived is neither repeated nor taken for a change by another client.
+// TestUnanswered: after a write without an answer, the applier reads the copy before it writes again. A write that took
+// effect is neither repeated nor mistaken for a change by another client.
 func TestUnanswered(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	const all = `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}},"f:data":{"f:x":{}}}`
@@ -506,7 +506,7 @@ func TestUnanswered(t *testing.T) {
 	const apply, failed, synced = "PATCH web", "Failed WriteFailed", "Synced"
 	cases := map[string]struct {
 		reason string
-		before string // The content of the copy before; empty if the copy does not exist.
+		before string // The content of the copy before the first try; empty if the copy does not exist.
 		late   bool
 		refuse map[string]metav1.Status
 		told   bool                     // Whether the watch reports the write.
@@ -632,7 +632,7 @@ func TestApplierGoesOn(t *testing.T) {
 }
 
 // TestHeld: the delays of copies that wait for their cluster are spread over a time that grows with the number of the
-// copies. A copy is not among them if another copy got an answer while its own delay was determined.
+// copies. A copy does not join them if the cluster answers another copy while pause determines the delay.
 func TestHeld(t *testing.T) {
 	var h held
 	ask := func(left time.Duration) func() time.Duration { return func() time.Duration { return left } }
@@ -691,8 +691,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestTypeIsServedNoMore: a copy in the cache proves nothing after the cluster has stopped serving the type. The answer
-// to a write does.
+// TestTypeIsServedNoMore: after the cluster has stopped serving the type, a copy in the cache does not prove that the
+// copy exists. The answer to a write shows it.
 func TestTypeIsServedNoMore(t *testing.T) {
 	for name, unserved := range map[string]bool{"Served": false, "ServedNoMore": true} {
 		t.Run(name, func(t *testing.T) {
@@ -704,7 +704,7 @@ func TestTypeIsServedNoMore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if unserved {
-				d.tell(t, a.member, key) // After this, the watch is open. It could not open later, when the type is not served.
+				d.tell(t, a.member, key) // This opens the watch. It could not open later, when the cluster no longer serves the type.
 				d.change(func() {
 					d.refuse[http.MethodPatch] = metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "404 page not found"}
 				})

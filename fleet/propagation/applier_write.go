@@ -33,11 +33,11 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		r.adopted = true
 		known = true
 	case found == member.Present && have.Deleting && have.Ended != 0:
-		return a.synced(key, p, r, t) // A Job that has ended; it must not run again.
+		return a.synced(key, p, r, t) // The Job has ended, and must not run again.
 	case found == member.Present && have.Deleting:
 		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.message = "the existing copy is being deleted; it is created again afterwards"
-		return a.done(key, r, 0) // The end of the deletion is an event.
+		return a.done(key, r, 0) // An event reports the end of the deletion.
 	case found == member.Present && have.Hash == t.variant.hash && have.Source == a.sourceOf(key, p):
 		left := a.leftOf(ctx, key, p, t, &r, have, !r.asWritten(have))
 		if a.whole(key, p, r, t, have, left) {
@@ -102,7 +102,7 @@ func (a *applier) applied(key Key, p *desiredState, t *target, r *clusterStatus)
 	}
 }
 
-// applyInTurn is apply, but a large copy waits until a worker may handle it.
+// applyInTurn is apply with a limit: a large copy waits until a worker for large copies is free.
 func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	leave, ok := a.large.enter(t.variant.size)
 	if !ok {
@@ -112,7 +112,7 @@ func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *
 	return a.apply(ctx, key, p, t, have, found)
 }
 
-// write writes a copy, unless an earlier write of it without an answer has arrived.
+// write writes a copy, unless an earlier write without an answer turns out to have succeeded.
 func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target, with writing) error {
 	b := a.renderer.bodyOf(key, p, t, a.member.Name)
 	if b == nil {
@@ -138,7 +138,7 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 // wrote adapts the number of concurrent writes to the measured speed of the member.
 func (a *applier) wrote(err error) {
 	if member.ConcernsType(err) || errors.As(err, new(*member.SizeError)) {
-		return // Such an error shows neither the speed of the member nor that it writes.
+		return // Such an error shows neither how fast the member writes nor that it can write.
 	}
 	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(member.ConcernsAll(err), waiting, now) })
 	if !member.ConcernsAll(err) {
@@ -146,7 +146,7 @@ func (a *applier) wrote(err error) {
 	}
 }
 
-// answered enqueues some of the copies that wait for an answer of the member.
+// answered enqueues some of the copies that wait until the member answers.
 func (a *applier) answered() {
 	for _, key := range a.held.answered() {
 		a.queue.add(key, priorityResync)
@@ -169,7 +169,7 @@ func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *targ
 	case errors.Is(err, errOutdated):
 		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
 	case errors.Is(err, errArrived):
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // The next attempt sees the written copy.
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // The next attempt finds the written copy.
 	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
 		return a.meets(key, t, r, namespaceFailure(key.Namespace, reasonMadeByEachCluster,
 			fmt.Sprintf("the cluster has no namespace %s, which it creates itself", key.Namespace), "The copies are written when it exists"))
@@ -202,7 +202,7 @@ func (a *applier) writeFailed(key Key, t *target, r clusterStatus, err error) (r
 	}
 	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 	if errors.As(err, new(*member.SizeError)) {
-		return a.done(key, r, 0) // It is tried again when its content changes.
+		return a.done(key, r, 0) // The next attempt follows a change of the content.
 	}
 	if r.reason == reasonRejected {
 		r.message += remedyFor(err)

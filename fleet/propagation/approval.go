@@ -12,10 +12,10 @@ type heldPlacement struct {
 	*placement.Hold
 
 	approve string             // The argument of refract approve.
-	asked   placement.Question // The question that users were asked about the change; zero until setDesired has recorded the decision.
+	asked   placement.Question // The question that asks users to approve the change; zero until setDesired has recorded the decision.
 }
 
-// heldFor returns the change that waits, with the question that users were asked about it before.
+// heldFor returns the waiting change. If users were asked about the same change before, the question stays the same.
 func heldFor(h *placement.Hold, approve string, before placement.Question) *heldPlacement {
 	held := &heldPlacement{Hold: h, approve: approve}
 	if before.Number == h.Number {
@@ -24,7 +24,7 @@ func heldFor(h *placement.Hold, approve string, before placement.Question) *held
 	return held
 }
 
-// question returns the question that users were asked; zero if nothing waits.
+// question returns the question that asks users to approve the change; zero if nothing waits.
 func (h *heldPlacement) question() placement.Question {
 	if h == nil {
 		return placement.Question{}

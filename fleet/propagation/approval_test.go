@@ -55,8 +55,8 @@ func placedBy(t *testing.T, spec corev1alpha1.PropagationPolicySpec, approved st
 	}
 }
 
-// TestPlacementWaits: an object that would leave many clusters, or that would come to clusters which its policy does
-// not name, stays on its clusters until a user approves the change.
+// TestPlacementWaits: a change that removes an object from many clusters, or adds it to clusters that its policy does
+// not name, waits until a user approves it.
 func TestPlacementWaits(t *testing.T) {
 	names, _ := thirty()
 	labelled := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}
@@ -74,7 +74,7 @@ func TestPlacementWaits(t *testing.T) {
 		waits       string
 		approve     string
 		blocked     bool
-		before      int // The number of clusters until the approval.
+		before      int // The number of clusters before the approval.
 		after       int
 		gone        bool // Whether the object is gone after the approval.
 		chosenBy    *refractv1alpha1.PolicyReference
@@ -162,7 +162,7 @@ func TestPlacementWaits(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			src := source{gvr: deployments, kind: "Deployment", object: deployment(tc.labels, tc.annotations, false)}
-			if tc.labels == nil { // Watches by label do not show the object any more.
+			if tc.labels == nil { // Watches by label no longer show the object.
 				src.object, src.withdrawn = nil, src.object
 			}
 			s := placedBy(t, tc.spec, "")
@@ -187,7 +187,7 @@ func TestPlacementWaits(t *testing.T) {
 			if (p.blocked == reasonAwaitingApproval) != tc.blocked || len(p.targets) != tc.before || p.gone {
 				t.Errorf("%s\nblocked: %q, on %d clusters, gone: %t; want %t, %d, false", tc.reason, p.blocked, len(p.targets), p.gone, tc.blocked, tc.before)
 			}
-			// Each later decision has the same question, also in another process that has read the Propagation.
+			// Each later decision has the same question, also in a process that has read it from the Propagation.
 			p.held.asked = placement.Question{Number: p.held.Number, Token: "alone", Shared: "all"}
 			now := p.remember(tc.was)
 			if diff := cmp.Diff(tc.was.placed, now.placed); diff != "" {
@@ -224,7 +224,8 @@ func TestPlacementWaits(t *testing.T) {
 	}
 }
 
-// TestPlacementWaitsInWaves: the rollout of an object whose placement waits continues on its present clusters.
+// TestPlacementWaitsInWaves: while a new placement of an object waits for approval, its rollout continues on its
+// present clusters.
 func TestPlacementWaitsInWaves(t *testing.T) {
 	names, _ := thirty()
 	s := placedBy(t, corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "eu"}}, "")
@@ -281,7 +282,7 @@ func TestVerdictOfWhatWaits(t *testing.T) {
 	}
 }
 
-// TestFollowersOfWhatWaits: the followers of an object stay with it while its placement waits.
+// TestFollowersOfWhatWaits: while the new placement of an object waits for approval, its followers keep their clusters.
 func TestFollowersOfWhatWaits(t *testing.T) {
 	names, _ := thirty()
 	leader, follower := keyOf("deployments", "web"), keyOf("configmaps", "settings")
@@ -296,7 +297,7 @@ func TestFollowersOfWhatWaits(t *testing.T) {
 	if !slices.Equal(with.clusters, names) {
 		t.Errorf("the follower stays on %v, want all", with.clusters)
 	}
-	// After a restart the reference is unknown.
+	// After a restart, the reference from the leader is unknown.
 	again := newState()
 	again.setDesired(leader, withdrawn, previous{uid: "1", placed: on(names...)}, nil)
 	if with = again.followed(follower, []Key{leader}); !slices.Equal(with.on(on(names...)), names) {
@@ -332,7 +333,7 @@ func TestPolicyDeletedEvent(t *testing.T) {
 			obj.SetName(tc.ref.Name)
 			policies.store(obj)
 			policies.forget(tc.ref)
-			policies.forget(tc.ref) // A list may report the deletion once more.
+			policies.forget(tc.ref) // A list may report the same deletion again.
 			close(told)
 			var got []string
 			for e := range told {

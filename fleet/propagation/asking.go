@@ -14,18 +14,18 @@ import (
 	"refract.dev/tree"
 )
 
-// asking is a question that objects of a policy have begun to wait for. The status of the policy does not show the
-// question yet, so more objects may join it.
+// asking is a question to users about a change of the placement of several objects. While the status of their policy
+// does not show the question, more objects may join it.
 type asking struct {
 	placement.Question
 
 	since time.Time
 }
 
-// ask assigns approval tokens to a change of a placement that waits without them. It returns the policies whose
-// statuses need an update because the shared token of the object has changed.
-// The Propagations contain the tokens, and are written in any case. So an object does not wait for a write of the
-// policy, and the next leading replica knows the objects of each token.
+// ask assigns approval tokens to a change of a placement that waits without tokens. It returns the policies whose
+// statuses need an update because the shared token of the object has changed. The Propagations contain the tokens, and
+// are written in any case. So no object waits for a write of its policy, and the next leading replica knows the objects
+// of each token.
 func (s *state) ask(e *objectState, p *desiredState) (policies []tree.Policy) {
 	held := p.held
 	if held != nil && held.asked.Token == "" && !p.dryRun {
@@ -49,13 +49,13 @@ func (s *state) ask(e *objectState, p *desiredState) (policies []tree.Policy) {
 	return policies
 }
 
-// policyOf returns the policy that placed the object, without generation.
+// policyOf returns the policy that placed the object, without the generation of the policy.
 func policyOf(p *desiredState) tree.Policy {
 	return tree.Policy{Kind: p.propagation.Kind, Namespace: p.propagation.Namespace, Name: p.propagation.Name}
 }
 
-// askTogether returns the token that approves the change for all objects of the policy that begin to wait for the
-// present question.
+// askTogether returns the token of the present question. It approves the change for all objects of the policy that join
+// the question.
 func (s *state) askTogether(ref tree.Policy, number string) string {
 	is := s.asking[ref]
 	if is.Number != number {
@@ -74,23 +74,23 @@ func (s *state) published(ref tree.Policy, token string) {
 	}
 }
 
-// mostAnswered is the maximum time that an approved question delays the next one while some objects have not moved yet.
+// mostAnswered is the maximum time for which an approved question delays the next one because some of its objects still
+// wait.
 const mostAnswered = time.Minute
 
-// answered is the token of an approved question, and the time since which this replica has known the approval.
+// answered is the token of an approved question, and the time when this replica first saw the approval.
 type answered struct {
 	token string
 	since time.Time
 }
 
-// question returns the question that the status of a policy shows, and the delay until the next look at it; zero for
-// none. A policy asks one question at a time. The question stays until no Propagation of its objects shows a waiting
-// change any more. So after a restart in the middle of the change, an approval still holds for the objects of the
-// question.
+// question returns the question for the status of a policy, and the delay before it is checked again; zero for no
+// check. A policy asks one question at a time. The question stays until no Propagation of its objects shows a waiting
+// change. So an approval stays valid for the objects of the question after a restart in the middle of the change.
 func (v *reviewer) question(ref tree.Policy, known client.Object, u *usage) (held *corev1alpha1.PlacementHeld, again time.Duration) {
 	is, others := statusIn(known).PlacementHeld.DeepCopy(), u.asked
 	if !v.state.complete.Load() {
-		// The other objects that wait are not known yet.
+		// Not all waiting objects are known yet.
 		return is, reviewDelay
 	}
 	if is != nil {
@@ -115,8 +115,8 @@ func (v *reviewer) question(ref tree.Policy, known client.Object, u *usage) (hel
 }
 
 // stands reports whether the question of a policy stays: it waits for an answer, or some of its objects have not moved
-// since the answer. others is whether objects wait for the next question. If the question stays, again is the delay
-// until the next look at it; zero for none.
+// since the answer. others is whether objects wait for the next question. again is the delay before the question is
+// checked again; zero for no check.
 func (v *reviewer) stands(ref tree.Policy, known client.Object, u *usage, others bool) (stands bool, again time.Duration) {
 	token := statusIn(known).PlacementHeld.Token
 	switch {
@@ -132,7 +132,7 @@ func (v *reviewer) stands(ref tree.Policy, known client.Object, u *usage, others
 	return left > 0, left
 }
 
-// mostAsked returns the token that most objects wait for; empty if no object waits.
+// mostAsked returns the token of the largest number of waiting objects; empty if no object waits.
 func mostAsked(tokens map[string]int64) (most string) {
 	for _, token := range slices.Sorted(maps.Keys(tokens)) {
 		if most == "" || tokens[token] > tokens[most] {

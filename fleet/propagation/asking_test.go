@@ -18,14 +18,13 @@ import (
 	"refract.dev/tree"
 )
 
-// TestApprovedInAdvance: a token that any client can compute approves no change of a placement, before or after the
-// change waits.
+// TestApprovedInAdvance: a token that a client can compute in advance never approves a change of a placement.
 func TestApprovedInAdvance(t *testing.T) {
 	names, _ := thirty()
 	spec := corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "eu"}}
 	src := source{gvr: deployments, kind: "Deployment", object: deployment(map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}, nil, false)}
 	was := previous{uid: "1", placed: on(names...)}
-	number := decide(src, was, placedBy(t, spec, "")).held.Number // The same for every client and every decision.
+	number := decide(src, was, placedBy(t, spec, "")).held.Number // Every client can compute this number.
 	for name, tc := range map[string]struct {
 		policy, report string
 	}{
@@ -46,8 +45,8 @@ func TestApprovedInAdvance(t *testing.T) {
 	}
 }
 
-// asker is a hub with a policy and objects. The policy places the objects on the clusters of region eu: all clusters,
-// until they lose the label.
+// asker is a hub with a policy that places objects on the clusters of region eu. All clusters have the label of this
+// region until the test removes it.
 type asker struct {
 	leading *replica
 	*testing.T
@@ -78,7 +77,7 @@ func newAsker(t *testing.T, names ...string) *asker {
 	return a
 }
 
-// start starts controllers that know only the objects of the hub.
+// start starts new controllers, which know only the objects of the hub.
 func (a *asker) start(region string, objects ...client.Object) {
 	a.Helper()
 	for i := range askedClusters {
@@ -146,7 +145,7 @@ func (a *asker) policy() *corev1alpha1.PropagationPolicy {
 	return is
 }
 
-// told delivers the policy like its watch.
+// told delivers the policy to the controllers, as its watch would.
 func (a *asker) told(policy *corev1alpha1.PropagationPolicy) {
 	a.Helper()
 	a.must((&policyView{policies: a.decider.policies}).Add(policy))
@@ -335,7 +334,7 @@ func TestApprovedForThese(t *testing.T) {
 	})
 }
 
-// TestAskedAfterRestart: questions and answers are known to controllers that take over.
+// TestAskedAfterRestart: after a restart, the new controllers know the questions and answers.
 func TestAskedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAsker(t, "a", "b", "c")
@@ -368,8 +367,8 @@ func TestAskedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestAskedAfterUpgrade: a question of an earlier version cannot be approved and is asked again. The same is true if
-// the status is lost.
+// TestAskedAfterUpgrade: a question of an earlier Refract version cannot be approved and is asked again. The same
+// happens if the status is lost.
 func TestAskedAfterUpgrade(t *testing.T) {
 	for name, lose := range map[string]func(policy *corev1alpha1.PropagationPolicy, r *refractv1alpha1.Propagation, token string){
 		"Upgrade": func(policy *corev1alpha1.PropagationPolicy, r *refractv1alpha1.Propagation, _ string) {

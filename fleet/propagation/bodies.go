@@ -17,8 +17,8 @@ import (
 	"refract.dev/tree"
 )
 
-// Bounds of the bodies in memory, which are the JSON of copies that are about to be written. A body beyond these bounds
-// is rendered again when its copy is written.
+// Limits of the request bodies in memory, which are the JSON of copies before their writes. A body beyond a limit is
+// rendered again when its copy is written.
 const (
 	// maxPlanBodies is the maximum for one object, in bytes.
 	maxPlanBodies = 8 << 20
@@ -26,8 +26,8 @@ const (
 	maxBodies = 128 << 20
 )
 
-// Copies of more than largeBody bytes are written to each member one after the other, and to all members at most
-// maxLarge at a time: every member has its own workers, and a request contains the whole copy.
+// Copies of more than largeBody bytes are large. One member gets one large copy at a time, and all members together get
+// at most maxLarge, because each request holds its whole copy in memory.
 const (
 	largeBody = 256 << 10
 	maxLarge  = 64
@@ -53,8 +53,8 @@ func newLargeWrites(all chan struct{}) largeWrites {
 	return largeWrites{workers: make(chan struct{}, largeAtOnce), member: make(chan struct{}, 1), all: all}
 }
 
-// enter reserves a place for a worker that handles a large copy, if a place is free. These workers wait for each other,
-// so their number is limited: small copies must not wait for them.
+// enter reserves a worker for a large copy, if one is free. Workers with large copies wait for each other. Their number
+// is limited, so that small copies need not wait for them.
 func (w *largeWrites) enter(size int) (leave func(), ok bool) {
 	if size <= largeBody {
 		return func() {}, true
@@ -67,7 +67,7 @@ func (w *largeWrites) enter(size int) (leave func(), ok bool) {
 	}
 }
 
-// begin waits until a copy of this size may be written. ok is false if ctx ends before. The caller calls end after the
+// begin waits until a copy of this size may be written. ok is false if ctx ends first. The caller calls end after the
 // write.
 func (w *largeWrites) begin(ctx context.Context, size int) (end func(), ok bool) {
 	if size <= largeBody {
@@ -90,14 +90,14 @@ func (w *largeWrites) begin(ctx context.Context, size int) (end func(), ok bool)
 	}
 }
 
-// outdatedDelay is the delay before a copy is retried whose desired state is being decided again.
+// outdatedDelay is the delay before the retry of a copy whose desired state is being decided again.
 const outdatedDelay = 100 * time.Millisecond
 
 // errOutdated is the error for a desired state that is outdated. The key is being decided again.
 var errOutdated = errors.New("the desired state is outdated")
 
-// keepBodies counts the bodies of a new desired state. It keeps the bodies that some cluster needs and that fit into
-// the bound. The lock must be held.
+// keepBodies counts the size of the bodies in a new desired state. It drops the bodies that no cluster needs and those
+// beyond the limit. The lock must be held.
 func (s *state) keepBodies(e *objectState) {
 	for _, v := range e.desired.variants {
 		switch {
@@ -123,7 +123,7 @@ func (s *state) dropBodies(e *objectState) {
 	e.bodies = 0
 }
 
-// keep keeps a body that was rendered again, if it fits into the bounds now and more clusters need it.
+// keep keeps a body that was rendered again, if more clusters need it and it fits into the limits.
 func (s *state) keep(key Key, p *desiredState, v *variant, b *body) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *state) keep(key Key, p *desiredState, v *variant, b *body) {
 	}
 }
 
-// renderer renders the objects of the hub for members again: only some of the bodies from the decision are kept.
+// renderer renders objects again for members, because the decision keeps only some of the bodies.
 type renderer struct {
 	hub      string // UID of the hub.
 	sources  *sources
@@ -165,8 +165,8 @@ func (r *renderer) bodyOf(key Key, p *desiredState, t *target, cluster string) *
 	return b
 }
 
-// encodeAgain renders an object for a cluster as the decision did, from the present object and policies; nil if they
-// cannot be those of the decision.
+// encodeAgain repeats the rendering of a decision for one cluster, from the present object and policies. It returns nil
+// if these have certainly changed.
 func (r *renderer) encodeAgain(key Key, p *desiredState, cluster string) *content {
 	src, known := r.sources.get(key)
 	if !known || src.object == nil || src.object.GetUID() != p.uid {
@@ -191,7 +191,7 @@ func (r *renderer) encodeAgain(key Key, p *desiredState, cluster string) *conten
 	return p.encodeFor(src.object, &clusters[at].Cluster, policies, sourceOf(r.hub, p.uid, p.gvr.GroupResource(), key.Namespace, key.Name))
 }
 
-// encodeKept is encodeAgain for a revision that is not the newest.
+// encodeKept is encodeAgain for a cluster that gets an earlier revision.
 func (r *renderer) encodeKept(key Key, p *desiredState, from *material, cluster string) *content {
 	clusters := r.members.Clusters()
 	at, found := slices.BinarySearchFunc(clusters, cluster, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })

@@ -59,7 +59,7 @@ func annotate(entries int, operators ...corev1alpha1.Operator) []corev1alpha1.St
 	return items
 }
 
-// labelEach returns a policy with a rule for each cluster that sets a label.
+// labelEach returns a policy with one rule for each cluster. Each rule sets a label.
 func labelEach(t *testing.T, clusters int) *override.Policy {
 	t.Helper()
 	var rules []corev1alpha1.OverrideRule
@@ -186,7 +186,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 	}
 }
 
-// TestBodiesOfAllObjects: more objects wait than the bound for bodies permits.
+// TestBodiesOfAllObjects: the bodies of all waiting objects exceed the limit.
 func TestBodiesOfAllObjects(t *testing.T) {
 	const bytes = 2 << 20 / 10 * 7
 	s := fleetOf(t, 2, compile(t, "plain"))
@@ -216,7 +216,7 @@ func TestBodiesOfAllObjects(t *testing.T) {
 	}
 }
 
-// TestEncodeFor: the body for one cluster is the one that the desired state had for all clusters.
+// TestEncodeFor: the body rendered again for one cluster equals the body that the decision rendered for all clusters.
 func TestEncodeFor(t *testing.T) {
 	op := compile(t, "op", rule("eu-1", "/spec/replicas", "5"))
 	cases := map[string]struct {

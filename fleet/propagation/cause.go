@@ -7,34 +7,34 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// cause is the reason to delete a copy. The condition SourceGone stores the cause for an object that is gone, so that a
-// restart does not turn a requested deletion into an unrequested one.
+// cause is the reason to delete a copy. For an object that is gone, the condition SourceGone stores the cause: after a
+// restart, a requested deletion still counts as requested.
 type cause string
 
 const (
 	causeDeleted   cause = "Deleted"            // A user deleted the object on the hub, by a call.
-	causeLeader    cause = "LeaderDeleted"      // The object exists; all leaders, the objects that it travels with, were deleted by calls.
+	causeLeader    cause = "LeaderDeleted"      // The object exists. All its leaders, the objects that it travels with, were deleted by calls.
 	causeOwner     cause = "OwnerDeleted"       // The object was deleted and had an owner: the hub's garbage collector may have deleted it.
 	causeWithdrawn cause = "Withdrawn"          // The object exists and no longer asks for propagation.
 	causeNamespace cause = "NamespaceDeleted"   // The object was deleted with its namespace.
 	causeType      cause = "TypeDeleted"        // The object was deleted with its CustomResourceDefinition.
 	causeMissing   cause = "Missing"            // The object disappeared while Refract did not watch.
-	causeForgotten cause = "Forgotten"          // The hub has neither the object nor its Propagation, although a Propagation outlives its object.
+	causeForgotten cause = "Forgotten"          // The hub has neither the object nor its Propagation, which normally outlives the object.
 	causePlacement cause = reasonNoLongerPlaced // The policy, the clusters or the object's replicas have changed.
 	causeLeaves    cause = reasonClusterLeaves  // The cluster leaves the fleet.
 )
 
-// wide reports whether the users of one namespace of the hub cannot cause such a deletion by changes of their objects.
-// The guard judges deletions with such a cause over the whole member, too. They still count for their namespace: on the
-// member, a user can create objects with the marks of copies that the hub never had. The right to write in the
-// namespace is sufficient, or a StatefulSet that creates claims there.
+// wide reports whether the users of one hub namespace cannot cause such a deletion. The guard also judges these
+// deletions over the whole member. They still count for their namespace: users of the member can create objects with
+// the marks of copies that the hub never had. For this, they need the right to write in the namespace, or a StatefulSet
+// that creates claims there.
 func (c cause) wide() bool { return c == causeForgotten || c == causeType || c == causeLeaves }
 
 // asked reports whether a user requested the deletion by calls that delete the object, its leaders or its owner. Copies
-// that hold data need more than that, see [holding].
+// that hold data need more than such calls, see [holding].
 func (c cause) asked() bool { return c == causeDeleted || c == causeLeader || c == causeOwner }
 
-// of describes the cause for the object of a copy.
+// of describes the cause in a message about one copy.
 func (c cause) of() string {
 	switch c {
 	case causeDeleted:
@@ -60,7 +60,7 @@ func (c cause) of() string {
 	}
 }
 
-// ofMany describes the cause for several copies, after their number and namespace.
+// ofMany describes the cause in a message about several copies, after their number and namespace.
 func (c cause) ofMany() string {
 	switch c {
 	case causeDeleted:
@@ -88,13 +88,13 @@ func (c cause) ofMany() string {
 
 // evidence is the knowledge about an object that is missing or does not ask for propagation.
 type evidence struct {
-	// found is the answer of the hub: Deleted while the object has a deletionTimestamp, Withdrawn, TypeDeleted, or
-	// Missing.
+	// found is the state of the object on the hub: Deleted if the object has a deletionTimestamp, Withdrawn,
+	// TypeDeleted, or Missing.
 	found cause
 	// watched is whether a watch reported the deletion of the object.
 	watched bool
-	// around is the larger deletion that the object was deleted with: NamespaceDeleted or TypeDeleted. It is Missing if
-	// the hub does not answer, and empty if there was no larger deletion.
+	// around is the larger deletion that included the object: NamespaceDeleted or TypeDeleted. It is Missing if the hub
+	// does not answer, and empty if the object was deleted alone.
 	around cause
 	// known is whether the hub or this process knows that the object was propagated.
 	known bool
@@ -104,9 +104,9 @@ type evidence struct {
 	followed bool
 }
 
-// cause decides on the cause. Only a deletion that Refract saw is requested, and only if it was not part of a larger
-// one: a user who deletes a namespace or a type has not named the objects. A hub that was restored or wiped reports no
-// deletions.
+// cause returns the cause that follows from the evidence. A deletion counts as requested only if Refract saw it and it
+// was not part of a larger deletion: a user who deletes a namespace or a type has not named the objects. A restored or
+// wiped hub reports no deletions.
 func (e *evidence) cause() cause {
 	switch {
 	case !e.known:
@@ -146,12 +146,12 @@ func causeIn(conditions []metav1.Condition) cause {
 	return causeOf(c.Reason)
 }
 
-// causeOf returns the cause for a reason of sourceGone; empty for any other reason.
+// causeOf returns the cause for the reason of a SourceGone condition; empty for any other reason.
 func causeOf(reason string) cause {
 	switch said := cause(reason); said {
 	case causeDeleted, causeLeader, causeOwner, causeWithdrawn, causeNamespace, causeType, causeMissing, causeForgotten:
 		return said
-	// Causes of the placement are among these: the object exists then.
+	// A cause of the placement is not among these, because the object exists then.
 	default:
 		return ""
 	}

@@ -13,7 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestEvidence: requested deletions are told from others.
+// TestEvidence: requested deletions are distinguished from others.
 func TestEvidence(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -118,7 +118,7 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// TestDeletionsAreNoted: a deletion from a watch is kept until it is noted, and no longer.
+// TestDeletionsAreNoted: the sources keep a deletion that a watch reported until it is noted, and no longer.
 func TestDeletionsAreNoted(t *testing.T) {
 	var told []Key
 	s := &sources{deletions: map[Key]*deletion{}, notify: func(key Key, _ bool) { told = append(told, key) }}

@@ -25,7 +25,7 @@ import (
 	"refract.dev/tree"
 )
 
-// direct reads the present Secrets of the namespace sys.
+// direct reads Secrets of the namespace sys without a cache.
 type direct struct{ client.Reader }
 
 func (d direct) Read(ctx context.Context, name string) (*corev1.Secret, error) {
@@ -59,9 +59,9 @@ func (r *replica) Begin(ctx context.Context) (context.Context, func(), bool) {
 	return ctx, func() {}, r.leads
 }
 
-// station returns a controller for a hub with the ready clusters eu-1 and us-1 and these objects. It leads; if leading
-// does not lead, it has led before. It has decided all objects, and its queues are empty. Its stations do not run. Each
-// of the clusters has an applier, which knows of no copies.
+// station returns a controller for a hub with the ready clusters eu-1 and us-1 and these objects. leading determines
+// whether it leads; in both cases, it has ended its standby. It has decided all objects, and its queues are empty. Its
+// stations do not run. Each cluster has an applier, which knows of no copies.
 func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, objects ...client.Object) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -93,7 +93,7 @@ func station(t *testing.T, s *sources, leading *replica, on interceptor.Funcs, o
 	return c
 }
 
-// idle gives a member an applier that does not run, and that the controller does not replace.
+// idle gives a member an applier that does not run and that the controller does not replace.
 func idle(t *testing.T, c *Controller, m *member.Member) (a *applier, ended func() bool) {
 	t.Helper()
 	queue, err := newWorkQueue("namespaces-"+m.Name, 1, discard, func(context.Context, string) (reconcile.Result, error) {

@@ -53,8 +53,7 @@ type Leadership interface {
 	Begin(ctx context.Context) (_ context.Context, end func(), ok bool)
 }
 
-// lead is the leadership of this replica, by name of a cluster. Nothing is written under the former name of a renamed
-// cluster.
+// lead is the leadership of this replica for each cluster. A renamed cluster gets no writes under its former name.
 type lead struct {
 	Leadership
 
@@ -91,7 +90,7 @@ type Options struct {
 	EmptyAfter time.Duration
 	// GuardAll also judges deletions of copies whose objects a user deleted on the hub by a call.
 	GuardAll bool
-	// KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
+	// KeptKinds are the kinds whose copies are deleted without approval only if a user deletes the object on the hub.
 	KeptKinds KeptKinds
 	// Identity names this replica to members, in its user agent.
 	Identity string
@@ -175,7 +174,7 @@ type hubAccess struct {
 	log      logr.Logger
 }
 
-// connect creates the stations, and connects each to those that it passes keys to.
+// connect creates the stations, and connects each to the stations that receive its keys.
 func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	log := hub.log.WithName("propagation")
 	members := &member.Set{Log: hub.log.WithName("member"), Transport: o.Members}
@@ -217,9 +216,9 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}
 	dispatcher.decider, reporter.decider, revisions.decider = decider, decider, decider
 	reporter.judge, reporter.pend = dispatcher.copyChanged, dispatcher.pend
-	// Pending decisions count as well: they may produce copies, for example when a cluster joins that gets every
-	// object. Keys of namespaces that use much decision time, and keys that cannot be decided yet, do not count, so
-	// they delay no report of other objects.
+	// Pending decisions count as well, because they may produce copies, for example when a cluster joins that gets
+	// every object. Keys of namespaces that use much decision time, and keys that cannot be decided yet, do not count.
+	// So they do not delay reports on other objects.
 	reporter.yielding.waiting = func() int { return dispatcher.waiting() + decider.queue.wanted() }
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
@@ -334,7 +333,7 @@ func (r *runner) Start(ctx context.Context) error {
 	if err := c.decider.records.watch(ctx, r.manager, &watches); err != nil {
 		return err
 	}
-	// No placement is decided before every cluster has been contacted once.
+	// Every cluster is contacted once before the first decision.
 	if err := c.clusters.Prime(ctx); err != nil {
 		return err
 	}
@@ -355,17 +354,16 @@ func (r *runner) Start(ctx context.Context) error {
 	return err
 }
 
-// primingPatience is how long the start waits without any progress before it no longer waits for the remaining
-// decisions.
+// primingPatience is how long the start waits without any progress before it ignores the remaining decisions.
 const primingPatience = 30 * time.Second
 
 // primingTick is the interval between looks at the missing objects and decisions.
 const primingTick = 100 * time.Millisecond
 
-// prime waits until all objects are known; then, on the leader, until all objects and Propagations that exist at the
-// start have been decided; and then for the end of ctx. Not all deletions are known before these decisions.
-// Propagations without an object count as much as objects: otherwise their deletions would reach the guards in small
-// groups, and a few deletions need no approval.
+// prime waits until all objects are known. On the leader, it also waits until all objects and Propagations from the
+// start have been decided. Then it waits for the end of ctx. Only these decisions make all deletions known. They
+// include Propagations without an object: otherwise their deletions would reach the guards in groups so small that they
+// need no approval.
 func (c *Controller) prime(ctx context.Context) error {
 	var p priming
 	for _, done := range []func() bool{
@@ -385,7 +383,7 @@ func (c *Controller) prime(ctx context.Context) error {
 	} {
 		ended := wait.PollUntilContextCancel(ctx, primingTick, false, func(context.Context) (bool, error) { return done(), nil })
 		if ended != nil {
-			return nil //nolint:nilerr // It is the end of ctx.
+			return nil //nolint:nilerr // The end of ctx is no error.
 		}
 	}
 	c.state.setComplete()
@@ -403,9 +401,9 @@ type priming struct {
 	since time.Time // and the time when it was reached.
 }
 
-// over reports whether the wait is over: no decision is missing, or the missing ones made no progress for
-// primingPatience. The latter may last forever, for example for a type that may not be listed, and must not keep the
-// controller unready.
+// over reports whether the wait is over: no decision is missing, or the number of missing ones has not fallen for
+// primingPatience. Some may stay missing forever, for example for a type that Refract may not list; they must not keep
+// the controller unready.
 func (p *priming) over(left int, now time.Time) bool {
 	if p.since.IsZero() || left < p.left {
 		p.left, p.since = left, now

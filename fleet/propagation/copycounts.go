@@ -4,8 +4,8 @@ package propagation
 // searches all objects.
 type copyCounts map[string]map[string]copyCount
 
-// copyCount is the number of copies of a namespace that a cluster reports, and the number of those that are still
-// missing.
+// copyCount has two numbers for a cluster and a namespace: the copies that the cluster reports, and the copies that are
+// still missing.
 type copyCount struct{ reported, missing int }
 
 // add adds n for each of the clusters.

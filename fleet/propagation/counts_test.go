@@ -71,7 +71,7 @@ func TestCopyCounts(t *testing.T) {
 	}
 }
 
-// needed reports whether an object has, or is to have, a copy there. It looks at all objects.
+// needed reports whether an object has, or is to have, a copy on the cluster. It looks at all objects.
 func needed(s *state, cluster, namespace string) bool {
 	for key, e := range s.objects {
 		_, reported := e.statuses[cluster]
@@ -82,8 +82,8 @@ func needed(s *state, cluster, namespace string) bool {
 	return false
 }
 
-// TestPendingRemovals: after any sequence of deletions, returns and approvals, the counters equal the waiting
-// deletions, and the token depends on nothing else.
+// TestPendingRemovals: after any sequence of deletions, recreations and approvals, the counters equal the waiting
+// deletions. The token depends only on these deletions.
 func TestPendingRemovals(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	now := time.Unix(0, 0)
@@ -123,7 +123,7 @@ func TestPendingRemovals(t *testing.T) {
 }
 
 // BenchmarkRemovals lets 10,000 copies of a member wait for their deletion, with an outdated approval. It measures the
-// guard and its questions to the state, for all copies together.
+// guard and its calls of the state, for all copies together.
 func BenchmarkRemovals(b *testing.B) {
 	const copies = 10_000
 	s := newState()
@@ -139,7 +139,7 @@ func BenchmarkRemovals(b *testing.B) {
 	for b.Loop() {
 		now := time.Unix(0, 0)
 		g := newGuard(DefaultGuard, func() time.Time { return now })
-		for range 3 { // They are collected, judged, and asked about once more.
+		for range 3 { // The guard collects the deletions, judges them, and is asked once more.
 			for _, key := range keys {
 				g.ask(removal{key, "u", causePlacement, false}, holds, "0123456789ab")
 			}

@@ -17,15 +17,15 @@ import (
 	"refract.dev/tree"
 )
 
-// mostDecisions is the limit of the decision time that a namespace may owe. Objects of a namespace above it are decided
+// mostDecisions is the limit of the decision time charged to a namespace. Objects of a namespace above it are decided
 // after all others.
 const mostDecisions = time.Second
 
-// The delay between a change of clusters and the next round, which decides all objects again. It is at least
-// clusterDelay. The round also waits until the time since the last round is as long as the decisions took since then,
-// up to mostClusterDelay. The sum of the times of all deciders is divided by their number, because they share a
-// processor. Without the delay, clusters that alternate between ready and unready, as overloaded ones do, would use up
-// the decision time of this replica.
+// The delay between a change of clusters and the next round, which decides all objects again. The delay is at least
+// clusterDelay and at most mostClusterDelay. Within these limits, a round waits until the time since the last round is
+// at least the time that decisions took since then. Decision times are added up over all deciders and divided by their
+// number, because the deciders share a processor. Without the delay, clusters that alternate between ready and unready,
+// as overloaded ones do, would use up the decision time of this replica.
 const (
 	clusterDelay     = 50 * time.Millisecond
 	mostClusterDelay = 10 * time.Second
@@ -57,7 +57,8 @@ type decider struct {
 	unfloored *unfloored
 	charges   fair.Charges // The time that decisions took, by namespace.
 
-	// dispatcher gets the keys with a new desired state, reviewer the policies whose users have changed.
+	// dispatcher gets the keys with a new desired state. reviewer gets the policies whose users, the objects that name
+	// them, have changed.
 	dispatcher *dispatcher
 	reviewer   *reviewer
 
@@ -67,7 +68,7 @@ type decider struct {
 	edited     atomic.Int64         // How many times policies have changed.
 	rounds     atomic.Int64         // How many rounds there were.
 	last       atomic.Int64         // The start of the last round, as Unix time in nanoseconds.
-	spent      atomic.Int64         // The time that decisions took since then, in nanoseconds.
+	spent      atomic.Int64         // The time that decisions took since the last round, in nanoseconds.
 }
 
 func newDecider(d *decider) (*decider, error) {
@@ -92,8 +93,8 @@ func (d *decider) ready(ctx context.Context, key Key, src *source, seen bool) (w
 	return why, again, err
 }
 
-// decideOne decides one object, and dispatches the result with the priority of the decision. So on every member, an
-// edit by a user overtakes keys that are only checked again.
+// decideOne decides one object, and dispatches the result with the priority of the decision. So an edit by a user
+// overtakes routine checks on every member.
 func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
 	defer func(began time.Time) { d.spent.Add(int64(time.Since(began))) }(time.Now())
 	at, naming := d.now(), d.state.names()
@@ -162,8 +163,8 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	return reconcile.Result{RequeueAfter: leaders.again(read != nil && read.failed)}, nil
 }
 
-// prepare watches an object that travels with others, its leaders, and enqueues those leaders that have not been
-// decided.
+// prepare watches an object that travels with other objects, its leaders. It also enqueues the leaders that have not
+// been decided.
 func (d *decider) prepare(key Key, leaders *followed) {
 	if len(leaders.by)+len(leaders.unknown) > 0 {
 		d.sources.want(key)
@@ -171,9 +172,9 @@ func (d *decider) prepare(key Key, leaders *followed) {
 	d.decideAgain(leaders.unknown)
 }
 
-// hear adds to leaders what the annotations of undecided leaders say, for example after a restart. known is false while
-// the type of such a leader is still being listed, because the leader may have a rollout policy, and its annotations
-// determine which copies stay. A type that Refract may not list is skipped.
+// hear adds the annotations of undecided leaders to leaders, for example after a restart. known is false while the type
+// of such a leader is still being listed: the leader may have a rollout policy, and its annotations determine which
+// copies stay. A type that Refract may not list is skipped.
 func (d *decider) hear(leaders *followed) (known bool) {
 	for _, leader := range leaders.unknown {
 		src, known := d.sources.get(leader)
@@ -196,7 +197,7 @@ func (d *decider) convertible(ctx context.Context, key Key, obj *unstructured.Un
 	return read
 }
 
-// goes determines why an object is gone, if it is.
+// goes sets the cause of an object that is gone.
 func (d *decider) goes(
 	ctx context.Context, key Key, obj *unstructured.Unstructured, p *desiredState, why cause, told *deletion, was *previous, seen bool,
 ) (err error) {
@@ -227,7 +228,7 @@ func (d *decider) goes(
 func (l *followed) again(unconverted bool) time.Duration {
 	switch {
 	case len(l.unknown) > 0:
-		return 200 * time.Millisecond // They are being decided.
+		return 200 * time.Millisecond // The leaders are being decided.
 	case unconverted && (l.until == 0 || l.until > convertRetry):
 		return convertRetry
 	default:
@@ -250,7 +251,7 @@ type begun struct{ edited, rounds int64 }
 
 func (d *decider) now() begun { return begun{d.edited.Load(), d.rounds.Load()} }
 
-// outdated reports whether a decision is to be repeated; first is whether it was the first of its object.
+// outdated reports whether a decision must be repeated. first is whether it is the first decision about its object.
 func (d *decider) outdated(at begun, first bool) bool {
 	now := d.now()
 	return now.edited != at.edited || first && now.rounds != at.rounds
@@ -285,7 +286,7 @@ func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen 
 // reported returns the state of an object from its Propagation and the FederatedClusters, as of before a restart.
 func (d *decider) reported(key Key) previous { return recall(d.recorded(key), d.members.Owed(key)) }
 
-// recorded is reported for the Propagation alone.
+// recorded is [decider.reported] without the FederatedClusters.
 func (d *decider) recorded(key Key) previous {
 	k, found := d.records.get(key)
 	if !found || k.status == nil {
@@ -294,7 +295,7 @@ func (d *decider) recorded(key Key) previous {
 	return d.remembered(key, &k)
 }
 
-// remembered returns the state of an object from a record that has its status.
+// remembered returns the state of an object from a Propagation with a status.
 func (d *decider) remembered(key Key, k *known) previous {
 	was := previous{
 		uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, asked: k.asked, warned: k.status.Warnings, cause: causeIn(k.conditions),
@@ -319,7 +320,8 @@ func (d *decider) remembered(key Key, k *known) previous {
 	return was
 }
 
-// unfollow stops the watch of an object without a label, unless another object still refers to it: then it may appear.
+// unfollow stops the watch of an object without a label. While another object refers to it, the watch continues,
+// because the object may appear later.
 func (d *decider) unfollow(key Key) {
 	if !d.state.follows(key) {
 		d.sources.unwant(key)

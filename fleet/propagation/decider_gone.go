@@ -10,7 +10,8 @@ import (
 )
 
 // lookAgain completes the knowledge about an object: if the object is missing from the caches, lookAgain asks the hub.
-// found is why the object does not ask for propagation; again is the delay if the hub does not know yet.
+// found is the reason why the object does not ask for propagation. again is the delay before the next question if the
+// hub cannot answer yet.
 func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool) (found cause, again time.Duration, err error) {
 	if src.object == nil {
 		var live *unstructured.Unstructured
@@ -46,7 +47,7 @@ func (d *decider) whyGone(
 	case was.cause == causeDeleted && found == causeWithdrawn:
 		// The object exists: a former version of Refract reported this cause for followers of deleted objects.
 	case found == causeDeleted && (was.cause == causeWithdrawn || was.cause == causeLeader):
-		// The object existed then, and is being deleted now.
+		// The object existed when this cause was recorded, and is being deleted now.
 	case was.cause == causeDeleted, was.cause != "" && told == nil:
 		return was.cause, nil
 	}
@@ -71,8 +72,8 @@ func (d *decider) whyGone(
 	return e.cause(), nil
 }
 
-// neverWas reports whether the hub and the members know nothing about the key of a missing object, and then forgets the
-// key.
+// neverWas reports whether neither the hub nor the members know the key of a missing object. In that case, it forgets
+// the key.
 func (d *decider) neverWas(key Key) bool {
 	if _, reported := d.records.get(key); reported || d.dispatcher.anywhere(key) {
 		return false

@@ -20,7 +20,7 @@ func (d *decider) decideAgain(keys []Key) {
 	}
 }
 
-// decideEverything enqueues all objects for new decisions. Only clusters whose result changes are notified.
+// decideEverything enqueues all objects for new decisions. Only changed results reach the clusters.
 func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result, error) {
 	d.rounds.Add(1)
 	d.last.Store(time.Now().UnixNano())
@@ -32,8 +32,8 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 	return reconcile.Result{}, nil
 }
 
-// reviewEverything enqueues all policies, because the status of a policy that was edited before this replica led is
-// still to be written. Decisions do not enqueue such a policy if their results do not change.
+// reviewEverything enqueues all policies: a policy may have been edited before this replica led, so its status is still
+// to be written. Decisions do not enqueue such a policy if their results do not change.
 func (d *decider) reviewEverything() {
 	for _, policy := range d.policies.all() {
 		d.reviewer.queue.add(referenceTo(policy), priorityResync)
@@ -78,7 +78,8 @@ func (d *decider) policyChanged(ref tree.Policy) {
 	d.reviewer.queue.add(ref, priorityDependency)
 }
 
-// priorityOf returns p, or priorityRequired for an object that others need first.
+// priorityOf returns p, or priorityRequired for namespaces and CustomResourceDefinitions, which other objects need
+// first.
 func priorityOf(key Key, p priority) priority {
 	if p >= priorityDependency && (key.GroupResource == namespaceResource.GroupResource() || key.GroupResource == crdResource.GroupResource()) {
 		return priorityRequired

@@ -90,7 +90,7 @@ func mounting() *unstructured.Unstructured {
 	return u
 }
 
-// duplicated adds the PropagationPolicy shop/pp to the hub, which places objects everywhere.
+// duplicated adds the PropagationPolicy shop/pp to the hub, which places objects on all clusters.
 func duplicated(c *Controller) {
 	c.decider.policies.store(&corev1alpha1.PropagationPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp", UID: "p", Generation: 1},
@@ -134,7 +134,7 @@ func TestDecideOne(t *testing.T) {
 		Again    time.Duration
 		Err      string
 		Followed []string // Objects that are watched without a label.
-		Kept     bool     // Whether the reported statuses are still kept, because they were not taken over.
+		Kept     bool     // Whether the reported statuses are still stored, because they were not taken over.
 		Unknown  bool     // Whether the start must wait for the object.
 	}
 	cases := map[string]struct {
@@ -267,7 +267,7 @@ func TestDecideOne(t *testing.T) {
 	}
 }
 
-// TestDeciderIsTold: each change that decisions depend on enqueues them, with the right priority.
+// TestDeciderIsTold: each change of an input enqueues the decisions that depend on it, with the right priority.
 func TestDeciderIsTold(t *testing.T) {
 	user, other := keyOf("configmaps", "user"), keyOf("configmaps", "other")
 	namespace := Key{GroupResource: namespaceResource.GroupResource(), NamespacedName: types.NamespacedName{Name: "shop"}}
@@ -340,8 +340,8 @@ func TestDeciderIsTold(t *testing.T) {
 	}
 }
 
-// TestClusterLeavesMeanwhile: a cluster leaves while the first decision on an object after a restart is under way. The
-// decision is made again without the cluster. Nothing would remove the row of the cluster later.
+// TestClusterLeavesMeanwhile: a cluster leaves during the first decision on an object after a restart. The decision is
+// made again without the cluster, because no later event would remove the row of the cluster.
 func TestClusterLeavesMeanwhile(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	rows := []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateSynced}, {Name: "us-1", State: refractv1alpha1.StateSynced}}
@@ -407,7 +407,7 @@ func TestClusterLeavesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestReported: after a restart, the true statements in the Propagation of an object are taken over.
+// TestReported: after a restart, the controller takes over the statements of a Propagation that are true.
 func TestReported(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Replicas: new(int64(2))}
@@ -465,7 +465,7 @@ func TestForget(t *testing.T) {
 		reason string
 		key    Key
 		p      *desiredState // The desired state that is to be forgotten.
-		leads  bool          // Whether a known object has it as a follower.
+		leads  bool          // Whether a known object has the object as a follower.
 		asked  []string
 		known  bool
 		stays  bool // Whether the object stays watched without a label.
@@ -525,7 +525,7 @@ func TestDeciderGoesOn(t *testing.T) {
 		if got := summary(c.state.desired(key)); got != "on " {
 			t.Errorf("while the hub does not answer: want the former decision, got %s", got)
 		}
-		time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble, which costs none.
+		time.Sleep(time.Second) //nolint:forbidigo // Fake time in the synctest bubble.
 		end()
 		if got := summary(c.state.desired(key)); got != "gone: "+string(causeForgotten) {
 			t.Errorf("when the hub answers: want a decision, got %s", got)

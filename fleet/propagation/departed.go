@@ -7,9 +7,9 @@ import "time"
 const leaderGrace = time.Minute
 
 // departures are the leaders that are gone, with the times when they went. Each is remembered for at least twice
-// [leaderGrace]. It has no lock of its own: its owner locks it.
+// [leaderGrace]. The owner of the departures locks them.
 //
-// The time starts when this process finds the leader gone. After a restart it starts again.
+// A leader counts as present until this process finds it gone. After a restart, its time starts again.
 type departures struct {
 	now   func() time.Time
 	byKey map[Key]departure

@@ -307,9 +307,9 @@ func TestLeadersMarkTheirFollowers(t *testing.T) {
 	}
 }
 
-// TestFollowersForgetWhatNobodySays: one object names another as its follower. The other may name the first in turn, or
-// an object may name itself. The orphan annotation of the first object is set, and later removed. If the mark of a copy
-// came from the mark of another copy, each would keep the other forever, and the marks would change after a restart.
+// TestFollowersForgetWhatNobodySays: one object names another as its follower. The other may name the first as well, or
+// an object may name itself. The orphan annotation of the first object is set, and later removed; all marks must then
+// be removed. If each mark came from the mark of the other copy, both would stay forever.
 func TestFollowersForgetWhatNobodySays(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

@@ -73,18 +73,18 @@ type desiredState struct {
 	cause cause
 	// of is the UID of the object that is gone; empty if unknown.
 	of types.UID
-	// among are the clusters that the decision considered, by name; nil for all. The placement removes no copy from a
-	// cluster that is not among them, or that was not ready at the decision.
+	// among are the clusters that the decision considered, sorted by name; nil for all. The placement removes no copy
+	// from any other cluster, or from a cluster that was not ready at the decision.
 	among []placement.Cluster
-	// naming is how many times clusters were renamed or had left before the decision began.
+	// naming is the number of renames and departures of clusters before the decision began.
 	naming int64
 	// blocked is the reason why nothing may be written or removed at present; empty if there is none.
 	blocked, blockedMessage string
 	// dryRun is whether nothing is written or removed; the report shows the changes that would be made.
 	dryRun bool
-	// keeping are the annotations of the object. Its Orphan includes that of the leaders, which are the objects that it
-	// travels with. orphan is the object's own annotation, and the one that its followers inherit: otherwise, two objects
-	// that travel with each other would keep an annotation forever after both have lost it.
+	// keeping are the annotations of the object. Its Orphan also includes the annotations of the leaders, which are the
+	// objects that it travels with. orphan is the object's own annotation. Followers inherit only orphan: otherwise,
+	// two objects that travel with each other would keep an annotation forever after both have lost it.
 	keeping placement.Keeping
 	orphan  orphaning
 
@@ -100,7 +100,7 @@ type desiredState struct {
 	overrides   []refractv1alpha1.PolicyReference
 	deleted     []refractv1alpha1.PolicyReference
 	placed      []placement.Target // By cluster.
-	hash        string             // Of the inputs of the placement.
+	hash        string             // The hash of the inputs of the placement.
 	// chosenBy is the policy that chose the clusters by name or by label; nil if none did.
 	chosenBy *refractv1alpha1.PolicyReference
 	// held is a change of the placement that waits for approval; nil if none does.
@@ -114,7 +114,7 @@ type desiredState struct {
 	// withheld are objects that would travel with the object to these clusters if that were authorized. Existing copies
 	// stay.
 	withheld map[Key][]string
-	previous previous // The memory that the decision started from.
+	previous previous // The results of earlier decisions at the start of this one.
 	// governed describes the rollout policy of the object; nil if it has none. rollout is the plan for the newest
 	// revision, until every cluster has it.
 	governed *governance
@@ -225,7 +225,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	case g.blocked != "":
 		return p.block(g.blocked, g.hold)
 	case g.policy == nil && g.recorded == nil && g.led == nil:
-		// How the object is to change, and its former content, are unknown.
+		// The former content and the rollout of the change are unknown.
 		return p.block(reasonRolloutPolicy, g.hold)
 	}
 	for _, policy := range d.Overrides {
@@ -288,7 +288,7 @@ func texts(found []decision.Finding) []string {
 	return all
 }
 
-// stays keeps the previous placement of an object that no longer requests propagation.
+// stays returns the desired state of an object that no longer requests propagation, but keeps its previous placement.
 func (p *desiredState) stays(d *decision.Desired, obj *unstructured.Unstructured) *desiredState {
 	if d.Held == nil {
 		return p.block(reasonDryRun, "annotation "+corev1alpha1.DryRunAnnotation+": the copies stay, though the object no longer requests propagation")
@@ -308,7 +308,7 @@ func (p *desiredState) block(reason, message string) *desiredState {
 }
 
 // sourceOf returns the source annotation of a copy, which names the hub, the object on the hub, and the copy itself. So
-// an object that a controller of the member derives from the copy, with the same annotations, is no copy.
+// an object that a controller of the member derives from the copy, with the same annotations, does not count as a copy.
 func sourceOf(hub string, uid types.UID, resource schema.GroupResource, namespace, name string) string {
 	return hub + "/" + string(uid) + copyName(resource, namespace, name)
 }
@@ -317,7 +317,7 @@ func copyName(resource schema.GroupResource, namespace, name string) string {
 	return "/" + resource.String() + "/" + namespace + "/" + name
 }
 
-// remember returns the memory after this desired state.
+// remember returns the results that the next decision needs, including this desired state.
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {
 		was.uid, was.cause, was.follows = p.of, p.cause, nil
@@ -325,7 +325,7 @@ func (p *desiredState) remember(was previous) previous {
 		return was
 	}
 	if p.blocked != "" {
-		// Copies of a former object of the name may still exist.
+		// Copies of a former object of the same name may still exist.
 		return previous{
 			uid: p.uid, placed: was.placed, hash: p.previous.hash, chosenBy: p.previous.chosenBy,
 			rendered: p.previous.rendered, follows: p.previous.follows, rollout: p.governed.own(was.rollout),

@@ -34,7 +34,7 @@ func (l *followed) on(was []placement.Target) []string {
 // findFollowers finds the followers of the object on its own clusters: on each cluster, the objects that the pod
 // template rendered for this cluster refers to, and everywhere the objects that the annotation names.
 func (p *desiredState) findFollowers(obj *unstructured.Unstructured, d *decision.Desired, rendered []arrival, s *inputs) {
-	var parties [][]string // The clusters of each arrival, and then all clusters.
+	var parties [][]string // The clusters of each rendered object, and then all clusters.
 	for _, a := range rendered {
 		clusters := slices.DeleteFunc(slices.Clone(a.clusters), func(cluster string) bool {
 			_, its := placement.Find(d.Own, cluster)
@@ -106,12 +106,13 @@ func (p *desiredState) warnUnlisted(s *inputs) {
 	}
 }
 
-// native returns why each cluster has its own object of this name in the namespace of another; empty if it has none.
+// native returns the reason for which an object of this name is not propagated from the namespace of the object beside:
+// each cluster creates it itself. It is empty for all other objects.
 func native(beside *unstructured.Unstructured, resource schema.GroupResource, name string) string {
 	return placement.Native(resource, &metav1.ObjectMeta{Namespace: beside.GetNamespace(), Name: name})
 }
 
-// travellers are the followers of an object, each with the indexes of its parties of clusters.
+// travellers maps each follower to the indexes of its parties. A party is a list of clusters.
 type travellers map[Key][]int
 
 // clusters returns the clusters of each follower. Followers with the same parties share one list: an object may refer
@@ -142,15 +143,15 @@ func (t travellers) clusters(parties [][]string) map[Key][]string {
 	return to
 }
 
-// travelling returns the followers of the object with their clusters. If the object cannot be rendered for a cluster,
-// because a revision is lost or an override fails, its references there are unknown, and the former followers stay.
-// Otherwise one decision would use the references of the newest content and the next one none, alternating forever. The
-// argument is not modified.
+// travelling returns the followers of the object with their clusters. The object may fail to render for a cluster,
+// because a revision is lost or an override fails. Then its references on this cluster are unknown, and its former
+// followers stay there. Otherwise decisions would alternate forever between the references of the newest content and
+// none. before is not modified.
 func (p *desiredState) travelling(before map[Key][]string) map[Key][]string {
 	if len(before) == 0 || !p.failsSomewhere() {
 		return p.followers
 	}
-	type lists struct{ now, before *string } // The first element of each list: most followers share a list, see travellers.clusters.
+	type lists struct{ now, before *string } // The first element identifies a list: most followers share one, see travellers.clusters.
 	first := func(list []string) *string {
 		if len(list) == 0 {
 			return nil

@@ -39,13 +39,13 @@ type previous struct {
 	warned   []string
 }
 
-// followed describes the leaders of an object: the objects that it follows, because they refer to it.
+// followed describes the leaders of an object. A leader refers to the object, which therefore travels with it.
 type followed struct {
 	clusters []string // Sorted.
 	by       []Key    // The leaders.
-	// failing are clusters where the object stays for now, for one of two reasons. The references of its leaders there
-	// are unknown ([objectState.unsaid]), for example because a leader cannot be rendered, or is not placed while the
-	// cluster is not ready. Or the object is withheld from the cluster.
+	// failing are clusters where the object keeps its copy for now, for one of two reasons. The references of its
+	// leaders there are unknown ([objectState.unsaid]), for example because a leader cannot be rendered, or is not
+	// placed while the cluster is not ready. Or the object is withheld from the cluster.
 	failing map[string]bool
 	// The object stays on all its clusters while blocked is true, or unknown is not empty. blocked is true if a leader
 	// has no known placement now. unknown are the leaders without a decision yet.
@@ -86,8 +86,9 @@ type inputs struct {
 	versions []string
 	older    map[string][]string
 	convert  func(version string) (*unstructured.Unstructured, error)
-	// together is the loss of all objects of the namespace together; nil if it needs no approval.
+	// together describes the clusters that all objects of the namespace would lose together; nil if this needs no
+	// approval.
 	together *placement.Loss
-	// unguarded is true if the flags say that no change of a placement waits for approval.
+	// unguarded is true if the flags turn off approvals of placement changes.
 	unguarded bool
 }

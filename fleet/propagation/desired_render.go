@@ -18,8 +18,8 @@ type arrival struct {
 	unasked map[reference.Reference]tree.Policy
 }
 
-// render sets the targets, each from the revision that its cluster is to have; now is the newest. It returns the
-// rendered objects.
+// render sets the target of each cluster, rendered from the revision that the cluster is to have. now is the newest
+// revision. It returns the rendered objects.
 func (p *desiredState) render(now *material, by tree.Policy, s *inputs) (rendered []arrival) {
 	var placed []placement.Target
 	var all []*material
@@ -41,14 +41,14 @@ func (p *desiredState) render(now *material, by tree.Policy, s *inputs) (rendere
 		to.targets = append(to.targets, p.placed[at])
 	}
 	p.placed = placed
-	now.allowed = parties[now] != nil // A revision that is not rendered is not checked.
+	now.allowed = parties[now] != nil // The authorization is checked only for rendered revisions.
 	for _, m := range all {
 		rendered = append(rendered, p.renderFrom(m, parties[m], by, s)...)
 	}
 	return rendered
 }
 
-// party is the group of clusters with one revision.
+// party is a group of clusters with the same revision.
 type party struct {
 	clusters []match.Cluster
 	targets  []placement.Target
@@ -64,7 +64,7 @@ func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inp
 	for _, e := range m.byVersion(to, s) {
 		if e.err != nil {
 			p.fail(&e.party, &target{err: e.err, generation: m.generation})
-			m.allowed = false // Its references are unknown.
+			m.allowed = false // The references in this revision are unknown.
 			continue
 		}
 		rendered = append(rendered, p.renderVersion(m, e, by, s)...)
@@ -72,14 +72,14 @@ func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inp
 	return rendered
 }
 
-// fail gives clusters a target that cannot be rendered.
+// fail sets the target of clusters for which the object cannot be rendered.
 func (p *desiredState) fail(to *party, t *target) {
 	for i := range to.clusters {
 		p.targets[to.clusters[i].Name] = t
 	}
 }
 
-// renderVersion is renderFrom for the clusters that get one version.
+// renderVersion is renderFrom for the clusters that get the same API version.
 func (p *desiredState) renderVersion(m *material, e *versioned, by tree.Policy, s *inputs) (rendered []arrival) {
 	obj, clusters, targets, policies := e.object, e.clusters, e.targets, m.policies
 	source := sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName())

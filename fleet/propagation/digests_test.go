@@ -90,7 +90,7 @@ func TestGuesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const shortest = 12 // Shorter texts are found by chance.
+	const shortest = 12 // Shorter texts may occur by chance.
 	for pin := range 10000 {
 		guess := pinned(fmt.Sprintf("%04d", pin))
 		part, err := revision.ObjectPart(guess)
@@ -106,9 +106,8 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestDigestsAfterRestart: reported digests are recognized after a restart, also those of an earlier version, which
-// used no key. A digest that was made with a lost key shows neither which content a cluster has nor that its content
-// differs.
+// TestDigestsAfterRestart: reported digests are recognized after a restart. So are the digests of an earlier version,
+// which used no key. A digest with a lost key proves nothing about the content of a cluster.
 func TestDigestsAfterRestart(t *testing.T) {
 	key := keyOf("secrets", "door")
 	hash := contentOf(t, pinned("4711"))

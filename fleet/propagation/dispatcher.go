@@ -27,11 +27,11 @@ type dispatcher struct {
 	decider  *decider
 	reporter *reporter
 
-	leadership *workQueue[struct{}] // This replica begins to lead, or ends.
-	pending    *workQueue[string]   // Clusters whose FederatedCluster is to show other waiting deletions.
+	leadership *workQueue[struct{}] // Has an entry when this replica starts or stops leading.
+	pending    *workQueue[string]   // Clusters whose FederatedCluster must be updated, because their waiting deletions have changed.
 
 	mu       sync.Mutex
-	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
+	ctx      context.Context //nolint:containedctx // Ends all appliers; each starts when its member joins.
 	appliers map[string]runningApplier
 	running  sync.WaitGroup
 }
@@ -40,7 +40,7 @@ type dispatcher struct {
 type runningApplier struct {
 	applier *applier
 	stop    context.CancelFunc
-	ended   chan struct{} // Closed when nothing is in flight.
+	ended   chan struct{} // Closed when the applier has ended.
 }
 
 func newDispatcher(d *dispatcher) (*dispatcher, error) {
@@ -68,13 +68,13 @@ func (d *dispatcher) start(ctx context.Context) {
 	d.ctx = ctx
 	d.mu.Unlock()
 	for _, name := range d.members.Names() {
-		d.clusterChanged(name) //nolint:contextcheck // The member may have joined before there was a ctx; it gets the one of the dispatcher.
+		d.clusterChanged(name) //nolint:contextcheck // The member may have joined before start; its applier gets the ctx of the dispatcher.
 	}
 }
 
 // wait waits for the appliers to end, after their context has ended.
 func (d *dispatcher) wait() {
-	d.mu.Lock()   // A caller that has seen the context before its end has started its applier by now.
+	d.mu.Lock()   // Every applier that started before the end of the context is known now.
 	d.mu.Unlock() //nolint:staticcheck // Nothing is done under the lock.
 	d.running.Wait()
 }
@@ -183,7 +183,7 @@ func (d *dispatcher) listed(m *member.Member, of schema.GroupResource, known boo
 	}
 }
 
-// defined lets a member retry the copies of a type soon after it got the definition of the type.
+// defined retries the copies of a type soon after a member got the CustomResourceDefinition of the type.
 func (d *dispatcher) defined(m *member.Member, key Key) {
 	if a := d.applier(m.Name); key.GroupResource == crdResource.GroupResource() && a != nil && a.member == m {
 		a.gates.hurry(func(id *gateID) bool {
@@ -201,15 +201,16 @@ func (d *dispatcher) namespaceChanged(name string) {
 	}
 }
 
-// takeOver starts to write to all members when this replica begins to lead, and stops when it no longer leads. Members
-// that are in line are skipped: with a thousand of them, a look at each would delay a member that has just joined.
+// takeOver starts to write to all members when this replica begins to lead, and stops when it no longer leads. It skips
+// members whose connection and applier already match, because a check of a thousand members would delay a member that
+// has just joined.
 func (d *dispatcher) takeOver(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	for _, name := range d.members.Names() {
 		if d.inLine(name) {
 			continue
 		}
 		d.members.Recheck(name)
-		d.clusterChanged(name) //nolint:contextcheck // What it begins lives as long as the controller.
+		d.clusterChanged(name) //nolint:contextcheck // The new applier lives as long as the controller.
 	}
 	if d.lead.Leads() {
 		d.decider.reviewEverything()
@@ -217,8 +218,8 @@ func (d *dispatcher) takeOver(ctx context.Context, _ struct{}) (reconcile.Result
 	return d.decider.decideEverything(ctx, struct{}{}) // Objects that appeared while this replica stood by have no decision yet.
 }
 
-// inLine reports whether the connection and the applier of a member match the leadership: both exist for a member that
-// this replica writes to, and neither for any other.
+// inLine reports whether the connection and the applier of a member match the leadership. Both exist if this replica
+// writes to the member; otherwise, neither exists.
 func (d *dispatcher) inLine(name string) bool {
 	m, a := d.members.Get(name), d.applier(name)
 	if !d.lead.writes(name) {
@@ -268,7 +269,7 @@ func (d *dispatcher) clusterChanged(name string) {
 	d.decider.clustersChanged()
 }
 
-// lookAgain enqueues all present and future copies of a member: waiting deletions may have been approved, and copies
+// lookAgain enqueues all copies that a member has or should have. Waiting deletions may have been approved, and copies
 // may have been lost, or may be reachable again.
 func (d *dispatcher) lookAgain(a *applier) {
 	for _, key := range a.guard.keys() {
@@ -285,7 +286,7 @@ func (d *dispatcher) begin(m *member.Member) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(d.ctx) //nolint:gosec // It is called when the member leaves, see stop; or d.ctx ends.
+	ctx, stop := context.WithCancel(d.ctx) //nolint:gosec // The function stop is called when the member leaves; otherwise, d.ctx ends.
 	r := runningApplier{applier: a, stop: stop, ended: make(chan struct{})}
 	d.appliers[m.Name] = r
 	d.running.Go(func() {

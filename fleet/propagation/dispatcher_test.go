@@ -15,7 +15,7 @@ import (
 )
 
 // TestDispatch: a key is passed to the appliers of the clusters that a decision concerns. A report is requested for
-// clusters without an applier, and for objects that no applier has work with.
+// clusters without an applier, and for objects that need no work from an applier.
 func TestDispatch(t *testing.T) {
 	web := keyOf("configmaps", "web")
 	namespace := Key{GroupResource: namespaceResource.GroupResource()}
@@ -53,8 +53,8 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// TestStraysAreDispatched: a member with a copy that no decision knows looks at the copy, and the copy counts as
-// existing.
+// TestStraysAreDispatched: if a member has a copy without a desired state, its applier checks the copy, and the copy
+// counts as existing.
 func TestStraysAreDispatched(t *testing.T) {
 	s := newDepot()
 	s.put(s.copyOf("stray", "h"))
@@ -79,9 +79,9 @@ func TestStraysAreDispatched(t *testing.T) {
 	}
 }
 
-// TestStrayIsNotForgotten: the object of a copy that no decision knew is gone, together with its Propagation. Its key
-// stays known until the applier has looked at the copy. Otherwise the applier would enqueue the key for a decision
-// again and again, and the copy would stay.
+// TestStrayIsNotForgotten: a member has a copy without a desired state, and the hub has neither its object nor its
+// Propagation. The key stays known until the applier has checked the copy. Otherwise the applier would enqueue the key
+// for a decision again and again, and the copy would stay.
 func TestStrayIsNotForgotten(t *testing.T) {
 	gone := &desiredState{gone: true, cause: causeNamespace}
 	for name, tc := range map[string]struct {
@@ -334,8 +334,8 @@ func TestClusterIsEmptied(t *testing.T) {
 	}
 }
 
-// TestMemberIsLookedAtAgain: when a user has approved deletions, or the member is reachable again, its waiting
-// deletions and all of its present and future copies are checked.
+// TestMemberIsLookedAtAgain: when a user has approved deletions, or the member is reachable again, the applier checks
+// the waiting deletions and all copies that the member has or should have.
 func TestMemberIsLookedAtAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})

@@ -23,7 +23,7 @@ const (
 	promptCorrections    = 3 // Made at once.
 	firstCorrectionDelay = time.Second
 	lastCorrectionDelay  = time.Minute
-	correctionReset      = 5 * time.Minute // After this long without a change the count starts again.
+	correctionReset      = 5 * time.Minute // After this time without a change, the count starts again.
 )
 
 // correction counts the corrections of a copy in a row.
@@ -42,7 +42,7 @@ type corrections struct {
 	byKey map[Key]correction
 }
 
-// wait returns how long a copy that drifted stays uncorrected. If the result is zero, it counts a correction.
+// wait returns the delay before the correction of a drifted copy. If the delay is zero, wait counts a correction.
 func (c *corrections) wait(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
 	if drift == nil {
 		return 0
@@ -69,14 +69,15 @@ func (c *corrections) wait(key Key, drift *refractv1alpha1.DriftStatus) time.Dur
 	return 0
 }
 
-// known reports whether the copy with the hash is known to be unchanged since its last write. It is not after a restart
-// between the write and its report.
+// known reports whether the copy with the hash is certainly unchanged since its last write. This is uncertain after a
+// restart between the write and its report.
 func (r *clusterStatus) known(have member.Copy, hash string) bool {
 	return r.asWritten(have) && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
 }
 
-// asWritten reports whether no other client has changed the copy, by its managed fields. If the hashes differ, the last
-// write was not recorded before a restart: its time is unknown, so only the set of fields is compared.
+// asWritten reports whether the managed fields of the copy show no change by another client. If the hashes differ, a
+// restart came before the report of the last write. Then the time of the write is unknown, so only the set of fields is
+// compared.
 func (r *clusterStatus) asWritten(have member.Copy) bool {
 	if r.hash == have.Hash {
 		return have.Owned.Is(r.baseline())
@@ -84,9 +85,9 @@ func (r *clusterStatus) asWritten(have member.Copy) bool {
 	return have.Owned.HasFieldsOf(r.baseline())
 }
 
-// whole reports whether a copy whose write was never recorded has all fields of that write, by its managed fields.
-// After a restart between a write and its report this is the only evidence. To repeat the writes of all such copies
-// would cost as much as the first writes.
+// whole reports whether the managed fields of a copy include all fields of a write that was never recorded. After a
+// restart between a write and its report, this is the only evidence. A new write of all such copies would cost as much
+// as the first writes.
 func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, have member.Copy, left []tree.Pattern) bool {
 	if r.hash == have.Hash || have.Doubted {
 		return false
@@ -187,9 +188,9 @@ func (a *applier) leaveDrifted(
 	return a.done(key, r, left)
 }
 
-// remedyOf returns how to end a conflict between two writers of a copy about fields, given by their JSON pointers. It
-// does not suggest fields that should not be left to a cluster (values of Secrets), or that placement.KeepingOf
-// rejects.
+// remedyOf returns advice for a conflict between Refract and another writer about fields of a copy. lost are their JSON
+// pointers. The advice names no fields that should not be left to a cluster (values of Secrets), or that
+// placement.KeepingOf rejects.
 func remedyOf(key Key, lost []string) string {
 	const most = 8
 	var fields []string

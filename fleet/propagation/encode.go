@@ -51,7 +51,7 @@ type content struct {
 type body struct{ created, kept pieces }
 
 // pieces are the JSON of a copy in two pieces: head is the metadata without its opening brace, and rest are the other
-// members without theirs. The fields of the request that describe the existing copy come before head.
+// top-level fields without the opening brace. A request puts the fields that describe the existing copy before head.
 type pieces struct{ head, rest []byte }
 
 // hashLength is the length of a content hash: 128 bits of SHA-256, in hexadecimal.
@@ -165,8 +165,8 @@ func with(m map[string]any, key, value string) map[string]any {
 	return c
 }
 
-// forNew returns the request body for a copy that does not exist. If an object exists all the same, the API server
-// answers with a conflict: no object ever had this resourceVersion.
+// forNew returns the request body for a copy that does not exist. If an object of this name exists after all, the API
+// server answers with a conflict, because no object ever had this resourceVersion.
 func (b *body) forNew() []byte { return b.created.with(`"resourceVersion":"1"`) }
 
 // forKnown returns the request body for the copy with this UID. If another object has replaced the copy, the API server

@@ -14,8 +14,8 @@ import (
 	"refract.dev/fleet/revision"
 )
 
-// TestEntersWithContent: a cluster that has no copy by the Propagation gets its first copy at once. An existing copy
-// with other content stays until the wave of the cluster.
+// TestEntersWithContent: a cluster that has no copy according to the Propagation gets its first copy at once. An
+// existing copy with other content stays until the wave of the cluster.
 func TestEntersWithContent(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	complete := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Attempt: 3, Target: revisionNamed("new"), LastGood: revisionNamed("new")}
@@ -89,8 +89,8 @@ func TestEntersWithContent(t *testing.T) {
 	}
 }
 
-// TestPlacedElsewhere: an edit while the object is on no cluster, or on other clusters, releases it to no cluster that
-// returns.
+// TestPlacedElsewhere: an object is edited while it is on no cluster, or on other clusters. A cluster that returns to
+// the placement does not get the edit at once.
 func TestPlacedElsewhere(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {

@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// failTogether is how many copies of a type in a namespace must fail before the others there wait. failEverywhere
-	// is in how many namespaces copies of the type must fail before those of all namespaces wait.
+	// Once failTogether copies of a type fail in a namespace, the other copies of the type there wait. Once copies of
+	// the type fail in failEverywhere namespaces, the copies in all namespaces wait.
 	failTogether   = 3
 	failEverywhere = 4
 	// mostFailing is the maximum number of pairs of namespace and type whose failures are counted.
 	mostFailing = 1000
-	// takenFor is the time after a success of a type during which its failures do not count as failures in all
+	// takenFor is the time after an accepted copy of a type during which failures of the type cannot stop all
 	// namespaces.
 	takenFor = 30 * time.Second
-	// againPerSecond is how many individually failing copies are retried in a second, while no copy waits longer than
-	// mostAgain for its turn. A copy that would wait longer waits for one to two times mostAgain.
+	// againPerSecond is the number of individually failing copies that are retried in a second. A copy that would wait
+	// longer than mostAgain for its turn waits for one to two times mostAgain.
 	againPerSecond = 20
 	mostAgain      = 2 * time.Minute
 )
 
-// failing counts the copies that a member answers with errors of its own, for example while the API server behind an
-// APIService is down. After a success of a copy, the failures of others of its type count as their own. It is safe for
-// concurrent use.
+// failing counts the copies for which a member returns server errors, for example while the API server behind an
+// APIService is down. After a member has accepted a copy of a type, failures of other copies of the type count as
+// individual failures. It is safe for concurrent use.
 type failing struct {
 	now   func() time.Time
 	tries *rate.Limiter
@@ -96,7 +96,7 @@ func (f *failing) note(key Key, gvr schema.GroupVersionResource, err error) *fai
 	const remedy = "See the log of the API server of the cluster, and its APIServices"
 	id := gateID{reason: reasonWriteFailed, name: "status of the API server"}
 	switch status := said.Status(); {
-	case len(in) >= failEverywhere && f.now().Sub(f.taken[key.GroupResource]) > takenFor: // Otherwise, some tenants have failures of their own.
+	case len(in) >= failEverywhere && f.now().Sub(f.taken[key.GroupResource]) > takenFor: // Otherwise, only some tenants have failures.
 		id.gateScope = gateScope{resource: gvr}
 		return &failure{id, fmt.Sprintf("the cluster answers writes of %s with status %d", key.GroupResource, status.Code), remedy}
 	case len(f.copies[scope]) >= failTogether:
@@ -107,7 +107,7 @@ func (f *failing) note(key Key, gvr schema.GroupVersionResource, err error) *fai
 	return nil
 }
 
-// passed notes that the member has accepted a copy, or has rejected it for a reason of its own.
+// passed notes that the member has accepted a copy, or has rejected it for a reason that concerns this copy alone.
 func (f *failing) passed(key Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// mostStatus is the maximum size of the JSON of a status, in bytes, as far as the descriptions of clusters can be
-	// shortened: etcd rejects requests of 1.5 MiB. Decisions are never shortened. A rollout that cannot be recorded
-	// cannot be stopped.
+	// mostStatus is the target for the size of the JSON of a status, in bytes: etcd rejects requests of 1.5 MiB. To
+	// reach it, only the descriptions of clusters are shortened. Decisions stay complete, because a rollout that cannot
+	// be recorded cannot be stopped.
 	mostStatus = 1 << 20
 	// mostFollowed is the maximum number of leaders of an object, the objects that it travels with, in its status. A
 	// ConfigMap may travel with all Deployments of a namespace.
@@ -20,8 +20,9 @@ const (
 	rowSize = 512
 )
 
-// briefer are ways to shorten the row of a cluster, each more than the one before. Fields that are read back after a
-// restart stay, except for the fields that Refract owns, which the copy itself shows then.
+// briefer are functions that shorten the row of a cluster; each shortens it more than the one before. They keep the
+// fields that are read back after a restart. The only exception is the hash of the owned fields, which the copy itself
+// shows then.
 var briefer = []func(row *refractv1alpha1.ClusterStatus){
 	func(row *refractv1alpha1.ClusterStatus) { cutTexts(row, 200) },
 	func(row *refractv1alpha1.ClusterStatus) { cutTexts(row, 60) },
@@ -59,7 +60,7 @@ func fit(s *refractv1alpha1.PropagationStatus) {
 	}
 }
 
-// mayFit reports whether a status is certainly small enough, without encoding it.
+// mayFit reports whether a status is certainly small enough, from an estimate without encoding.
 func mayFit(s *refractv1alpha1.PropagationStatus, rows []refractv1alpha1.ClusterStatus) bool {
 	n := 0
 	for i := range rows {

@@ -81,7 +81,7 @@ type located struct {
 // mostKept is the maximum number of policies and clusters in an interrupted collection; some may be outdated versions.
 const mostKept = 10_000
 
-// keep adds the entries of an earlier collection that are missing.
+// keep adds the missing entries from an earlier collection.
 func (c *contents) keep(had *contents) {
 	if had == nil || len(had.stored) > mostKept {
 		return
@@ -98,7 +98,7 @@ func (c *contents) keep(had *contents) {
 	}
 }
 
-// collect returns all objects, and adds the ones that it created to now. It reuses objects in had, which may be nil, if
+// collect returns all objects, and adds newly created ones to now. It reuses the objects in had, which may be nil, if
 // they were created from the same values.
 func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstructured.Unstructured, error) {
 	if had == nil {
@@ -126,7 +126,7 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		all = append(all, u)
 	}
 	all = append(all, v.namespaces.floored()...)
-	kept := v.records.kept() // Before the decided objects: an object that is decided meanwhile is among both.
+	kept := v.records.kept() // Read before the decided objects, so that an object that is decided in between is not missed.
 	for _, key := range v.state.keys() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -172,7 +172,7 @@ func (v *inventory) undecided(ctx context.Context, kept map[Key]*known, had, now
 	return all, nil
 }
 
-// place returns the desired state and the memory of a key.
+// place returns the desired state of a key, and the results of earlier decisions.
 func (s *state) place(key Key) (p *desiredState, was previous, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

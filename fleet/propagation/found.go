@@ -16,9 +16,9 @@ import (
 	"refract.dev/fleet/policy/rollout"
 )
 
-// If a governed object has no Propagation, the present content of its clusters counts as good: the object was created
-// again, or the Propagation is lost. This content is stored nowhere on the hub, so a cluster keeps its copy unchanged
-// until its wave.
+// An object with a rollout policy may have no Propagation, because the object was created again, or the Propagation was
+// lost. Then the present content of its clusters counts as good. The hub does not store this content, so a cluster
+// keeps its copy unchanged until its wave.
 
 // keeps reports whether the copy on a cluster stays unchanged: the cluster is to keep the content that it was found
 // with, or joins the placement of the object. A copy with the newest content is maintained like any other if the
@@ -38,8 +38,8 @@ func (a *applier) keeps(key Key, p *desiredState, t *target, have member.Copy, f
 	return p.governed.recorded == nil || p.governed.recorded.Attempt == 0 || found != member.Present || !a.holdsNewest(key, p, t, have)
 }
 
-// setBack reports whether a copy contradicts the Propagation: by the Propagation, the cluster has the content of its
-// target, but this replica has not written to the copy, and the mark of the copy names other content. This happens
+// setBack reports whether a copy contradicts the Propagation. According to the Propagation, the cluster has the content
+// of its target. But this replica has not written the copy, and the mark of the copy names other content. This happens
 // after a hub was restored from a backup: the content of the backup waits for its wave.
 func (a *applier) setBack(p *desiredState, t *target, r clusterStatus, have member.Copy) bool {
 	if r.reason == reasonKeepsContent {
@@ -82,8 +82,8 @@ func (a *applier) keep(ctx context.Context, key Key, p *desiredState, t *target,
 	return a.done(key, r, 0)
 }
 
-// holdsNewest reports whether a copy was written with the content of its target, perhaps for another object of the
-// name.
+// holdsNewest reports whether a copy was written with the content of its target, perhaps for an earlier object of the
+// same name.
 func (a *applier) holdsNewest(key Key, p *desiredState, t *target, have member.Copy) bool {
 	if t.variant == nil || !a.ours(key, have) {
 		return false
@@ -96,8 +96,8 @@ func (a *applier) holdsNewest(key Key, p *desiredState, t *target, have member.C
 	return b != nil && b.hashWith(t.variant.hash, source, have.Source) == have.Hash
 }
 
-// hashWith returns the hash that a copy with this hash and source would have with the other source; empty if it has
-// none.
+// hashWith returns the hash of this body with another source annotation. hash and source are those in the body. It
+// returns an empty hash if the other source cannot be encoded.
 func (b *body) hashWith(hash, source, other string) string {
 	text, err := json.Marshal(other)
 	if err != nil {

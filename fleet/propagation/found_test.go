@@ -119,7 +119,7 @@ func governedObject(value string) *unstructured.Unstructured {
 }
 
 // TestRecreated: an object that is created again continues the recorded rollout of the former object, if the
-// Propagation still exists. So does an object whose Propagation was deleted.
+// Propagation still exists. An object whose Propagation was deleted also continues its rollout.
 func TestRecreated(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	was := &refractv1alpha1.RolloutStatus{
@@ -163,8 +163,8 @@ func TestRecreated(t *testing.T) {
 	}
 }
 
-// TestRecordOutlivesCopies: the Propagation of a governed object stays for a while after its last copy, so that an
-// object that replaces it is released in waves.
+// TestRecordOutlivesCopies: the Propagation of a governed object stays for a while after its last copy, so that a
+// replacement of the object is released in waves.
 func TestRecordOutlivesCopies(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {
@@ -279,7 +279,8 @@ func TestRevisionCannotBeKeptInChangingWords(t *testing.T) {
 	}
 }
 
-// TestLastGoodIsLost: a cluster whose last good content is stored nowhere is named, and does not count as reverted.
+// TestLastGoodIsLost: the last good content of a cluster is stored nowhere. The report names the cluster, and does not
+// count it as reverted.
 func TestLastGoodIsLost(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	obj := governedObject("new")
@@ -387,8 +388,8 @@ func released(cluster string, target refractv1alpha1.Revision) *governance {
 	}}
 }
 
-// TestAdoptedInTurn: the adoption of existing objects by a governed object changes the content on the cluster, so it
-// waits for its wave.
+// TestAdoptedInTurn: if an object with a rollout policy adopts existing objects, it changes the content on their
+// clusters. So each adoption waits for the wave of its cluster.
 func TestAdoptedInTurn(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	d := newDepot()
@@ -427,7 +428,7 @@ func TestAdoptedInTurn(t *testing.T) {
 	noted.Phase, noted.Superseded, noted.OnSuperseded = refractv1alpha1.RolloutWaiting, &refractv1alpha1.Revision{Name: rollout.Found}, []string{"m"}
 	p.governed = &governance{recorded: noted, target: target, placed: on("m")}
 	a.state.setDesired(key, p, previous{uid: "1", placed: on("m")}, nil)
-	look("Pending KeepsContent", false) // The watch does not show the object, and it still exists.
+	look("Pending KeepsContent", false) // The watch does not show the object, which still exists.
 	p = wanted(t, "web", "m")
 	p.keeping = adopting
 	p.governed = released("m", target)
@@ -435,8 +436,8 @@ func TestAdoptedInTurn(t *testing.T) {
 	look("Synced ", true)
 }
 
-// TestHubSetBack: a hub is restored from a backup. By the Propagation, a cluster has the content of the backup, but the
-// cluster has newer content.
+// TestHubSetBack: a hub is restored from a backup. According to the Propagation, a cluster has the content of the
+// backup, but the cluster has newer content.
 func TestHubSetBack(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	d := newDepot()

@@ -38,7 +38,7 @@ func knowing(tb testing.TB) *Controller {
 	for _, name := range []string{"eu-1", "us-1"} {
 		hub.WithObjects(&corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	leading := &replica{} // At first, so that no request goes to the members.
+	leading := &replica{} // The replica does not lead at first, so that no request goes to the members.
 	c := connected(tb, hub.Build(), nil, Options{Leadership: leading, SystemNamespace: "sys"})
 	for _, name := range []string{"eu-1", "us-1"} {
 		if _, err := c.clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
@@ -71,8 +71,8 @@ func reports() []string {
 	}
 }
 
-// FuzzReport: whatever a Propagation contains, the controller takes over existing clusters only, each once. The object
-// is placed, its report is written, and the report can end when the object is gone.
+// FuzzReport: whatever a Propagation contains, the controller takes over only existing clusters, and each only once.
+// The object is placed, its report is written, and the report can end when the object is gone.
 func FuzzReport(f *testing.F) {
 	for _, text := range reports() {
 		f.Add([]byte(text), false)
@@ -189,8 +189,8 @@ func checkReport(t *testing.T, c *Controller, key Key) {
 	}
 }
 
-// TestRecordOfAnotherName: a Propagation that describes an object but does not have the name for it is ignored.
-// Otherwise Refract would write to it in place of the right one.
+// TestRecordOfAnotherName: a Propagation that describes an object under a wrong name is ignored. Otherwise Refract
+// would write to it in place of the right one.
 func TestRecordOfAnotherName(t *testing.T) {
 	c := knowing(t)
 	view := c.restarted()

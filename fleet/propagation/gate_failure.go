@@ -24,8 +24,8 @@ var (
 	exceededQuota = regexp.MustCompile(`is forbidden: exceeded quota: ([^,]{1,253}), requested: ([^ ]{1,500}), used: `)
 )
 
-// sharedFailure returns the failure behind the error of a write if other copies share it. It is nil for a failure of
-// this copy alone. creates is whether the copy does not exist yet.
+// sharedFailure returns the failure that caused the error of a write, if it affects other copies as well; nil if it
+// affects this copy alone. creates is whether the copy does not exist yet.
 func sharedFailure(key Key, gvr schema.GroupVersionResource, creates bool, err error) *failure {
 	var said apierrors.APIStatus
 	if !errors.As(err, &said) {
@@ -73,7 +73,7 @@ func sizeFailure(key Key, size int, err error) *failure {
 }
 
 // unservedFailure is the failure of a member that does not serve a version of a type. Its message names no object,
-// because all namespaces see it.
+// because users of all namespaces see it.
 func unservedFailure(gvr schema.GroupVersionResource) *failure {
 	return &failure{
 		gateID{reason: reasonTypeNotServed, gateScope: gateScope{resource: gvr}},

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// firstProbe and lastProbe bound the time between requests at a gate. The time doubles from the first to the last.
+	// firstProbe and lastProbe bound the time between requests at a gate. The time doubles after each failure.
 	firstProbe = time.Second
 	lastProbe  = 30 * time.Second
 	// mostGates is the maximum number of closed gates of one member. Copies that meet other failures are tried again
 	// one by one.
 	mostGates = 1000
-	// gateRest is the delay before a waiting copy is checked if its gate does not call it earlier. This check makes no
-	// request.
+	// gateRest is the delay before a waiting copy is checked if its gate has not enqueued it earlier. This check makes
+	// no request.
 	gateRest = 10 * time.Minute
 )
 
@@ -30,7 +30,7 @@ type gateID struct {
 	gateScope
 	// name is the name of the webhook or of the quota.
 	name string
-	// creations is whether the failure concerns only copies that do not exist yet, and large whether it concerns only
+	// creations is whether the failure concerns only copies that do not exist yet. large is whether it concerns only
 	// copies of more than largeBody bytes.
 	creations, large bool
 }
@@ -56,16 +56,16 @@ func scopesOf(key Key, version string) [3]gateScope {
 // failure is over.
 func (id *gateID) early() bool { return id.name == "" }
 
-// webhook reports whether the failure may concern only some copies of its scope. This is so for a webhook, which may
-// select objects, for an API server that does not tell what fails, and for a size, because its limit is unknown.
-// Therefore a copy counts as failing only after its own request has failed.
+// webhook reports whether the failure may concern only some copies of its scope. This is true of three failures: a
+// webhook may select objects, an API server may not name the cause, and the limit of a size is unknown. Therefore a
+// copy counts as failing only after its own request has failed.
 func (id *gateID) webhook() bool {
 	return id.reason == reasonWebhookFailed || id.reason == reasonWriteFailed || id.large
 }
 
 // gates hold the copies of one member that share a failure: a type that the member does not serve, a webhook that does
 // not answer, a namespace that is being deleted. The copies wait at the gate of the failure, and one of them at a time
-// is written as a probe. It is safe for concurrent use. There are no gates after a restart.
+// is written as a probe. gates are safe for concurrent use. After a restart, all gates are open.
 type gates struct {
 	now func() time.Time
 	// call enqueues a copy after the delay. It must not block.
@@ -89,8 +89,8 @@ type gate struct {
 	tried  time.Time     // The end of the last request.
 	probe  Key           // The copy whose request is under way; zero for none.
 	called Key           // The next probe; zero for none.
-	// lenient is whether copies pass whose own requests have not failed. It is set only for failures of kind
-	// [gateID.webhook].
+	// lenient is whether the gate lets copies pass until their own requests have failed. It is set only for failures of
+	// kind [gateID.webhook].
 	lenient bool
 	copies  map[Key]*waiter
 	// lines have the copies in order: first those whose own requests have not failed. A line may contain copies that have left.
@@ -117,7 +117,7 @@ type notice struct {
 	reason, message string
 }
 
-// sinceMark separates the part of a message that is the same after a restart from the rest.
+// sinceMark divides a message: the part before it is the same after a restart.
 const sinceMark = " Since "
 
 func newGates(call func(Key, time.Duration)) *gates {

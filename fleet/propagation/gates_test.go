@@ -148,8 +148,8 @@ func TestGateOfAType(t *testing.T) {
 	}
 }
 
-// TestGateProbes: the gate when its probe is deleted or fails for another reason, or when the failure is known to be
-// over.
+// TestGateProbes: the requests at a gate after its probe was deleted or failed for another reason, and after the
+// failure is known to be over.
 func TestGateProbes(t *testing.T) {
 	refusal := &failure{gateID: gateID{reason: reasonRejected}}
 	cases := map[string]struct {
@@ -329,7 +329,7 @@ func TestSharedFailure(t *testing.T) {
 	}
 }
 
-// unserving is a member that does not serve widgets until served is set, and counts the requests for them and the
+// unserving is a member that does not serve widgets until served is set. It counts the requests for widgets and the
 // writes of ConfigMaps.
 type unserving struct {
 	*depot
@@ -386,7 +386,7 @@ func (l *listeners) record(a *applier, key Key, s clusterStatus) (settled, due, 
 	return settled, due, true
 }
 
-// await waits until the applier has done its work.
+// await waits until done returns true.
 func (*listeners) await(tb testing.TB, done func() bool) {
 	tb.Helper()
 	if err := wait.PollUntilContextTimeout(tb.Context(), time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
@@ -457,7 +457,7 @@ func TestManyOfATypeThatIsNotServed(t *testing.T) {
 	l.await(t, func() bool {
 		return l.recorded.Load() >= many+others && d.written.Load() >= others && time.Since(began) >= 4*time.Second
 	})
-	const lists = 2 // One list when a watch begins, and a further list.
+	const lists = 2 // One list at the start of a watch, and one more list.
 	if asked, most := d.asked.Load(), int64(time.Since(began)/time.Second)+1+lists; asked > most || asked <= lists {
 		t.Errorf("%d copies of a type that is not served made %d requests in %s: want some, and %d at most", many, asked, time.Since(began), most)
 	}

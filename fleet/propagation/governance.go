@@ -33,8 +33,8 @@ type governance struct {
 	// recorded is the recorded rollout of the object, or of its leader; nil before the first report. It must not be
 	// modified.
 	recorded *refractv1alpha1.RolloutStatus
-	// placed are the clusters of the Propagation that are to have a copy. foreign are those that may have other
-	// content.
+	// placed are the clusters that are to have a copy according to the Propagation. foreign are those of them that may
+	// have other content.
 	placed  []placement.Target
 	foreign foreignContent
 	// kept are the revisions before the newest, by name.
@@ -46,21 +46,21 @@ type material struct {
 	object     *unstructured.Unstructured
 	policies   []*override.Policy
 	generation int64
-	// kept is whether the revision is not the newest. allowed is whether its policies are authorized to add their
-	// references. err is the reason if the revision is not available.
+	// kept is whether the revision is older than the newest. allowed is whether its policies are authorized to add
+	// their references. err is the reason if the revision is not available.
 	kept, allowed bool
 	err           error
 }
 
 // rolloutPlan are the changes that the newest revision would make.
 type rolloutPlan struct {
-	// changes are the clusters whose content in the newest revision differs from that in the last good one. differs are
-	// those whose content in the newest revision differs from the content that they are to have now.
+	// changes are the clusters for which the newest revision differs from the last good one. differs are the clusters
+	// for which the newest revision differs from the content that they are to have now.
 	changes, differs map[string]bool
 }
 
-// governs returns the governance of an object, and the policies that it obeys or waits for; nil for no policy, or no
-// object. If known is false, the key is retried later.
+// governs returns the governance of an object, and the policies that the object obeys or waits for. The governance is
+// nil for an object without a rollout policy, and for no object. If known is false, the key is retried later.
 func (d *decider) governs(
 	ctx context.Context, key Key, obj *unstructured.Unstructured, with followed,
 ) (g *governance, names []tree.Policy, known bool, err error) {
@@ -91,7 +91,7 @@ func (d *decider) governs(
 	var more []string
 	g.policy, g.hold, more = rollout.Obeyed(named, d.policies.rollout)
 	g.warnings = slices.Concat(warnings, more)
-	if g.policy != nil { // A policy that the floor forbids does not count the object.
+	if g.policy != nil { // The status of a policy counts only the objects that obey it. No object obeys a policy that its floor forbids.
 		names = g.policy.Names()
 	}
 	if g.health = healthOf(g.policy, key.GroupResource); g.health != nil {
@@ -99,7 +99,7 @@ func (d *decider) governs(
 	}
 	if g.recorded = k.rollout; g.recorded == nil {
 		before, _ := d.state.previous(key)
-		// The Propagation was deleted: it is created again with this rollout.
+		// The Propagation was deleted, and is created again with this rollout.
 		g.recorded = before.rollout
 	}
 	known, err = d.revise(ctx, g, key, obj)
@@ -113,7 +113,7 @@ func (d *decider) governs(
 	return g, names, true, d.revisions.fill(ctx, key, g)
 }
 
-// revise determines the newest revision. known is false while not all followers of the object are known.
+// revise determines the newest revision. known is false until all followers of the object are known.
 func (d *decider) revise(ctx context.Context, g *governance, key Key, obj *unstructured.Unstructured) (known bool, err error) {
 	object, policies, err := d.parts(ctx, key, obj)
 	if err != nil {
@@ -154,7 +154,8 @@ func (d *decider) parts(
 	return object, policies, nil
 }
 
-// own returns the recorded rollout of an object that obeys a policy itself, or the former one; nil if it obeys none.
+// own returns the rollout of an object that obeys a policy itself: the recorded one, or was if none is recorded. It is
+// nil if the object obeys no policy, or changes with its leader.
 func (g *governance) own(was *refractv1alpha1.RolloutStatus) *refractv1alpha1.RolloutStatus {
 	switch {
 	case g == nil || g.led != nil:
@@ -166,14 +167,14 @@ func (g *governance) own(was *refractv1alpha1.RolloutStatus) *refractv1alpha1.Ro
 	}
 }
 
-// keeps reports whether a cluster is to keep its content, whatever that is: the content was found on the cluster, or no
-// recorded rollout assigns one yet.
+// keeps reports whether a cluster is to keep its present content: the content was found on the cluster, or no recorded
+// rollout assigns a revision yet.
 func (g *governance) keeps(cluster string) bool {
 	return g != nil && (g.recorded == nil || rollout.Assigned(g.recorded, cluster).Name == rollout.Found)
 }
 
-// enters reports whether an existing copy may have old or foreign content: by the Propagation, the cluster has no
-// correct copy. Once the rollout has released a cluster that was found with such content, its copy is written.
+// enters reports whether an existing copy on a cluster may have old or foreign content, because the Propagation shows
+// no correct copy there. It is false once the rollout has released the cluster: then the copy is written.
 func (g *governance) enters(cluster string) bool {
 	if g == nil || g.recorded == nil || g.keeps(cluster) {
 		return false
@@ -184,7 +185,7 @@ func (g *governance) enters(cluster string) bool {
 	return !placed || unseen || keeping && !rollout.Awaited(g.recorded, cluster)
 }
 
-// warned returns the warnings; none if the object is not governed.
+// warned returns the warnings; none if the object has no rollout policy.
 func (g *governance) warned() []string {
 	if g == nil {
 		return nil
@@ -192,10 +193,10 @@ func (g *governance) warned() []string {
 	return g.warnings
 }
 
-// lost reports whether the revision that a cluster is to have is no longer stored.
+// lost reports whether the revision for the cluster is no longer stored.
 func (t *target) lost() bool { return t != nil && t.from != nil && t.from.kept && t.from.err != nil }
 
-// materialFor returns the material of the copy on a cluster; now is that of the newest revision.
+// materialFor returns the material of the copy on a cluster. now is the material of the newest revision.
 func (g *governance) materialFor(cluster string, now *material) *material {
 	if g == nil || g.recorded == nil {
 		return now
@@ -296,7 +297,8 @@ func (p *desiredState) plan(now *material, source string, s *inputs) *rolloutPla
 	return plan
 }
 
-// hashes adds the hashes of the content that clusters would have; none where it cannot be rendered.
+// hashes adds the content hash for each cluster to the map. A cluster for which the object cannot be rendered gets
+// none.
 func (p *desiredState) hashes(m *material, names []string, source string, s *inputs, to map[string]string) {
 	if m.err != nil || len(names) == 0 {
 		return

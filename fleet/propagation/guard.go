@@ -24,9 +24,9 @@ const DefaultGuard = 30
 // that hold data, and of CustomResourceDefinitions with objects, still wait.
 const unguarded = 100
 
-// A namespace of a member may lose up to guardCopies copies in one pass without an approval, or the share if that is
-// more. So that many small steps count like a large one, its losses within the window that have not come back are
-// limited, too: to guardPasses copies, or the share if that is more.
+// The limits for deletions without an approval. In one pass, a namespace of a member may lose guardCopies copies, or
+// the share if that is more. Many small steps count like a large one: within guardWindow, a namespace may lose
+// guardPasses copies, or the share if that is more. Copies that exist again do not count.
 const (
 	guardCopies = 10
 	guardPasses = 30
@@ -39,24 +39,24 @@ const (
 	guardWindow = time.Minute
 )
 
-// guard judges the deletions on a member that no user requested. It collects them, and if they exceed the limits, none
-// of them is carried out until a user has approved exactly these: a hub that was emptied by mistake, or restored from
-// an old backup, must not empty the fleet. Each namespace is judged by itself, and each cause in it, so that one tenant
-// does not stop the others; [guard.excess] describes the further judgements.
+// guard judges the deletions on a member that no user requested. It collects them. If they exceed the limits, all of
+// them wait until a user has approved exactly these: a hub that was emptied by mistake, or restored from an old backup,
+// must not empty the fleet. The guard judges each cause in each namespace by itself, so that one tenant does not stop
+// the others; [guard.excess] describes the further judgements.
 type guard struct {
 	share float64
 	all   bool // Whether deletions that users requested by calls are judged, too.
 
 	mu        sync.Mutex
 	undecided map[Key]removal   // Deletions that are being collected.
-	since     time.Time         // The time when the first of them was added,
-	changed   time.Time         // and the last.
+	since     time.Time         // The time of the first deletion in undecided.
+	changed   time.Time         // The time of the last deletion in undecided.
 	pending   pendingRemovals   // Deletions that wait for approval.
 	shown     [4]uint64         // The digests of the pending deletions when they were shown last.
-	recast    bool              // Whether the cause of one of them has changed since.
+	recast    bool              // Whether the cause of a pending deletion has changed since then.
 	used      string            // The last approved token.
 	recorded  []string          // The tokens from before a start, as the FederatedCluster reports them.
-	resumed   time.Time         // The time when they were read.
+	resumed   time.Time         // The time when recorded was read.
 	issued    []issue           // The tokens and their deletions, the newest last.
 	allowed   map[Key]removal   // Deletions that need no approval.
 	approved  map[Key]types.UID // Deletions that a user has approved, by UID.
@@ -118,7 +118,7 @@ func newGuard(percent int, now func() time.Time) *guard {
 	}
 }
 
-// answer is the answer of the guard about a deletion.
+// answer is the decision of the guard about a deletion.
 type answer int
 
 const (
@@ -141,14 +141,14 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	switch {
 	case g.passes(&r):
 		return allow, 0
-	case r.needsApproval: // It is pending alone, and does not count for others.
+	case r.needsApproval: // The deletion waits by itself, and does not count in the limits of others.
 		delete(g.undecided, r.Key)
 		delete(g.allowed, r.Key)
 		g.copies = copies()
 		g.pending.add(r)
 		return deny, 0
 	case isPending:
-		g.pending.add(r) // It may not need approval by itself any more, or have another cause.
+		g.pending.add(r) // The cause may have changed, or the deletion may no longer need approval by itself.
 		if was.needsApproval || was.cause != r.cause {
 			g.judged = time.Time{}
 		}
@@ -177,8 +177,8 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	return deny, 0
 }
 
-// await collects a deletion while the others are not all known: they are judged together when the first of them is
-// asked about. Until then no time passes for the guard.
+// await collects a deletion until all deletions on the member are known. Each call restarts the waiting times of the
+// guard, so that it judges all collected deletions together later.
 func (g *guard) await(r removal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,7 +191,7 @@ func (g *guard) await(r removal) {
 }
 
 // passes reports whether the copy may be deleted now. A deletion that was allowed within the limits is judged again if
-// it needs an approval meanwhile.
+// it needs an approval by now.
 func (g *guard) passes(r *removal) bool {
 	_, allowed := g.allowed[r.Key]
 	uid, approved := g.approved[r.Key]
@@ -282,8 +282,8 @@ func (g *guard) tokenOf(digest string) string {
 	return ""
 }
 
-// newToken returns a token for the deletions with the digest: the one from before a start, or a new one that no user
-// can know yet.
+// newToken returns a token for the deletions with the digest: the recorded one from before a restart, or a new one that
+// no user can know yet.
 func (g *guard) newToken(digest string) string {
 	if at := slices.IndexFunc(g.recorded, func(token string) bool { return stands(token, digest) }); at >= 0 {
 		return g.recorded[at]
@@ -344,8 +344,8 @@ func (g *guard) drop(key Key) {
 	}
 }
 
-// says returns the message for a copy that is pending. Readers of its object see it, so it describes no other
-// namespace.
+// says returns the message for a copy that is pending. Users who can read only the object see the message, so it
+// describes no other namespace.
 func (g *guard) says(r removal, cluster string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// TestGuard: the guard allows some deletions, and many of them wait.
+// TestGuard: the guard allows a few deletions; many deletions wait for an approval.
 func TestGuard(t *testing.T) {
 	cases := map[string]struct {
 		reason      string
@@ -219,8 +219,8 @@ func TestGuardIsNotHeldUp(t *testing.T) {
 	t.Error("a steady stream of deletions delays itself forever")
 }
 
-// TestGuardAwaits: deletions from the time when the others were not all known are judged together, however long that
-// took, and in whatever order the guard is asked about them.
+// TestGuardAwaits: deletions that were collected before all deletions were known are judged together. Neither the time
+// that this took nor the order of the questions matters.
 func TestGuardAwaits(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := newGuard(DefaultGuard, func() time.Time { return now })
@@ -339,8 +339,8 @@ type step struct {
 	n         int
 }
 
-// play plays deletions on a member: each step asks about its deletions, waits, and carries out those that are allowed.
-// It returns the number of carried out and pending deletions, by namespace and cause.
+// play simulates deletions on a member: each step asks the guard about its deletions, waits, and carries out those that
+// are allowed. It returns the number of carried out and pending deletions, by namespace and cause.
 func play(g *guard, now *time.Time, copies map[string]int, together bool, steps ...step) (went, held map[string]int) {
 	went, held = map[string]int{}, map[string]int{}
 	var all []removal
@@ -372,8 +372,8 @@ func play(g *guard, now *time.Time, copies map[string]int, together bool, steps 
 	return went, held
 }
 
-// TestGuardJudgesByNamespaceAndCause: unrequested losses of one tenant wait, while those of another are allowed; so do
-// losses in all namespaces together.
+// TestGuardJudgesByNamespaceAndCause: too many unrequested losses of one tenant wait, while losses of another tenant
+// are allowed. Too many losses in all namespaces together wait as well.
 func TestGuardJudgesByNamespaceAndCause(t *testing.T) {
 	type counts = map[string]int
 	small := func(n, size int) counts {
@@ -404,7 +404,7 @@ func TestGuardJudgesByNamespaceAndCause(t *testing.T) {
 	cases := map[string]struct {
 		reason     string
 		copies     counts
-		apart      bool // Each step is a pass of its own; otherwise all are in one pass.
+		apart      bool // Whether each step is a pass of its own; otherwise all are in one pass.
 		steps      []step
 		went, held counts
 	}{
@@ -542,7 +542,7 @@ func TestGuardCountsWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestGuardSays: administrators of members see all pending deletions, tenants those of their namespace.
+// TestGuardSays: administrators of members see all pending deletions. Tenants see only those of their namespace.
 func TestGuardSays(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := newGuard(DefaultGuard, func() time.Time { return now })

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// toll is a sum of deletions, and of the copies that they are taken from.
+// toll has numbers of deletions, each with the number of copies that it is compared with.
 type toll struct {
-	now, pending int // Copies to be deleted now, out of the existing ones;
-	lost, most   int // the same with the losses within the window, out of all that existed.
+	now, pending int // The copies to be deleted now, and all existing copies.
+	lost, most   int // The copies to be deleted now or lost within the window, and all copies that existed in it.
 }
 
 func (t *toll) add(o toll) {
@@ -21,12 +21,15 @@ func (t *toll) subtract(o toll) {
 
 // excess returns the groups whose deletions exceed the limits.
 //
-// A namespace is judged by itself, for each cause. A cause that is [cause.wide] is also judged over the whole member.
-// If many copies are forgotten, the hub was restored from a backup, and its other statements are unreliable: all causes
-// wait, in a namespace with too many forgotten copies, and on the whole member if several namespaces have too many
-// together, see [rest] and [shared]. Causes that tenants can bring about are also judged over all namespaces below
-// their own limits, except the one with the largest loss: small losses in many namespaces are a mistake of a user with
-// rights in all of them, and no single tenant can use up the limit of the others.
+// Each cause in a namespace is judged by itself. A cause that is [cause.wide] is also judged over the whole member.
+//
+// Many forgotten copies show that the hub was restored from a backup, so its other statements are unreliable. Then all
+// causes wait in each namespace with too many forgotten copies. They wait on the whole member if several namespaces
+// together have too many, see [rest] and [shared].
+//
+// Causes that tenants can bring about are also judged over all namespaces below their own limits together, without the
+// one with the largest loss. Small losses in many namespaces are a mistake of a user with rights in all of them, and no
+// single tenant can use up the limit of the others.
 func (g *guard) excess() map[group]bool {
 	spaces, groups := g.tolls()
 	excess, full := map[group]bool{}, map[string]bool{}
@@ -87,8 +90,8 @@ func rest(shares map[string]toll) toll {
 	return sum
 }
 
-// shared returns the sum of all namespaces, but counts no more losses of the namespace with the largest loss than all
-// others have together, so that the users of one namespace cannot make all others wait.
+// shared returns the sum of all namespaces. The namespace with the largest loss counts at most as many losses as all
+// others together, so that its users alone cannot make the others wait.
 func shared(shares map[string]toll) toll {
 	sum, most := apart(shares)
 	now, lost := max(0, most.now-sum.now), max(0, most.lost-sum.lost)
@@ -110,7 +113,7 @@ func apart(shares map[string]toll) (others, most toll) {
 	return others, most
 }
 
-// tolls returns the copies that namespaces have and had, and the losses of groups among them.
+// tolls returns the numbers of present and former copies for each namespace, and the losses for each group.
 func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 	spaces, groups = map[string]toll{}, map[group]toll{}
 	has := func(namespace string, t toll) {
@@ -126,7 +129,7 @@ func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 	for namespace, n := range g.copies {
 		has(namespace, toll{pending: n, most: n})
 	}
-	for key := range g.approved { // They are no loss.
+	for key := range g.approved { // Approved deletions are no loss.
 		has(key.Namespace, toll{pending: -1, most: -1})
 	}
 	for _, l := range g.lost {

@@ -13,8 +13,8 @@ import (
 	"refract.dev/fleet/policy/rollout"
 )
 
-// healthSeed is random in each process, so that no user can construct two expressions with the same hash, which is their
-// version.
+// healthSeed is random in each process. The hash of an expression is its version, and no user can construct two
+// expressions with the same hash.
 var healthSeed = maphash.MakeSeed()
 
 // healthOf returns the health check of a rollout policy for copies; nil if the policy has none.
@@ -61,8 +61,8 @@ func withoutValues(secret map[string]any) map[string]any {
 	return without
 }
 
-// healthOn returns the health check for the copy on a cluster; nil for none. There is one only during a rollout, on the
-// clusters that get the newest revision.
+// healthOn returns the health check for the copy on a cluster; nil for none. A check exists only during a rollout, on
+// the clusters that get the newest revision.
 func (g *governance) healthOn(cluster string) *member.Health {
 	if g == nil || g.health == nil || g.recorded == nil || g.settled() || rollout.Assigned(g.recorded, cluster) != &g.recorded.Target {
 		return nil
@@ -81,8 +81,8 @@ func (s *state) health(m *member.Member, key Key) *member.Health {
 	return nil
 }
 
-// unjudged reports whether the readiness of an existing copy is unknown, because the required health check was not made
-// yet. h is that health check; nil if none is required any more.
+// unjudged reports whether the readiness of an existing copy is unknown, because the required health check is still to
+// be made. h is that health check; nil if none is required any more.
 func unjudged(h *member.Health, have *member.Copy) bool {
 	if h == nil {
 		return have.Judged != 0 && !isReady(*have) // Perhaps only the earlier health check makes the copy unready.

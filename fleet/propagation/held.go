@@ -8,11 +8,12 @@ import (
 )
 
 const (
-	// heldSpread is the additional delay for each copy that waits for the same unanswering member, and mostHeld the
-	// maximum number of copies that count for it. One of the copies finds out for all that the member answers again.
+	// heldSpread is the additional delay for each copy that waits for the same unanswering member. mostHeld is the
+	// maximum number of copies that add to the delay. The retry of one copy shows for all that the member answers
+	// again.
 	heldSpread = 200 * time.Millisecond
 	mostHeld   = 600
-	// heldAtOnce is the number of copies released by each answer. Each of their own answers releases more.
+	// heldAtOnce is the number of copies that each answer releases. The answers to these copies release more.
 	heldAtOnce = 4
 )
 
@@ -39,8 +40,8 @@ func (h *held) answered() (next []Key) {
 	return next
 }
 
-// pause asks how long to wait for the member, and returns the delay of the copy, longer if more copies wait. The copy
-// may be released earlier by [held.answered]. Zero means that the copy need not wait.
+// pause calls ask for the present delay of the member, and returns the delay of the copy, which grows with the number
+// of waiting copies. [held.answered] may release the copy earlier. Zero means that the copy need not wait.
 func (h *held) pause(key Key, ask func() time.Duration) time.Duration {
 	h.mu.Lock()
 	before := h.answers

@@ -92,8 +92,7 @@ func (a *applier) ran(key Key, r clusterStatus, t *target) (reconcile.Result, er
 	return result, err
 }
 
-// isRunBefore reports whether a copy is the run of a Job that was deleted on the hub, and the hub has another Job of
-// this name now.
+// isRunBefore reports whether a copy belongs to an earlier Job of the same name, which was deleted on the hub.
 func (a *applier) isRunBefore(key Key, p *desiredState, have member.Copy) bool {
 	return key.GroupResource == member.Jobs && !have.Deleting && !have.Native && a.ours(key, have) && have.Source != a.sourceOf(key, p)
 }
@@ -144,7 +143,7 @@ func (a *applier) rerun(ctx context.Context, key Key, p *desiredState, have memb
 	})
 }
 
-// sayRun fills in how the run of a Job ended. If the copy no longer exists, it also sets the readiness from this
+// sayRun fills in the outcome of the run of a Job. If the copy no longer exists, it also sets the readiness from this
 // outcome.
 func sayRun(s *refractv1alpha1.ClusterStatus, source types.UID, copies *member.Copies, key Key) {
 	switch {

@@ -63,7 +63,7 @@ func TestLastRun(t *testing.T) {
 }
 
 // TestRerun: the copy of an earlier Job is deleted so that the new Job of its name runs, unless the deletion would lose
-// data: the earlier Job may have gone with its namespace, which no longer shows.
+// data: the earlier Job may have been deleted with its namespace, which is unknown by now.
 func TestRerun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string

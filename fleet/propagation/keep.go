@@ -32,7 +32,7 @@ const (
 	holdsByKind  holding = "--keep-kinds protects copies of its kind"
 )
 
-// holdingOf returns the holding of a copy. Marked is whether its object has the annotation that protects copies.
+// holdingOf returns the holding of a copy. marked is whether its object has the annotation that protects copies.
 func holdingOf(of schema.GroupResource, marked bool, kinds KeptKinds) holding {
 	switch {
 	case placement.IsVolume(of):
@@ -46,21 +46,21 @@ func holdingOf(of schema.GroupResource, marked bool, kinds KeptKinds) holding {
 	}
 }
 
-// waits reports whether the copy must not be deleted without approval for the cause.
+// waits reports whether a deletion for the cause needs an approval because of the data of the copy.
 func (h holding) waits(c cause) bool { return h != holdsNothing && c != causeDeleted }
 
-// says tells why the copy waits, and what to do.
+// says returns the reason why the copy waits, and the remedy.
 func (h holding) says(c cause, cluster string) string {
 	return fmt.Sprintf("%s; %s. The copy stays until `refract approve %s --delete-volumes`, or until the object is placed here again", c.of(), h, cluster)
 }
 
-// saysOfRun tells why the copy of an earlier Job waits, and what to do.
+// saysOfRun returns the reason why the copy of an earlier Job waits, and the remedy.
 func (h holding) saysOfRun(cluster string) string {
 	return fmt.Sprintf("the cluster still has the Job of this name that was deleted on the hub; %s. It stays, and the new Job does not run there, "+
 		"until `refract approve %s --delete-volumes`, or until it is deleted on the cluster", h, cluster)
 }
 
-// KeptKinds are the kinds whose copies are deleted without approval only if a user deletes their object.
+// KeptKinds are the kinds whose copies are deleted without approval only if a user deletes the object on the hub.
 type KeptKinds []keptKind
 
 // keptKind is a kind as a user wrote it, with the possible names of its resource.

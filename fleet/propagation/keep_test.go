@@ -93,8 +93,8 @@ func TestUnservedKinds(t *testing.T) {
 	}
 }
 
-// TestGuardOfKept: copies that hold data wait alone. They delay no others, and an approval of the others does not
-// approve them.
+// TestGuardOfKept: copies that hold data wait separately. They delay no others, and an approval of other deletions does
+// not approve theirs.
 func TestGuardOfKept(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)

@@ -59,8 +59,8 @@ func (l namespaceLabels) of(labels map[string]string) map[string]string {
 }
 
 // changes returns the changes that give a namespace the wanted labels: the new values, and nil for each label to
-// remove. A label that another client set on the member stays unchanged, because it may be stricter. So does its
-// [counterpart], the other label of the pair of standard and version.
+// remove. A label that another client set on the member stays unchanged, because it may be stricter. Its [counterpart],
+// the other label of the pair of standard and version, stays unchanged as well.
 func (l namespaceLabels) changes(ns *member.Namespace, want map[string]string) map[string]any {
 	set := func(key string) bool {
 		_, there := ns.Labels[key]

@@ -37,7 +37,7 @@ func (s *sated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"})
 }
 
-// took sends on written when a copy has been written.
+// took signals each written copy on the channel written.
 type took struct {
 	listeners
 
@@ -80,7 +80,7 @@ func (c beside) write(b *testing.B, n int) (times []time.Duration) {
 		defer close(ended)
 		a.run(ctx)
 	}()
-	values := [2]string{strings.Repeat("x", c.bytes), strings.Repeat("y", c.bytes)} // Made in advance: their garbage is not the controllers'.
+	values := [2]string{strings.Repeat("x", c.bytes), strings.Repeat("y", c.bytes)} // Made in advance, so that the measurement excludes their garbage.
 	change := func(i int) {
 		key := keyOf("configmaps", fmt.Sprint("large-", i%c.copies))
 		a.state.setDesired(key, wantedWith(b, key.Name, values[i/c.copies%2], "m"), previous{}, nil)
@@ -131,7 +131,7 @@ func BenchmarkLargeCopies(b *testing.B) {
 				var ratios []float64
 				for round := range rounds {
 					var without, with []time.Duration
-					for half := range 2 { // Each half is first equally often.
+					for half := range 2 { // Each half comes first equally often.
 						if (round+half)%2 == 0 {
 							without = beside{}.write(b, writes)
 						} else {

@@ -80,8 +80,8 @@ func followersIn(s *refractv1alpha1.RolloutStatus, with Key) (keys []Key) {
 }
 
 // ledBy returns the leader whose rollout includes the follower. If several rollouts include it, the first leader by
-// name counts, as the entries of the others are about to be removed. If no rollout includes it, ledBy returns the first
-// leader whose rollout is not recorded yet; nil without such a leader.
+// name counts, because the entries of the others are about to be removed. If no rollout includes it, ledBy returns the
+// first leader whose rollout is not recorded yet; nil without such a leader.
 func (d *decider) ledBy(key Key, with followed) *led {
 	leaders := slices.Concat(with.by, with.unknown)
 	slices.SortFunc(leaders, compareKeys)
@@ -124,7 +124,7 @@ func (d *decider) rolloutFor(leader Key) *refractv1alpha1.RolloutStatus {
 	return nil
 }
 
-// governedBy returns the governance of a follower that is led.
+// governedBy returns the governance of a follower that changes with its leader.
 func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Unstructured, by *led) (*governance, error) {
 	k, _ := d.records.get(key)
 	g := &governance{led: by, placed: k.placed, foreign: k.foreign}
@@ -165,7 +165,7 @@ func rolloutOf(by *led, key Key, newest *refractv1alpha1.Revision) *refractv1alp
 	return &is
 }
 
-// follow adds the followers that the object leads to the target revision, sorted. Known is false while one of them is
+// follow adds the led followers of the object to the target revision, sorted. known is false while one of them is
 // unknown. It returns an error if a follower cannot be stored.
 func (d *decider) follow(ctx context.Context, key Key, g *governance) (known bool, err error) {
 	followers, decided := d.state.followersOf(key)
@@ -204,7 +204,7 @@ func (d *decider) follow(ctx context.Context, key Key, g *governance) (known boo
 	return true, nil
 }
 
-// called returns the name of a follower in texts. Its namespace is the one of the leader.
+// called returns the name of a follower for messages. It has no namespace, because the namespace is that of the leader.
 func called(key Key) string { return key.GroupResource.String() + "/" + key.Name }
 
 // follower returns a follower if the key leads it, and nil if not.
@@ -218,7 +218,7 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 	case !known && recorded && !d.sources.unlisted(follower.GroupResource):
 		return nil, false, nil
 	case !known:
-		return nil, true, nil // Once the follower is known, it is decided, and then this key again.
+		return nil, true, nil // The arrival of the follower causes its decision, and then another decision on this key.
 	case src.object == nil && recorded:
 		live, gone, err := d.sources.look(ctx, follower, src)
 		if err != nil {
@@ -247,7 +247,7 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 	return src.object, true, nil
 }
 
-// obeys reports whether an object obeys a rollout policy itself. Known is false while the floor of its namespace is
+// obeys reports whether an object obeys a rollout policy itself. known is false while the floor of its namespace is
 // unknown.
 func (d *decider) obeys(key Key, obj *unstructured.Unstructured) (is, known bool) {
 	floor, known := d.floor(key.Namespace)
@@ -276,7 +276,7 @@ func naming(recorded *refractv1alpha1.RolloutStatus, is *refractv1alpha1.Revisio
 	}
 	for i, r := range revisionsIn(recorded) {
 		if i > 0 && recorded.Phase == refractv1alpha1.RolloutComplete {
-			break // The other revisions equal the target when it began.
+			break // The other revisions equalled the target when the rollout began.
 		}
 		if same(r, i > 0) {
 			is.Name = r.Name
@@ -286,8 +286,8 @@ func naming(recorded *refractv1alpha1.RolloutStatus, is *refractv1alpha1.Revisio
 	is.Name = revision.Of(is.Object, is.Generation, is.Policies, is.Followers...).Name
 }
 
-// followOn queues further decisions after the desired state of an object was recorded. It queues the leader, if the
-// leader knows another content of this follower, and the object itself, if it leads other followers than it knows.
+// followOn enqueues further decisions after the desired state of an object was recorded: on the leader, if it knows
+// other content of this follower, and on the object itself, if its led followers have changed.
 func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
 	g := p.governed
 	switch {
@@ -301,7 +301,7 @@ func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
 	case g.led != nil:
 		l := d.state.desired(g.led.by)
 		if l == nil || l.governed == nil {
-			return // The leader is about to be decided.
+			return // The leader will be decided soon.
 		}
 		f := entryOf(&l.governed.target, g.led.by, key)
 		if f == nil || !revision.Same(f.Object, f.Policies, g.target.Object, g.target.Policies) {
@@ -325,7 +325,7 @@ func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
 // leads reports whether the followers of the object change with it.
 func (g *governance) leads() bool { return g != nil && g.led == nil && g.blocked == "" }
 
-// followersOf returns the followers of the key. Decided is false while they are unknown.
+// followersOf returns the followers of the key. decided is false while they are unknown.
 func (s *state) followersOf(key Key) (followers []Key, decided bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,9 +353,9 @@ func (s *state) leadersOf(key Key) (leaders []Key) {
 	return slices.Compact(leaders)
 }
 
-// awaited returns the follower that the copy of an object on a cluster waits for, because its copy there does not
-// have the wanted content yet; nil for none. The copy does not wait for a follower that has failed, as the rollout
-// reports the failure.
+// awaited returns the follower that the copy of an object on a cluster waits for, because the copy of the follower
+// there does not have the wanted content yet; nil for none. The copy does not wait for a follower that has failed,
+// because the rollout reports the failure.
 func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 	if !p.governed.leads() || p.governed.recorded == nil {
 		return nil
@@ -370,7 +370,7 @@ func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 			continue
 		}
 		if e.desired.governed.led.from != p.governed.recorded {
-			return &follower // The follower is about to be decided.
+			return &follower // The follower will be decided soon.
 		}
 		t, status := e.desired.targets[cluster], e.statuses[cluster]
 		if t == nil || t.variant == nil || e.desired.blocked != "" || e.desired.dryRun || status.state == refractv1alpha1.StateFailed {
@@ -386,23 +386,24 @@ func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 // isLedBy reports whether the object with the key leads this one.
 func (g *governance) isLedBy(key Key) bool { return g != nil && g.led != nil && g.led.by == key }
 
-// tellLeader queues a report on the leader of the object, as its rollout may wait for this follower.
+// tellLeader enqueues a report on the leader of the object, because the rollout of the leader may wait for this
+// follower.
 func (rep *reporter) tellLeader(p *desiredState) {
 	if g := p.governed; g != nil && g.led != nil {
 		rep.after(g.led.by, awaitedDelay)
 	}
 }
 
-// companion is the desired state and the status of a follower that is led.
+// companion is the desired state and the status of a follower that changes with its leader.
 type companion struct {
 	key      Key
 	desired  *desiredState
 	statuses map[string]clusterStatus
 }
 
-// companions returns the followers that the object leads. Hold says why the state of one of them cannot be
-// determined. Known is false while one of them has not been decided from the recorded rollout; it is then queued, and
-// the object as well.
+// companions returns the followers that the object leads. hold is the reason if the state of one of them cannot be
+// determined. known is false while one of them has not been decided from the recorded rollout; then this follower and
+// the object are enqueued.
 func (rep *reporter) companions(key Key, p *desiredState) (all []companion, hold string, known bool) {
 	for i := range p.governed.target.Followers {
 		f := &p.governed.target.Followers[i]
@@ -456,7 +457,7 @@ func (rep *reporter) join(c *rollout.Cluster, all []companion) {
 		}
 	}
 	if c.Changes && !own {
-		c.ReadySince = time.Time{} // It was ready with the earlier content of the followers.
+		c.ReadySince = time.Time{} // The readiness was that of the earlier content of the followers.
 	}
 }
 

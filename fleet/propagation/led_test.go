@@ -25,7 +25,7 @@ func settings(object string) refractv1alpha1.FollowerRevision {
 	return refractv1alpha1.FollowerRevision{Resource: "configmaps", Name: "settings", Object: object}
 }
 
-// TestNaming covers which content makes a new revision.
+// TestNaming covers the changes of content that make a new revision.
 func TestNaming(t *testing.T) {
 	other := refractv1alpha1.FollowerRevision{Resource: "secrets", Name: "db", Object: "db-1"}
 	complete := func(target refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {

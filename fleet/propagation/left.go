@@ -19,9 +19,9 @@ import (
 var replicasField = tree.MustParsePattern("/spec/replicas")
 
 // leftTo returns the fields that Refract does not send to an existing copy: the fields that the hub assigned, those
-// that the object leaves to the members, and the replicas if they are retained. Changes are those that made the
-// variant. A field that an override has written counts as requested and is sent, except the replicas, which
-// KubeAdmiral retains in any case.
+// that the object leaves to the members, and the replicas if they are retained. changes are the changes by overrides. A
+// field that an override has written counts as requested and is sent, except the replicas, which KubeAdmiral retains in
+// any case.
 func leftTo(keeping *placement.Keeping, changes []tree.Change) []tree.Pattern {
 	left := slices.DeleteFunc(slices.Concat(local.Fields(changes), keeping.Left), func(field tree.Pattern) bool { return overridden(field, changes) })
 	if keeping.RetainReplicas && !slices.ContainsFunc(left, replicasField.Equal) {
@@ -61,10 +61,10 @@ func (b *body) without(fields []tree.Pattern, uid types.UID, adopted bool) ([]by
 // writing makes the request body for one copy.
 type writing func(*body) ([]byte, error)
 
-// bodyForKnown is the request body for a copy that exists. A field that is left to the cluster
-// and that Refract still owns there is sent with the value that it has on the cluster: an API
-// server removes a field that its only owner stops sending. This takes one more request, for
-// such copies alone. Refract owns such a field until the cluster changes it.
+// bodyForKnown returns the function that makes the request body for an existing copy. Refract may still own a field
+// that is left to the cluster. Such a field is sent with its value on the cluster, because an API server removes a
+// field that its only owner stops sending. This takes one more request, only for such copies. Refract owns such a field
+// until the cluster changes it.
 func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have member.Copy, adopted bool, left []tree.Pattern) (writing, error) {
 	more := left[len(v.left):] // Fields that are left to this cluster alone, because of an autoscaler there.
 	plain := func(b *body) ([]byte, error) { return b.without(more, have.UID, adopted) }
@@ -91,7 +91,7 @@ func (a *applier) bodyForKnown(ctx context.Context, key Key, v *variant, have me
 		}
 		metadata, _ := carried["metadata"].(map[string]any)
 		metadata = maps.Clone(metadata)
-		metadata["resourceVersion"] = obj.GetResourceVersion() // The values are those of this version.
+		metadata["resourceVersion"] = obj.GetResourceVersion() // The values were read at this version.
 		carried = maps.Clone(carried)
 		carried["metadata"] = metadata
 		return json.Marshal(carried)

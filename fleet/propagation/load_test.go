@@ -16,8 +16,8 @@ import (
 // distant member needs many concurrent writes. On a near member, more than a few of them delay edits.
 func TestLimits(t *testing.T) {
 	type result struct {
-		far  time.Duration // Of 400 copies on a member with a round trip of 300 ms.
-		edit time.Duration // The p99 of edits beside 4,000 copies on a member that writes 500 a second, however many are requested.
+		far  time.Duration // The time for 400 copies on a member with a round trip of 300 ms.
+		edit time.Duration // The p99 of edits beside 4,000 copies, on a member with at most 500 writes a second.
 	}
 	results := map[int]result{}
 	for _, limit := range []int{0, appliersByMember, 16, 32, mostAtOnce} {
@@ -66,8 +66,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// limited returns the queue of a member with a fixed limit of concurrent writes, or an adaptive one if it is zero. Wrote
-// waits for a write, and returns when it ended.
+// limited returns the queue of a member with a fixed limit of concurrent writes, or with an adaptive limit if limit is
+// zero. wrote waits for the end of the write of a key, and returns its time.
 func limited(t *testing.T, limit int, write func()) (_ *workQueue[int], wrote func(key int) time.Duration) {
 	t.Helper()
 	var mu sync.Mutex

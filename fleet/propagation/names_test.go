@@ -39,7 +39,7 @@ func login(pin string) *unstructured.Unstructured {
 	return obj
 }
 
-// careful returns the object in its nth version, governed by the RolloutPolicy careful.
+// careful returns the nth version of the object, governed by the RolloutPolicy careful.
 func careful(n int, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	labels := obj.GetLabels()
 	labels[refractv1alpha1.RolloutPolicyLabel] = "careful"
@@ -142,7 +142,7 @@ func readableTexts(t *testing.T, c *Controller, key Key) string {
 // guessed tries all possible PINs, and returns those that a text reveals. of makes the object with a PIN.
 func guessed(t *testing.T, text string, of func(pin string) *unstructured.Unstructured) (found []string) {
 	t.Helper()
-	const shortest = 12 // A shorter text is found by chance.
+	const shortest = 12 // A shorter text may occur by chance.
 	for n := range 10000 {
 		pin := fmt.Sprintf("%04d", n)
 		obj := of(pin)
@@ -445,8 +445,8 @@ func TestKeyIsLost(t *testing.T) {
 	}
 }
 
-// TestKeyIsAnother: a replica begins to lead with a key that was replaced meanwhile. It mistakes no recorded content
-// for other content.
+// TestKeyIsAnother: another sealing key replaces the one that a replica knows, and then the replica begins to lead. It
+// mistakes no recorded content for other content.
 func TestKeyIsAnother(t *testing.T) {
 	key := keyOf("secrets", "door")
 	c := governedStation(t, careful(0, pinned("4711")))

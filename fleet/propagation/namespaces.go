@@ -69,7 +69,7 @@ type hubNamespaces struct {
 	floors map[string]string            // The rollout policies that namespaces name, by namespace.
 }
 
-// floor returns the labels of a namespace, which name its rollout policies. Known is false until the namespaces of
+// floor returns the labels of a namespace, which name its rollout policies. known is false until the namespaces of
 // the hub have been listed.
 func (h *hubNamespaces) floor(name string) (labels map[string]string, known bool) {
 	ns, known := h.view.get(types.NamespacedName{Name: name})
@@ -89,8 +89,8 @@ func (h *hubNamespaces) hasFloor(ctx context.Context, name string) (bool, error)
 	return is, nil
 }
 
-// floored returns the namespaces that name a rollout policy for their objects and are not propagated themselves, by
-// name. They are shared and read-only.
+// floored returns the namespaces that name a rollout policy for their objects and are not propagated themselves, sorted
+// by name. They are shared and read-only.
 func (h *hubNamespaces) floored() []*unstructured.Unstructured {
 	h.mu.Lock()
 	names := slices.Sorted(maps.Keys(h.floors))
@@ -172,11 +172,11 @@ type namespaces struct {
 	emptyAfter time.Duration // Zero if empty namespaces stay.
 	// begin begins work on the member. It reports false if this replica does not lead.
 	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
-	now   func() time.Time // The clock that replicas share: the mark on a namespace has the time of its deletion.
+	now   func() time.Time // The clock that replicas share, because the mark on a namespace has the time of its deletion.
 
 	queue    *workQueue[string] // Namespaces with wrong labels, and namespaces that may be unneeded.
 	retries  workqueue.TypedRateLimiter[string]
-	surveyed bool // Whether all namespaces were checked after the needed ones were known. Only the worker uses it.
+	surveyed bool // Whether a survey was made after the needed namespaces were known. Only the worker uses it.
 }
 
 func newNamespaces(n *namespaces, log logr.Logger) (*namespaces, error) {
@@ -259,7 +259,7 @@ func (n *namespaces) reconcile(ctx context.Context, name string) (reconcile.Resu
 	return n.tidy(ctx, &ns)
 }
 
-// settle returns when to check a namespace again after a request, or the error of the request.
+// settle returns the delay before the next check of a namespace after a request, or the error of the request.
 func (n *namespaces) settle(name, doing string, err error) (reconcile.Result, error) {
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
@@ -273,9 +273,9 @@ func (n *namespaces) settle(name, doing string, err error) (reconcile.Result, er
 	}
 }
 
-// survey finds and queues the namespaces that were created for copies and need a check: those with wrong labels,
-// those that are marked for deletion and due or no longer empty, and, in the first complete survey, all that are
-// empty. So it also finds changes that were made on the hub or on the member while no controller ran.
+// survey enqueues the namespaces that were created for copies and need a check. These are namespaces with wrong labels,
+// and marked namespaces that are due for deletion or no longer empty. The first complete survey also enqueues all empty
+// namespaces. So it finds changes that were made on the hub or on the member while no controller ran.
 func (n *namespaces) survey(ctx context.Context) (reconcile.Result, error) {
 	switch {
 	case !n.member.Ready():
@@ -332,9 +332,9 @@ func (n *namespaces) patch(ctx context.Context, ns *member.Namespace, part strin
 	return n.member.Namespaces.Patch(ctx, ns.Name, body)
 }
 
-// tidy deletes a namespace that was created for copies if the configuration asks for it, the namespace has no copy,
-// no copy is to be written there, it has no other content, and no other client has changed it. The first check that
-// finds it in this state marks it with the earliest time for its deletion.
+// tidy deletes a namespace that was created for copies, if the configuration asks for it and the namespace is unneeded:
+// it has no copy and no other content, no copy is to be written there, and no other client has changed it. The first
+// check with this result marks the namespace with the earliest time for its deletion.
 func (n *namespaces) tidy(ctx context.Context, ns *member.Namespace) (reconcile.Result, error) {
 	switch {
 	case !n.settled():

@@ -199,7 +199,7 @@ func shopkeeper(tb testing.TB, s http.Handler, emptyAfter time.Duration, objects
 	if err != nil {
 		tb.Fatal(err)
 	}
-	a.proven = func(context.Context, Key, *desiredState) (bool, error) { return true, nil } // The proof is not read from the hub.
+	a.proven = func(context.Context, Key, *desiredState) (bool, error) { return true, nil } // Every deletion counts as proven, without a read from the hub.
 	return a
 }
 
@@ -406,7 +406,7 @@ func (s *crowded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		list.Continue = fmt.Sprint(begin + size)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) //nolint:errchkjson // The client may have gone.
+	_ = json.NewEncoder(w).Encode(list) //nolint:errchkjson // The client may have closed the connection.
 }
 
 // TestCrowd: the number of namespaces that wait for a check is bounded, whatever the member reports.

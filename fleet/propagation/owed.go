@@ -90,7 +90,8 @@ type owedCopy struct {
 	cluster string
 }
 
-// hear records that the entry of a FederatedCluster for a copy is done, until the status is written without it.
+// hear records that an entry of a FederatedCluster has been decided. The record stays until the status no longer has
+// the entry.
 func (s *state) hear(c owedCopy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +115,8 @@ func (s *state) unheard(cluster string, told []corev1alpha1.PendingDeletion) {
 }
 
 // owed returns the list for the status of a cluster: the copies that are to be deleted, and the present entries that
-// are not decided yet, as after a restart or a change of the leading replica. It queues decisions about the latter.
+// are not decided yet, as after a restart or a change of the leading replica. It enqueues decisions about these
+// entries.
 func (d *dispatcher) owed(name string) []corev1alpha1.PendingDeletion {
 	list, told := d.state.owed(name), d.members.OwedBy(name)
 	for i := range told {

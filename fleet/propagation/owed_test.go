@@ -19,7 +19,7 @@ import (
 func tells(t *testing.T, c *Controller, leading *replica, owed ...corev1alpha1.PendingDeletion) {
 	t.Helper()
 	leads := leading.leads
-	leading.leads = false // Then no request goes to its API server.
+	leading.leads = false // No request goes to its API server.
 	name := types.NamespacedName{Name: "eu-1"}
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := c.reporter.client.Get(t.Context(), name, fc); err != nil {

@@ -6,22 +6,21 @@ import (
 )
 
 const (
-	// mostAtOnce is the highest limit of concurrent writes to one member, and appliersByMember the lowest. The lowest
+	// mostAtOnce is the highest limit of concurrent writes to one member. appliersByMember is the lowest limit, which
 	// applies to a member that is near, or slow by itself.
 	mostAtOnce = 64
-	// ownAtOnce is the number of these writes that each member has for itself, and mostSpare the number that all
-	// members share beyond these. With eight writes for each of a thousand members, the work of this process for one
-	// write would wait for longer than a request may take.
+	// ownAtOnce is the number of concurrent writes reserved for each member. mostSpare is the number of further writes
+	// that all members share. With eight writes for each of a thousand members, this process would be so busy that each
+	// write exceeds the time limit of a request.
 	ownAtOnce = 3
 	mostSpare = 1024
-	// The pause between trials after more writes were not faster and fewer were slower. It doubles from the first to
-	// the last.
+	// The pause between trials while neither more nor fewer writes are better. It doubles from the first to the last.
 	firstPaceRest = 2 * time.Second
 	lastPaceRest  = 30 * time.Second
 )
 
-// The factors of change in the rate that make pace choose another limit: at least paceGain for twice as many writes,
-// and at least paceKept for half as many.
+// A trial changes the limit if its rate is at least this multiple of the rate before: paceGain for twice as many
+// writes, and paceKept for half as many.
 const (
 	paceGain = 1.4
 	paceKept = 0.85
@@ -38,21 +37,21 @@ type pace struct {
 	limit int
 	// from is the limit before the current trial; zero if there is no trial.
 	from int
-	rate float64 // Writes per second, with from or, without a trial, with limit.
+	rate float64 // Writes per second with the limit from, or with limit if there is no trial.
 	down bool    // The next trial has half as many writes.
 	// again is the time of the next trial, on the clock of the argument of note. rest is the length of the last pause.
 	again, rest time.Duration
 
-	// skip counts the writes still to end that began with another limit. n counts the writes that ended after them, since
-	// began.
+	// skip is the number of running writes that began with another limit. n is the number of writes that ended after
+	// those, since began.
 	skip, n int
 	began   time.Duration
-	// strain counts the writes still to end that were under way when an earlier write failed.
+	// strain is the number of running writes that were already running when another write failed.
 	strain int
 }
 
 // note records the end of a write, and returns the new limit. strained is whether the write failed in a way that
-// indicates an overloaded member, and waiting whether other copies wait for their turn. now is a duration since any
+// indicates an overloaded member. waiting is whether other copies wait for their turn. now is a duration since any
 // fixed moment.
 func (p *pace) note(strained, waiting bool, now time.Duration) int {
 	together := p.strain > 0
@@ -91,7 +90,7 @@ func (p *pace) decide(rate float64, now time.Duration) {
 		p.settle(p.limit, p.again)
 	case p.from == 0, p.limit > p.from && rate >= paceGain*p.rate, p.limit < p.from && rate >= paceKept*p.rate:
 		p.try(rate, now)
-	default: // The trial failed: restore the former limit and its rate.
+	default: // The trial failed: restore the limit and the rate from before.
 		p.down = p.limit > p.from
 		p.settle(p.from, p.rested(now))
 	}

@@ -73,7 +73,7 @@ func TestPaceStrained(t *testing.T) {
 	if p.limit != mostAtOnce/2 {
 		t.Errorf("want %d writes under way after a connection broke with %d, got %d", mostAtOnce/2, mostAtOnce, p.limit)
 	}
-	for range mostAtOnce { // Other writes succeed, whether any wait or not: a later failure counts again.
+	for range mostAtOnce { // After other writes have succeeded, a later failure counts again.
 		p.note(false, false, time.Second)
 	}
 	for range mostAtOnce / 2 {
@@ -84,8 +84,8 @@ func TestPaceStrained(t *testing.T) {
 	}
 }
 
-// TestQueueAdapts: more keys are processed concurrently when the limit rises, as far as the share for all queues
-// permits, and fewer when it falls, but never fewer than the queue's own number.
+// TestQueueAdapts: when the limit rises, more keys are processed concurrently, up to the share for all queues. When the
+// limit falls, fewer keys are processed, but never fewer than the queue's own number.
 func TestQueueAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running, most := 0, 0

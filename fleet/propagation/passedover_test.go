@@ -15,8 +15,8 @@ import (
 	clientrest "k8s.io/client-go/rest"
 )
 
-// TestTypeThatMayNotBeListed: a type that the account may not list is skipped, its list is rarely retried, and so are
-// decisions about its objects. The sources are complete without it.
+// TestTypeThatMayNotBeListed: a type that the account may not list is skipped. Its list and the decisions about its
+// objects are retried rarely. The sources are complete without the type.
 func TestTypeThatMayNotBeListed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

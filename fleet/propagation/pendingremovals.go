@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// pendingRemovals are the deletions that need an approval. They are counted as they come and go, because thousands may
-// do so one after the other.
+// pendingRemovals are the deletions that need an approval. Each change updates the counters, because thousands of
+// deletions may be added or removed one after the other.
 type pendingRemovals struct {
 	byKey   map[Key]removal
 	byGroup map[group]int
-	much    map[group]int // Those that exceed a limit, and do not need an approval by themselves.
+	much    map[group]int // The deletions that exceed a limit, without those that need an approval by themselves.
 	sum     [4]uint64     // The sum of the digests of all.
 	kept    int           // The number of those that need approval because of their data,
 	keptSum [4]uint64     // and the sum of their digests.
@@ -68,8 +68,8 @@ func (p *pendingRemovals) digest() string {
 	return digestOf(p.sum)
 }
 
-// othersDigest identifies the pending deletions of copies that are not kept; it is empty if no copy is kept, or if all
-// are.
+// othersDigest identifies the pending deletions of copies that hold no data. It is empty unless deletions of copies
+// with data are pending as well.
 func (p *pendingRemovals) othersDigest() string {
 	if p.kept == 0 || p.kept == len(p.byKey) {
 		return ""

@@ -38,10 +38,10 @@ import (
 // large.
 type policies struct {
 	changed func(tree.Policy) // Called with a reference without generation.
-	// restated is called, with a reference without generation, when the status of a policy has changed. The reviewer
-	// compares with the cached status, which may be older than its own last write.
+	// restated is called, with a reference without generation, when only the status of a policy has changed. The
+	// reviewer needs the call because it compares with the cached status, which may be older than its own last write.
 	restated func(tree.Policy)
-	deleted  func(tree.Policy, client.Object) // Called before changed with a deleted policy and its last state.
+	deleted  func(tree.Policy, client.Object) // Called with a deleted policy and its last state; changed is called next.
 	log      logr.Logger
 
 	mu           sync.RWMutex
@@ -49,7 +49,7 @@ type policies struct {
 	overrides    map[tree.Policy]*override.Policy
 	propagations map[tree.Policy]*placement.Policy
 	rollouts     map[tree.Policy]*rollout.Policy
-	parts        map[tree.Policy]string // The part of a revision that stores each override policy, by name.
+	parts        map[tree.Policy]string // The name of the revision part that stores each override policy.
 	problems     map[tree.Policy]error  // The errors of invalid policies.
 	// checked has the references that each override policy is permitted to add.
 	checked map[tree.Policy]*corev1alpha1.CheckedReferences
@@ -283,7 +283,7 @@ func specIn(obj client.Object) any {
 	}
 }
 
-// approvedIn returns the token with the policy's approval of a change of the placement of its objects; empty if it
+// approvedIn returns the token by which a policy approves a change of the placement of its objects; empty if it
 // approves none.
 func approvedIn(obj client.Object) string { return placement.Approval(obj, statusIn(obj)) }
 
@@ -301,7 +301,7 @@ func askedIn(obj client.Object) string {
 }
 
 // wrote takes over the hub's answer to a write of a status by this replica. It stores the policy again if the write
-// ends an approval, because that changes its effect.
+// ends an approval, because that changes the effect of the policy.
 func (p *policies) wrote(obj client.Object) {
 	obj.SetManagedFields(nil)
 	if before := p.object(referenceTo(obj)); before != nil && approvedIn(before) != approvedIn(obj) {
@@ -405,7 +405,7 @@ func referenceTo(o client.Object) tree.Policy {
 	return tree.Policy{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// kindOf returns the kind of a policy, as objects from a watch do not have it.
+// kindOf returns the kind of a policy, because objects from a watch do not have it.
 func kindOf(o client.Object) string {
 	switch o.(type) {
 	case *corev1alpha1.OverridePolicy:

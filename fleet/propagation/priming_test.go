@@ -16,8 +16,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestPriming: the start waits for decisions about objects of which only a Propagation exists, as it does for existing
-// objects. Otherwise their deletions would reach the guards in small groups. It does not wait forever.
+// TestPriming: the start waits for decisions about existing objects, and about objects of which only a Propagation
+// exists. Otherwise their deletions would reach the guards in small groups. It does not wait forever.
 func TestPriming(t *testing.T) {
 	gone, unserved := keyOf("configmaps", "gone"), keyOf("podsecuritypolicies", "strict")
 	unserved.Group = "policy" // A group of Kubernetes: an unserved type there is no proof that the object is gone.

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// provenFor is the time for which an answer of the hub about clusters or a policy is reused: many objects leave a
-	// cluster at the same time.
+	// provenFor is the time for which an answer of the hub about clusters or a policy is reused, because many objects
+	// may leave a cluster at the same time.
 	provenFor = time.Second
 	// mostProven bounds the number of remembered answers.
 	mostProven = 1000
@@ -64,7 +64,7 @@ func (f *proof) holds(ctx context.Context, key Key, p *desiredState) (bool, erro
 		if !known || err != nil {
 			break
 		}
-		if l := f.state.desired(leader); l != nil && !l.gone && l.blocked == "" { // Otherwise the follower stays for now, or has stayed for a minute.
+		if l := f.state.desired(leader); l != nil && !l.gone && l.blocked == "" { // A blocked leader keeps the follower; a gone leader kept it for a minute.
 			known, err = f.holdsOne(ctx, leader, l)
 		}
 	}
@@ -114,8 +114,8 @@ func (f *proof) once(of tree.Policy, ask func() (bool, error)) (bool, error) {
 	return known, nil
 }
 
-// alike reports whether the clusters have the same names, labels and taints. Their readiness is ignored, as it only
-// affects new copies.
+// alike reports whether the clusters have the same names, labels and taints. Their readiness is ignored, because it
+// only affects new copies.
 func alike(a, b []placement.Cluster) bool {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return true

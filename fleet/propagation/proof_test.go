@@ -41,7 +41,7 @@ func TestNothingIsRemovedByWhatWasNeverSo(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// clusters changes the clusters on the hub, and object, policy and leader change these objects there.
+		// clusters changes the clusters on the hub. object, policy and leader change these objects there.
 		clusters               func(*testing.T, client.Client)
 		object, policy, leader func(*unstructured.Unstructured)
 		gone                   string // The type of the object that is missing on the hub.

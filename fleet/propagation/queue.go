@@ -23,14 +23,14 @@ const fewItems = 32
 // chose; the queue has no clock, no goroutine and no lock. Its zero value is ready for use.
 type queue[K comparable] struct {
 	items map[K]*item[K]
-	most  int // The most items since the map was made, as a map never frees memory.
+	most  int // The largest number of items since the map was made: a map never frees memory.
 	lines [priorityRequired + 1]line[K]
-	costs func(K) bool // Whether a key is costly, so that all others come before it; nil if no key is.
+	costs func(K) bool // Whether a key is costly, so that all other keys come first; nil if no key is costly.
 	// sooner orders keys with the same time; nil for the order of arrival.
 	sooner  func(a, b K) bool
 	waiting schedule[K] // The keys that are due later.
 	ready   int         // The number of keys in the lines.
-	wanted  int         // The number of these that are wanted, see [item.isWanted].
+	wanted  int         // The number of ready keys that are wanted, see [item.isWanted].
 	taken   uint8
 }
 
@@ -53,7 +53,7 @@ type being uint8
 const (
 	busy    being = 1 << iota // A worker has the key.
 	costly                    // The key waits for all others, whatever its priority.
-	retried                   // The key comes again by itself, and was not added since.
+	retried                   // The key comes again by itself, and nobody has added it since.
 )
 
 func (e *item[K]) is(b being) bool { return e.being&b != 0 }
@@ -107,7 +107,7 @@ func (s *schedule[K]) Pop() any {
 // outcome is the result of the work on a key.
 type outcome struct {
 	after  time.Duration // The delay before the key comes again; zero if it does not.
-	failed bool          // The key comes again, after longer delays each time.
+	failed bool          // The key comes again, after a delay that grows each time.
 }
 
 // add schedules a key for a time, or for now if that time has passed. It neither delays a key that is in the queue
@@ -172,8 +172,8 @@ func (q *queue[K]) get() (key K, u priority, since time.Duration, ok bool) {
 	return e.key, e.priority, e.at, true
 }
 
-// choose returns the first item of the line with the highest priority. For one of [fairness] calls, it returns the
-// item of all other lines that became due first.
+// choose returns the first item of the line with the highest priority. In one of [fairness] calls, it returns the item
+// that has been due for the longest time in the other lines.
 func (q *queue[K]) choose() *item[K] {
 	var most, rest *item[K]
 	for u := range q.lines {
@@ -248,8 +248,8 @@ func (q *queue[K]) line(e *item[K]) *line[K] {
 	return &q.lines[e.priority]
 }
 
-// enter puts an item at the end of its line, or into the schedule, as its place says. An item that a worker has enters
-// when the worker finishes.
+// enter puts an item at the end of its line, or into the schedule, depending on its place. The item of a key that a
+// worker has enters when the worker finishes.
 func (q *queue[K]) enter(e *item[K]) {
 	if e.is(busy) {
 		return

@@ -155,8 +155,8 @@ func steeringOf(r record) steering {
 
 // records holds the needed parts of the hub's Propagations.
 type records struct {
-	// found is called for each Propagation of the first list, changed for one that another client or replica wrote, and
-	// deleted for a deleted one.
+	// found is called for each Propagation of the first list. deleted is called for a deleted Propagation. changed is
+	// called for a Propagation that another client or replica wrote.
 	found, deleted func(Key)
 	changed        func(key Key, steers bool)
 	live           client.Reader // Reads from the hub.
@@ -235,7 +235,7 @@ func (r *records) phases() map[refractv1alpha1.RolloutPhase]int {
 	return n
 }
 
-// ask reports whether a Propagation still waits for the question that the token answers for all objects of a policy.
+// ask reports whether a Propagation still waits for an approval by this token, which is for all objects of a policy.
 func (r *records) ask(token string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -271,7 +271,7 @@ func (r *records) taken(key Key) {
 	if k := r.items[key]; k != nil {
 		now := *k
 		now.spec, now.status = nil, nil
-		r.items[key] = &now // Others may read the former one: see kept.
+		r.items[key] = &now // Others may read the item that this one replaces: see kept.
 	}
 }
 
@@ -386,7 +386,7 @@ func numberOf(version string) uint64 {
 	return v
 }
 
-// placedIn returns the clusters that are to have a copy according to a Propagation, by name.
+// placedIn returns the clusters that are to have a copy according to a Propagation, sorted by name.
 func placedIn(s *refractv1alpha1.PropagationStatus) []placement.Target {
 	var placed []placement.Target
 	for i := range s.Clusters {
@@ -408,11 +408,10 @@ func isTried(row *refractv1alpha1.ClusterStatus) bool {
 	return row.Reason == reasonDryRun && row.Hash == ""
 }
 
-// foreignContent has the clusters that are to have a copy and may have one with other content than the decided one,
-// sorted.
+// foreignContent has the clusters whose copies may have other content than the decided one, sorted.
 type foreignContent struct {
-	unseen  []string // It is unknown whether they have a copy.
-	keeping []string // They have a copy with other content.
+	unseen  []string // Clusters that may have a copy with any content.
+	keeping []string // Clusters that have a copy with other content.
 }
 
 // foreignIn returns the foreign content according to a Propagation.

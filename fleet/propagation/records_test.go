@@ -10,8 +10,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestReadBack: a replica that begins to lead takes over the content of a Propagation at one version. Until then, the
-// former leader may have written the Propagation again.
+// TestReadBack: a replica that begins to lead takes all facts from the same version of a Propagation, even if the
+// former leader has written the Propagation again before.
 func TestReadBack(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	type said struct {

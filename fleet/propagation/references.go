@@ -15,7 +15,7 @@ import (
 	"refract.dev/tree"
 )
 
-// errUnasked is wrapped by the error for an object that would hand out a reference on a cluster without permission.
+// errUnasked is wrapped by the error for an object that would give access to a referenced object without permission.
 var errUnasked = errors.New("no user with read access has approved it")
 
 // approve is the remedy in these errors.
@@ -23,8 +23,9 @@ const approve = "run the controllers with --webhook-url or --webhook-service, an
 	refractv1alpha1.ApproveReferencesAnnotation + " of the policy to any new value"
 
 // unasked returns the references that override policies add without permission, with their policies. It returns an
-// error if the object must not be written: because it hands the reference out on a cluster itself, or because it has
-// the reference anyway, so that the Secret or ConfigMap travels with it, and pods would see more of it.
+// error if the object must not be written, for one of two reasons. The object itself gives access to the referenced
+// object on a cluster. Or the object has the reference anyway, so that the Secret or ConfigMap travels with it, and
+// pods would see more of it.
 func unasked(
 	obj *unstructured.Unstructured, v *override.Variant, cluster match.Cluster, policies []*override.Policy, s *inputs,
 ) (map[reference.Reference]tree.Policy, error) {

@@ -19,7 +19,7 @@ import (
 	"refract.dev/tree"
 )
 
-// TestUnasked covers references that an override adds without permission, and which policy they are attributed to.
+// TestUnasked covers references that an override adds without permission, and the policy that the error names.
 func TestUnasked(t *testing.T) {
 	const (
 		workload = `{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {containers: [{name: web, image: web}],

@@ -105,7 +105,7 @@ func TestRefusalStays(t *testing.T) {
 	type step struct {
 		reason  string
 		is      *clusterStatus // The new result on eu-1 since the last step; nil if no write was tried.
-		decides bool           // Whether the object is decided again before that.
+		decides bool           // Whether the object is decided again before this result.
 		phase   refractv1alpha1.RolloutPhase
 		row     string // The revision that eu-1 has refused according to the Propagation.
 		writes  int
@@ -218,7 +218,7 @@ func TestRefusalStays(t *testing.T) {
 }
 
 // TestTriedAgain: a user who resumes a halted rollout has fixed the cause. The former refusal does not halt the rollout
-// again, as the write has not been tried again yet.
+// again, because the write has not been tried again yet.
 func TestTriedAgain(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	obj := governedObject("new")
@@ -255,7 +255,7 @@ func TestTriedAgain(t *testing.T) {
 		}
 		return is
 	}
-	refuses := false // Whether eu-1 has answered the last write.
+	refuses := false // Whether eu-1 has rejected the last write.
 	look := func(want refractv1alpha1.RolloutPhase, refused string) (is record) {
 		t.Helper()
 		for range 2 { // The second decision uses the Propagation of the first.

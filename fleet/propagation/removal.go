@@ -85,7 +85,7 @@ func (a *applier) deleteIfAllowed(
 			r.message = holds.says(why, a.member.Name)
 		}
 		if needed {
-			left = soonRetry // The objects that would be deleted with it may go first.
+			left = soonRetry // The objects that would be deleted with it may be deleted first.
 		}
 	}
 	return a.done(key, r, left)
@@ -103,7 +103,7 @@ func (a *applier) deleteIfProven(
 			return a.failed(key, r)
 		}
 		if !proven {
-			return a.done(key, r, soonRetry) // It is decided again as soon as the watches show the change.
+			return a.done(key, r, soonRetry) // The object is decided again as soon as the watches show the change.
 		}
 	}
 	return a.delete(ctx, key, r, have)
@@ -113,8 +113,8 @@ func (a *applier) deleteIfProven(
 // searched for copies.
 func (a *applier) knowsAll() bool { return a.state.complete.Load() && a.member.Copies.Swept() }
 
-// collect announces a removal to the guard while not all deletions are known. Definitions are not announced:
-// needsApproval first checks whether they have objects.
+// collect announces a removal to the guard until all deletions are known. CustomResourceDefinitions are not announced,
+// because needsApproval first checks whether they have objects.
 func (a *applier) collect(going removal) {
 	if going.GroupResource != crdResource.GroupResource() {
 		a.guard.await(going)
@@ -133,9 +133,9 @@ func (p *desiredState) removalCause(leaving bool) (why cause, reason string) {
 	}
 }
 
-// stays reports whether a copy that no longer belongs on the cluster stays there: because its source, which is gone
-// for the cluster, had the annotation orphan, or because the cluster itself created the object, and an earlier
-// version of Refract made it a copy.
+// stays reports whether a copy that no longer belongs on the cluster stays there. One reason is the annotation orphan,
+// if the object on the hub is gone, or the cluster leaves. The other reason is an object that the cluster itself
+// created, and that an earlier version of Refract made a copy.
 func (r *clusterStatus) stays(have member.Copy, gone bool) bool {
 	adopted := have.Adopted || r.adopted
 	return have.Native || gone && (have.Orphan == placement.OrphanAll || have.Orphan == placement.OrphanAdopted && adopted)
@@ -150,8 +150,8 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 	})
 }
 
-// deleteThen deletes a copy that may be deleted, and calls then after the request has succeeded. Gone is whether
-// the cluster no longer had the copy.
+// deleteThen deletes a copy that may be deleted, and calls then after the request has succeeded. The argument gone is
+// whether the cluster no longer had the copy.
 func (a *applier) deleteThen(
 	ctx context.Context, key Key, r clusterStatus, have member.Copy, then func(gone bool) (reconcile.Result, error),
 ) (reconcile.Result, error) {
@@ -172,8 +172,8 @@ func (a *applier) deleteThen(
 	return then(!found)
 }
 
-// needsApproval reports whether the deletion of the copy deletes other objects as well: that of a definition deletes
-// all objects of its type.
+// needsApproval reports whether the deletion of the copy deletes other objects as well: the deletion of a
+// CustomResourceDefinition deletes all objects of its type.
 func (a *applier) needsApproval(ctx context.Context, key Key) (bool, error) {
 	if key.GroupResource != crdResource.GroupResource() {
 		return false, nil
@@ -185,7 +185,7 @@ func (a *applier) needsApproval(ctx context.Context, key Key) (bool, error) {
 	return some, nil
 }
 
-// release turns a copy into a plain object. Mark is the value of the annotation that names the hub for which a
+// release turns a copy into a plain object. mark is the value of the annotation that names the hub for which a
 // namespace was created; nil removes the annotation.
 func (a *applier) release(ctx context.Context, key Key, r clusterStatus, have member.Copy, mark any) (reconcile.Result, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -16,8 +16,8 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// TestMissingAtTheStart: the guard judges objects that are missing at the start together, even if most of their
-// copies come later than the first. No copy is deleted before all are approved.
+// TestMissingAtTheStart: the guard judges all objects that are missing at the start together, even if most of their
+// copies are found later than the first. No copy is deleted before all are approved.
 func TestMissingAtTheStart(t *testing.T) {
 	s := &shop{}
 	a := shopkeeper(t, s, 0, onHub(nil))
@@ -49,8 +49,8 @@ func TestMissingAtTheStart(t *testing.T) {
 }
 
 // TestRemove: the applier removes a copy that no longer belongs on the member. A requested deletion takes place at
-// once; any other only when all deletions are known and the guard allows it. The annotation orphan of its object turns
-// the copy into a plain object.
+// once. Any other deletion waits until all deletions are known and the guard allows it. The annotation orphan of its
+// object turns the copy into a plain object.
 func TestRemove(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	gone := func(c cause) *desiredState { return &desiredState{gone: true, cause: c, of: "1"} }
@@ -61,7 +61,7 @@ func TestRemove(t *testing.T) {
 			a.guard.undecided[held] = removal{Key: held, uid: types.UID(held.Name), cause: causePlacement}
 		}
 	}
-	collected := func(a *applier) { // An earlier request announced it, and no further removal came.
+	collected := func(a *applier) { // An earlier request announced the removal, and no further removal came.
 		a.guard.undecided[key] = removal{key, "u-web", causePlacement, false}
 		a.guard.changed = a.guard.now().Add(-guardSettles)
 		a.guard.since = a.guard.changed
@@ -76,8 +76,8 @@ func TestRemove(t *testing.T) {
 		Tidy   []string // Namespaces that may be empty now.
 		Copy   member.Lookup
 		Asked  int // Removals that the guard has not judged yet.
-		Passes int // Removals that the guard allows,
-		Lost   int // and unrequested ones that were done.
+		Passes int // Removals that the guard allows.
+		Lost   int // Unrequested removals that were carried out.
 	}
 	cases := map[string]struct {
 		reason string

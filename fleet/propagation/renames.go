@@ -20,7 +20,7 @@ import (
 // [decider.ahead] and the translation in [records.update] handle that. docs/design/members.md lists the mistakes that
 // could delete copies.
 
-// renaming is one change of a name. Its methods do not modify their arguments.
+// renaming is one change of the name of a cluster. Its methods do not modify their arguments.
 type renaming struct {
 	from, to string
 	// rollouts has the translated rollouts, so that equal pointers stay equal.
@@ -67,7 +67,7 @@ func (n *renaming) targets(all []placement.Target) []placement.Target {
 }
 
 // keyed renames in a map by cluster; it returns the same map if it does not have the name. If the map has both names,
-// the value of the former name stays, because no work was done under the new one yet.
+// it keeps the value of the former name, because no work was done under the new name yet.
 func keyed[V any](n *renaming, all map[string]V) map[string]V {
 	was, found := all[n.from]
 	if !found {
@@ -113,7 +113,7 @@ func (n *renaming) inRollout(r *refractv1alpha1.RolloutStatus) bool {
 }
 
 // rows renames in the rows of a Propagation, and sorts them; it returns the same slice if they do not have the name. A
-// row that has the new name already is dropped, as it has less information.
+// row that has the new name already is dropped, because it has less information.
 func (n *renaming) rows(all []refractv1alpha1.ClusterStatus) []refractv1alpha1.ClusterStatus {
 	named := func(name string) func(refractv1alpha1.ClusterStatus) bool {
 		return func(s refractv1alpha1.ClusterStatus) bool { return s.Name == name }
@@ -207,7 +207,7 @@ func (s *state) rename(n *renaming) (keys []Key) {
 	return keys
 }
 
-// recount adds a number of times to the counts of the copies of an object on a cluster, under both names.
+// recount adds times to the counts of the copies of an object under both names of a cluster. times is 1 or -1.
 func (s *state) recount(namespace string, e *objectState, n *renaming, times int) {
 	for _, name := range []string{n.from, n.to} {
 		_, reported := e.statuses[name]
@@ -263,7 +263,7 @@ func (r *records) translate(s *refractv1alpha1.PropagationStatus) (stale []strin
 	return stale
 }
 
-// moved reports whether no Propagation has a row with this former name any more.
+// moved reports whether no row of a Propagation has this former name any more.
 func (r *records) moved(name string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -93,7 +93,7 @@ func TestNothingIsRemovedFromWhatWasNotConsidered(t *testing.T) {
 			key := keyOf("configmaps", "web")
 			d := newDepot()
 			d.put(d.copyOf("web", "h"))
-			a, said := applierOf(t, d, 0) // It has listed the copy.
+			a, said := applierOf(t, d, 0) // The applier has listed the copy.
 			a.state.complete.Store(true)
 			a.guard = newGuard(100, time.Now)
 			p := hashed("u", "h")
@@ -149,8 +149,8 @@ func TestRowsAreRenamed(t *testing.T) {
 	}
 }
 
-// TestRecordIsAhead: a Propagation names a cluster that this replica does not know as served yet. Until then the
-// replica decides nothing, because it would take the copy there for one outside the placement.
+// TestRecordIsAhead: a Propagation names a cluster that this replica does not know yet. The replica decides nothing
+// until it knows the cluster, because it would take the copy there for one outside the placement.
 func TestRecordIsAhead(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	c := station(t, nil, &replica{}, interceptor.Funcs{}, recordOn("1", refractv1alpha1.ClusterStatus{Name: "new", Hash: "h"}))
@@ -187,8 +187,8 @@ func TestRecordIsAhead(t *testing.T) {
 	}
 }
 
-// TestTwoNames: the leading replica writes under both names of a cluster until one has replaced the other, and then not
-// under the former name.
+// TestTwoNames: the leading replica writes under both names of a cluster until the new name has replaced the former
+// one. Then it writes only under the new name.
 func TestTwoNames(t *testing.T) {
 	leading := &replica{}
 	c := station(t, nil, leading, interceptor.Funcs{})
@@ -224,8 +224,8 @@ func TestTwoNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	leading.leads = false                                              // Then no request goes to their API servers.
-	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // This may be the first event that this replica gets.
+	leading.leads = false                                              // No request goes to their API servers.
+	if err := c.reporter.client.Delete(t.Context(), old); err != nil { // The deletion may be the first event that this replica gets.
 		t.Fatal(err)
 	}
 	look("eu-1")

@@ -28,13 +28,13 @@ const (
 	// perCluster is the additional delay for each cluster of the object. A report has a row for each cluster, and
 	// frequent writes of it would cost more than the copies.
 	perCluster = 20 * time.Millisecond
-	// recreated is the time for which the Propagation of a deleted governed object stays after its last copy is gone. An
-	// object that is created again within this time counts as a change of the former one.
+	// recreated is the time for which the Propagation of a deleted object with a rollout policy stays after its last
+	// copy is gone. An object that is created again within this time counts as a change of the former one.
 	recreated = time.Minute
-	// oneIn is the divisor for the part of the clusters that a report does not wait for.
+	// A report does not wait for one in oneIn of the clusters.
 	oneIn = 10
-	// readinessDelay is the delay before a changed readiness of a workload is reported, and driftDelay the delay
-	// before a correction is reported.
+	// readinessDelay is the delay before a changed readiness of a workload is reported. driftDelay is the delay before
+	// a correction is reported.
 	readinessDelay = 500 * time.Millisecond
 	driftDelay     = time.Second
 )
@@ -76,7 +76,7 @@ type reporter struct {
 	records  *records
 	state    *state
 
-	// decider gets the keys that need another decision, and reviewer the policies whose status may have changed.
+	// decider gets the keys that need another decision. reviewer gets the policies whose status may have changed.
 	decider  *decider
 	reviewer *reviewer
 	// revisions stores the revisions that rollouts name.
@@ -134,7 +134,7 @@ func (rep *reporter) recordChanged(key Key, steers bool) {
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	k, found := rep.records.get(key)
 	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.now()) {
-		return reconcile.Result{RequeueAfter: yieldDelay}, nil // Checked before the statuses are copied: there may be thousands, and the key comes often.
+		return reconcile.Result{RequeueAfter: yieldDelay}, nil // Checked before the statuses are copied: there may be thousands, and the key is checked often.
 	}
 	return rep.reportNow(ctx, key, k, found)
 }
@@ -168,7 +168,7 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 	case p.gone && len(statuses)+len(was.placed) == 0:
 		return rep.close(ctx, key, p, r, was, k)
 	case !p.gone && found && k.deleting:
-		return reconcile.Result{}, nil // Another client deleted it, and a finalizer of another program holds it. It is created again when it is gone.
+		return reconcile.Result{}, nil // The Propagation is deleted, but has a finalizer of another program. It is created again when it is gone.
 	case !found:
 		r.SetResourceVersion("")
 		r.SetUID("")
@@ -226,9 +226,9 @@ func (rep *reporter) retell(ctx context.Context, key Key) error {
 	return client.IgnoreNotFound(err)
 }
 
-// mayReturn returns how long the Propagation and the state of a governed object without copies stay: a replacement
-// deletes the object and creates it again. They do not stay if the namespace or the type was deleted, as their whole
-// content is gone.
+// mayReturn returns how long the Propagation and the state of an object with a rollout policy stay after the last copy
+// is gone, because a replacement deletes the object and creates it again. It is zero if the namespace or the type was
+// deleted, with all of its content.
 func (rep *reporter) mayReturn(key Key, p *desiredState, was previous, k known) time.Duration {
 	if k.rollout == nil && was.rollout == nil || p.cause == causeNamespace || p.cause == causeType || p.cause == causeForgotten {
 		return 0
@@ -288,9 +288,9 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 	return reconcile.Result{RequeueAfter: max(until.Sub(rep.now()), time.Millisecond)}
 }
 
-// untried clears the refused revision in rows of clusters whose decision belongs to another attempt than the rollout in
-// the Propagation: that revision was not tried in this attempt. Otherwise a resumed rollout would fail at once because
-// of former refusals.
+// untried clears the refused revisions in the rows of clusters if the decision was about another attempt than the one
+// in the Propagation: the revisions were not tried in this attempt. Otherwise a resumed rollout would fail at once
+// because of former refusals.
 func (p *desiredState) untried(progress *refractv1alpha1.RolloutStatus, rows []refractv1alpha1.ClusterStatus) {
 	if progress == nil || progress.Attempt == p.governed.attempt() {
 		return

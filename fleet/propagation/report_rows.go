@@ -42,7 +42,7 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 		rep.sayReadiness(key, p, m, &s)
 	}
 	if is := p.governed.assigned(name); is == r.revision && is != "" && p.governed.refused(&s) {
-		s.Revision = is // It was refused, and the decision is still the same.
+		s.Revision = is // The revision was refused, and the decision is still the same.
 	}
 	s.Hash = rep.state.digest(key, s.Hash)
 	return s

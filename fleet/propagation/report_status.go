@@ -206,8 +206,8 @@ func (rep *reporter) announce(key Key, p *desiredState, k known, warned []string
 	}
 }
 
-// policyDeleted records an event on an override policy that was deleted while objects named it. Each of the objects
-// has another event, with the changes that are taken back there.
+// policyDeleted records an event on an override policy that was deleted while objects named it. Each of these objects
+// also gets an event, with its changes that are undone.
 func (rep *reporter) policyDeleted(ref tree.Policy, was client.Object) {
 	if ref.Kind != corev1alpha1.KindOverridePolicy && ref.Kind != corev1alpha1.KindClusterOverridePolicy {
 		return

@@ -319,8 +319,8 @@ func TestReporterIsTold(t *testing.T) {
 	}
 }
 
-// TestReportsWait: reports wait by the number of clusters of the object while most of them are being written to. They
-// do not wait for the few that may never report.
+// TestReportsWait: the delay of a report grows with the number of clusters while most of them are being written to. A
+// report does not wait for the few clusters that may never report.
 func TestReportsWait(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	names := make([]string, 1000)

@@ -27,7 +27,7 @@ import (
 )
 
 // The delay before the status of a policy is written after a change of the objects that name it: reviewDelay, and
-// perUser for each of these objects, as the status is about all of them.
+// perUser for each of these objects, because the status is about all of them.
 const (
 	reviewDelay = 2 * time.Second
 	perUser     = 5 * time.Millisecond
@@ -42,7 +42,7 @@ type reviewer struct {
 	state    *state
 	records  *records
 	answers  map[tree.Policy]answered // Approved questions that later ones wait for.
-	until    time.Time                // When statuses are written though not all objects are decided; set by the first call.
+	until    time.Time                // After this time, statuses are written even if not all objects are decided; set by the first call.
 	queue    *workQueue[tree.Policy]
 }
 
@@ -117,7 +117,7 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	patch, asks := client.MergeFrom(before), !equality.Semantic.DeepEqual(was.PlacementHeld, held)
-	if asks { // The question of a former leader must not be overwritten.
+	if asks { // The question from a former leader must not be overwritten.
 		patch = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	}
 	switch err := v.client.Status().Patch(ctx, obj, patch); {

@@ -133,8 +133,8 @@ func TestReviewOne(t *testing.T) {
 	}
 }
 
-// TestReviewRollouts: the status of a rollout policy counts the objects that obey it. It does not count objects that
-// name it although the floor of their namespace does not allow it.
+// TestReviewRollouts: the status of a rollout policy counts the objects that obey it. An object that names the policy
+// does not count if the floor of its namespace forbids this policy.
 func TestReviewRollouts(t *testing.T) {
 	type counts struct{ Objects, Progressing int64 }
 	one := counts{1, 1}
@@ -251,7 +251,7 @@ func TestStatusIsReviewedAgain(t *testing.T) {
 	}
 }
 
-// TestReviewsWait: the status of a policy may lag longer the more users the policy has.
+// TestReviewsWait: the delay of the status of a policy grows with the number of users of the policy.
 func TestReviewsWait(t *testing.T) {
 	op := tree.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: "shop", Name: "op"}
 	for name, tc := range map[string]struct {

@@ -40,7 +40,7 @@ func (r *failedTries) note(key Key, revision string, why error, now time.Time) {
 		return
 	}
 	if r.all == nil || len(r.all) >= mostFailedTries {
-		r.all = map[Key]failedTry{} // Forgotten ones are tried again sooner.
+		r.all = map[Key]failedTry{} // A forgotten revision is only tried again sooner.
 	}
 	r.all[key] = failedTry{revision, why, now.Add(refusedFor)}
 }

@@ -75,7 +75,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	for key, s := range rollouts {
 		for at, part := range partsOf(key, s, v.system) {
 			needed[at] = true
-			if part.sealed { // Until the Propagation has the present names, the plain part may be the only one.
+			if part.sealed { // Until the Propagation has the present names, the plain part may be the only one with this content.
 				needed[plainPlace(part.of, at.Name, v.system)] = true
 			}
 		}
@@ -99,8 +99,9 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
 }
 
-// unnamed returns how long a revision has had no reference, as far as this replica knows, and records since when. The
-// creation time of the revision comes from the clock of another machine, so it is not used.
+// unnamed returns the time for which a revision has had no reference, as far as this replica knows. It records the
+// start of this time in spare. The creation time of the revision comes from the clock of another machine, so it is not
+// used.
 func (v *revisions) unnamed(o client.Object, spare map[types.UID]time.Time) time.Duration {
 	now := v.now()
 	since, known := v.spare[o.GetNamespace()][o.GetUID()]
@@ -148,9 +149,9 @@ func (v *revisions) keepAgain(
 	return names, errors.Join(errs...)
 }
 
-// readKeyAgain reads the key again. If it has changed, all objects are decided again. A part that does not open also
-// causes a read of the key, but a digest does not show its key: with an outdated key, this replica would report digests
-// that no other process recognizes.
+// readKeyAgain reads the key again. If it has changed, all objects are decided again. A part that does not open causes
+// a read of the key as well. But a digest does not show which key made it: with an outdated key, this replica would
+// report digests that no other process recognizes.
 func (v *revisions) readKeyAgain(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	err := v.key.readAgain(ctx, v.live, v.system)
 	if v.key.replaced() {

@@ -52,7 +52,7 @@ type revisions struct {
 	queue    *workQueue[string]                 // Namespaces with revisions that may be unneeded or missing.
 	reread   *workQueue[struct{}]               // Reads the key, which a user may have replaced.
 	watched  sync.Map                           // Namespaces with periodic checks.
-	spare    map[string]map[types.UID]time.Time // The time since which each revision is known to have no reference, by namespace. Only sweep uses it.
+	spare    map[string]map[types.UID]time.Time // When this replica first saw each revision without a reference, by namespace. Only sweep uses it.
 	now      func() time.Time
 }
 
@@ -103,7 +103,7 @@ func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
 			continue
 		}
 		if g.recorded.Phase == refractv1alpha1.RolloutComplete && r == &g.recorded.LastGood {
-			continue // It equals the target.
+			continue // The last good revision equals the target then.
 		}
 		m, err := v.read(ctx, key, r)
 		if err != nil {
@@ -151,7 +151,7 @@ func (v *revisions) objectPart(ctx context.Context, key Key, name string) ([]byt
 	}
 	text, err = v.part(ctx, plainPlace(key, name, v.system), false) // An earlier version stored it in plain text.
 	if err != nil || revision.Check(text, name, nil) != nil {
-		return nil, err // It is sealed, or another client has changed it.
+		return nil, err // The part is sealed, or another client has changed it.
 	}
 	return text, nil
 }
@@ -168,7 +168,7 @@ func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bo
 	case err != nil:
 		return nil, fmt.Errorf("reading revision %s: %w", at, err)
 	}
-	if revision.Check(text, at.Name, v.key.known()) == nil { // A changed part is not cached, as it may be restored.
+	if revision.Check(text, at.Name, v.key.known()) == nil { // A changed part is not cached, because it may be restored.
 		v.cache.add(at, text)
 	}
 	return text, nil
@@ -183,8 +183,8 @@ func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, secret b
 	return v.open(ctx, c, secret)
 }
 
-// open returns the content of a part. If the known key does not open the part, it reads the key from the hub once
-// more, as a user may have replaced it.
+// open returns the content of a part. If the known key does not open the part, open reads the key from the hub once
+// more, because a user may have replaced it.
 func (v *revisions) open(ctx context.Context, c *appsv1.ControllerRevision, secret bool) ([]byte, error) {
 	if !secret {
 		return c.Data.Raw, nil
@@ -206,9 +206,9 @@ func (v *revisions) open(ctx context.Context, c *appsv1.ControllerRevision, secr
 }
 
 // keep stores the newest revision of an object and its followers, from the cached objects. It returns errRevision if
-// these differ from the revision. A failed revision is not tried again for the time refusedFor, and keep returns the
-// same error meanwhile: the report has the error, each report causes a decision, and each decision calls keep again.
-// Different errors would make this a loop without a pause.
+// these differ from the revision. After a failure, keep returns the same error for refusedFor, without another attempt.
+// The report contains the error, a changed report causes a decision, and the decision calls keep again: different
+// errors would make this a loop without a pause.
 func (v *revisions) keep(ctx context.Context, key Key, d *decider, is *refractv1alpha1.Revision) error {
 	if err := v.failed.of(key, is.Name, v.now()); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name strin
 	return nil
 }
 
-// store stores a part unless it exists. It checks the hub, as another client may have deleted the part.
+// store stores a part unless it exists. It checks the hub, because another client may have deleted the part.
 func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, secret bool) error {
 	data, err := p.Encode()
 	if err != nil {
@@ -325,9 +325,9 @@ func (v *revisions) put(ctx context.Context, at types.NamespacedName, data []byt
 	return nil
 }
 
-// there reports whether the hub has a part with its content. It deletes a part with other content, or content that
-// cannot be read. It returns an error if a finalizer keeps a part in deletion: the name is not free, and the content
-// may disappear at any time.
+// there reports whether the hub has a part with the right content. It deletes a part with other content, or with
+// content that cannot be read. It returns an error if a finalizer keeps a part in deletion: the name is not free, and
+// the content may disappear at any time.
 func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret bool) (bool, error) {
 	c := &appsv1.ControllerRevision{}
 	if err := v.live.Get(ctx, at, c); err != nil {
@@ -347,7 +347,7 @@ func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret b
 	return false, nil
 }
 
-// holds reports whether a ControllerRevision holds the part that its name stands for.
+// holds reports whether a ControllerRevision has the content that its name stands for.
 func (v *revisions) holds(ctx context.Context, c *appsv1.ControllerRevision, secret bool) (bool, error) {
 	text, err := v.open(ctx, c, secret)
 	if errors.Is(err, revision.ErrSealed) {
@@ -356,8 +356,8 @@ func (v *revisions) holds(ctx context.Context, c *appsv1.ControllerRevision, sec
 	return err == nil && revision.Check(text, c.Name, v.key.known()) == nil, err
 }
 
-// refusedFor is the time before a revision that could not be stored is tried again, and mostFailedTries bounds the
-// number of such revisions in memory.
+// refusedFor is the time before another attempt to store a failed revision. mostFailedTries is the maximum number of
+// failed revisions in memory.
 const (
 	refusedFor      = 5 * time.Second
 	mostFailedTries = 10_000

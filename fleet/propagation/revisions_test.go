@@ -166,8 +166,8 @@ func TestResealed(t *testing.T) {
 	}
 }
 
-// TestRevisionIsVerified: a revision counts as stored when the hub has its content and does not delete it, and not
-// because a request has succeeded. No content is released before.
+// TestRevisionIsVerified: a revision counts as stored only when the hub has its content and does not delete it. A
+// successful request is not enough. No content is released before.
 func TestRevisionIsVerified(t *testing.T) {
 	part, err := revision.ObjectPart(governedObject("new"))
 	if err != nil {
@@ -191,8 +191,8 @@ func TestRevisionIsVerified(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		has    *appsv1.ControllerRevision
-		late   bool   // Whether it appears between the check and the creation.
-		change []byte // The content that a policy engine puts there.
+		late   bool   // Whether the ControllerRevision appears between the check and the creation.
+		change []byte // The content that a policy engine puts into it.
 		want   string
 	}{
 		"Changed":       {"A policy engine changes the stored content.", nil, false, other, "does not have the sent content"},
@@ -260,9 +260,8 @@ func TestRevisionIsVerified(t *testing.T) {
 	}
 }
 
-// TestSweepWaits: a revision without a reference is deleted after this replica has known that for a minute. Its
-// creation time does not count: the former leader may have stored it a moment ago, and the clock of that machine may
-// differ.
+// TestSweepWaits: a revision is deleted after this replica has seen it without a reference for a minute. Its creation
+// time does not count: the former leader may have stored it a moment ago, and the clock of that machine may differ.
 func TestSweepWaits(t *testing.T) {
 	part, err := revision.ObjectPart(governedObject("new"))
 	if err != nil {

@@ -25,9 +25,9 @@ import (
 // awaitedDelay is the delay before a report of a changed readiness that a rollout waits for.
 const awaitedDelay = 200 * time.Millisecond
 
-// advance returns the next state of an object's rollout, and the latest time of the next call. The result is written
-// with the report, and the decider acts on it only after that. So a new leading replica continues from the same state.
-// A revision is stored before the Propagation names it.
+// advance returns the next state of an object's rollout, and the latest time of the next call. The report writes the
+// result, and the decider acts on it only after that. So a new leading replica continues from the same state. A
+// revision is stored before the Propagation names it.
 func (rep *reporter) advance(
 	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known,
 ) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
@@ -36,7 +36,8 @@ func (rep *reporter) advance(
 	case !p.gone && (g == nil || g.led != nil):
 		return nil, time.Time{}, nil
 	case p.gone, g.blocked != "" || p.blocked != "" || p.dryRun:
-		// An object with this name that appears soon continues the rollout; otherwise the state of the rollout is unknown.
+		// A gone object may be created again soon and continue the rollout. For a blocked object, the state of the
+		// rollout is unknown.
 		is, err = rep.revisions.renew(ctx, key, k.rollout)
 		return is, time.Time{}, err
 	}
@@ -68,7 +69,7 @@ func (rep *reporter) advance(
 	}
 	switch {
 	case was != nil && !rep.revisions.current(key, &was.Target):
-		is = rollout.Anew(was, g.target, in.Nonce) // The key is lost, so the target cannot be compared with its former content.
+		is = rollout.Anew(was, g.target, in.Nonce) // The key of the recorded target is lost, so the target cannot be compared with the present content.
 	case was == nil && len(g.target.Followers) > 0:
 		is = rollout.First(g.target) // The followers wait for a recorded rollout. Only then is the content of the clusters known.
 	default:
@@ -157,8 +158,7 @@ func (rep *reporter) holds(key Key, row *refractv1alpha1.ClusterStatus, t *targe
 	return settled && t.variant != nil && row.Hash == rep.state.digest(key, t.variant.hash)
 }
 
-// find fills in the found content of a cluster that is to keep it: whether it is known, and whether it differs from
-// the newest.
+// find records for a cluster whether its found content is known, and whether the cluster keeps it.
 func (*reporter) find(c *rollout.Cluster, p *desiredState, row *refractv1alpha1.ClusterStatus, statuses map[string]clusterStatus) {
 	r := statuses[row.Name]
 	said := r.seq == p.seq && row.Reason == reasonKeepsContent
@@ -208,7 +208,7 @@ func (rep *reporter) readinessChanged(m *member.Member, key Key) {
 	rep.reportReadiness(key, awaited)
 }
 
-// reportReadiness queues a report of a changed readiness. Awaited is whether a rollout waits for it.
+// reportReadiness enqueues a report of a changed readiness. awaited is whether a rollout waits for this readiness.
 func (rep *reporter) reportReadiness(key Key, awaited bool) {
 	switch is := rep.state.underway(key); {
 	case awaited:
@@ -220,8 +220,8 @@ func (rep *reporter) reportReadiness(key Key, awaited bool) {
 	}
 }
 
-// readied updates whether a copy is ready with the content on its cluster. It returns since when it is ready, and
-// whether a rollout waits for that.
+// readied records whether the copy with the content on its cluster is ready. since is the time when it became ready.
+// awaited is whether a rollout waits for the readiness.
 func (rep *reporter) readied(m *member.Member, key Key) (since time.Time, awaited bool) {
 	r, _ := rep.state.clusterStatus(key, m.Name)
 	have, found := m.Copies.Get(key)
@@ -259,7 +259,7 @@ func rolloutConditions(p *desiredState, s *refractv1alpha1.PropagationStatus) {
 	condition(refractv1alpha1.ConditionStalled, rollout.Stopped(r), "NotStalled")
 }
 
-// underWay returns the reason and message while not all clusters have the newest revision; empty if all have it.
+// underWay returns the reason and message of a rollout until all clusters have the newest revision; empty after that.
 func underWay(p *desiredState, s *refractv1alpha1.PropagationStatus) (reason, message string) {
 	r, g := s.Rollout, p.governed
 	if g != nil && g.led != nil && !g.settled() {

@@ -57,7 +57,7 @@ func (s *state) setScaled(key Key, e *objectState, p *desiredState) (touched []K
 	return slices.DeleteFunc(touched, func(key Key) bool { return s.objects[key] == nil })
 }
 
-// stopsAtZero reports whether an autoscaler pauses while the workload has zero replicas, as users turn it off this
+// stopsAtZero reports whether an autoscaler pauses while the workload has zero replicas, because users turn it off this
 // way:
 // https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/#implicit-maintenance-mode-deactivation.
 // KEDA does not pause: it scales to zero itself, and has its own HorizontalPodAutoscaler for other numbers.
@@ -79,8 +79,8 @@ func samePlaces(p, q *desiredState) bool {
 	return true
 }
 
-// scaler returns the autoscaler of the hub that scales the object on the cluster, as KIND NAME. It returns the first
-// by name of several, and an empty name without one.
+// scaler returns the autoscaler of the hub that scales the object on the cluster, as KIND NAME; empty if there is none.
+// It returns the first one by name if there are several.
 func (s *state) scaler(key Key, cluster string) (name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,9 +124,9 @@ func (a *applier) scalerThere(ctx context.Context, key Key, p *desiredState, r *
 // autoscalersManager is the field manager of Kubernetes' own autoscaler.
 const autoscalersManager = "kube-controller-manager"
 
-// leftOf returns the fields of a copy that Refract does not send. It puts an autoscaler of the cluster into the
-// message of the row; [state.sayScaler] does this for an autoscaler of the hub. Changed is whether the copy has
-// changed, or is about to be written.
+// leftOf returns the fields of a copy that Refract does not send. It puts an autoscaler of the cluster into the message
+// of the row; [state.sayScaler] does this for an autoscaler of the hub. changed is whether the copy has changed, or is
+// about to be written.
 func (a *applier) leftOf(ctx context.Context, key Key, p *desiredState, t *target, r *clusterStatus, have member.Copy, changed bool) []tree.Pattern {
 	by, message := a.state.scaler(key, a.member.Name), ""
 	if by == "" {
@@ -143,7 +143,7 @@ func (a *applier) leftOf(ctx context.Context, key Key, p *desiredState, t *targe
 	case t.variant.off && stopsAtZero(by):
 		return t.variant.left
 	case have.Owned.Has(replicasField):
-		return t.variant.left // It has not scaled since Refract sent the replicas. They can be sent again, which also turns on an autoscaler that paused.
+		return t.variant.left // The autoscaler has not scaled since Refract sent the replicas. They can be sent again, which also turns on a paused autoscaler.
 	}
 	return append(slices.Clip(t.variant.left), replicasField)
 }

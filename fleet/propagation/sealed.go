@@ -32,8 +32,8 @@ func (v *revisions) prepare(ctx context.Context, key Key) error {
 	return err
 }
 
-// namesPlainly reports whether an annotation steers the rollout of an object by a plain hash although the Propagation
-// has none.
+// namesPlainly reports whether a user's annotation names a revision by a plain hash, although the Propagation contains
+// no plain hash.
 func (s *steering) namesPlainly(key Key, progress *refractv1alpha1.RolloutStatus) bool {
 	if progress != nil && !revision.IsDigest(progress.Target.Name) || progress == nil && !isSealed(key) {
 		return false
@@ -41,7 +41,7 @@ func (s *steering) namesPlainly(key Key, progress *refractv1alpha1.RolloutStatus
 	return isPlainly(s.approved) || isPlainly(s.resumed)
 }
 
-// isPlainly reports whether an annotation names a revision by a plain hash.
+// isPlainly reports whether a name in an annotation is a plain hash.
 func isPlainly(said string) bool { return said != "" && !revision.IsDigest(said) }
 
 // nameOf returns the name of the stored part of an object.

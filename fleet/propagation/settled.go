@@ -46,7 +46,7 @@ type underway struct {
 	// behind is the number of clusters that have not reported on the desired state. For a deleted object, it counts all
 	// clusters that may still have a copy.
 	behind int
-	few    bool // Whether they are too few to wait for.
+	few    bool // Whether so few clusters are behind that a report does not wait for them.
 	of     int  // The number of all clusters.
 }
 

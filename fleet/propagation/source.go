@@ -27,7 +27,7 @@ type source struct {
 	versions []string
 }
 
-// get returns the last known object of a key. Known is false while the type is being listed. A missing object is no
+// get returns the last known object of a key. known is false while the type is being listed. A missing object is no
 // proof that it is gone: see [sources.look].
 func (s *sources) get(key Key) (src source, known bool) {
 	s.mu.RLock()
@@ -58,15 +58,15 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 	return src, true
 }
 
-// look reads an object that no cache has from the hub. It returns the object if it is a follower or withdrawn. If it
-// is no follower, look also returns the cause of the deletion of its copies: Missing, TypeDeleted if the hub does not
-// serve the type any more, Deleted if the object is being deleted, or Withdrawn if it does not ask to be propagated.
-// It returns neither if the copies stay.
+// look reads an object that no cache has from the hub. It returns the object if it is a follower or withdrawn. If it is
+// no follower, look also returns the cause of the deletion of its copies: Missing, TypeDeleted if the hub does not
+// serve the type any more, Deleted if the object is being deleted, or Withdrawn if it does not ask to be propagated. If
+// the copies stay, look returns neither.
 //
-// Copies are removed only with a proof. A cache may be behind, as two watches report an object that moves from one
-// label to the other. A type may be missing because an API server has just started. So the proof is that a server
-// that serves the type does not find the object, or that the type was a custom resource whose CRD is not found. Types
-// of Kubernetes, and types of API servers that cannot be reached now, do not count as removed.
+// Copies are removed only with a proof. A cache may be behind, because two watches report an object that moves from one
+// label to the other. A type may be missing because an API server has just started. So the proof is that a server that
+// serves the type does not find the object, or that the type was a custom resource whose CRD is not found. Types of
+// Kubernetes, and types of API servers that cannot be reached now, do not count as removed.
 func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone cause, err error) {
 	if src.gvr.Resource != "" {
 		live, err := readByName(ctx, s.dynamic.Resource(src.gvr).Namespace(key.Namespace), key.GroupResource, key.Name)
@@ -113,10 +113,10 @@ func asksNothing(obj *unstructured.Unstructured) cause {
 	}
 }
 
-// around returns the cause if the type or the namespace of a deleted object was deleted as well: it is in deletion,
-// missing, or was created after the object. It returns Missing if the hub forbids the read. Namespaces and types
-// outlive their content, and the hub is asked after the object was deleted. So a namespace or type that took the
-// object along never looks unchanged.
+// around returns the cause if the type or the namespace of a deleted object was deleted as well: the type or namespace
+// is in deletion, is missing, or was created after the object. It returns Missing if the hub forbids the read. Types
+// and namespaces outlive their content, and the hub is asked after the deletion of the object. So a type or namespace
+// whose deletion included the object never looks unchanged.
 func (s *sources) around(ctx context.Context, key Key, told *deletion) (cause, error) {
 	s.mu.RLock()
 	custom := s.defined[key.GroupResource.String()]

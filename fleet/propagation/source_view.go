@@ -25,7 +25,7 @@ func (t *sourceType) keys() []Key {
 // view is a store of objects that a reflector keeps up to date.
 type view struct {
 	changed func(name types.NamespacedName, initial bool)
-	// deleted, if it is not nil, is called before changed when a watch reports a deletion.
+	// When a watch reports a deletion, deleted is called, and then changed. deleted may be nil.
 	deleted func(name types.NamespacedName, last *unstructured.Unstructured)
 	keep    func(types.NamespacedName) bool // Selects the objects to keep; nil for all.
 

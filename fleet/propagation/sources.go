@@ -41,7 +41,7 @@ type sources struct {
 	dynamic   dynamic.Interface
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
-	// notify is called for each new, changed or deleted object. Initial is whether the object was in the first list
+	// notify is called for each new, changed or deleted object. initial is whether the object was in the first list
 	// of its type.
 	notify func(key Key, initial bool)
 
@@ -59,7 +59,7 @@ type sources struct {
 	defined    map[string]bool
 	discovered bool            // Whether the types have been discovered.
 	doubtful   map[string]bool // Groups that the last discovery could not read.
-	// passedOver are the types that the account may not list. Unsaid is whether some of them are still to be logged.
+	// passedOver are the types that the account may not list. unsaid is whether some of them are still to be logged.
 	passedOver map[schema.GroupResource]bool
 	unsaid     bool
 	// hung has the versions of types whose conversion took long and failed, with the time until which they are not
@@ -84,10 +84,10 @@ type sourceType struct {
 	views      []*view
 	// others is the view of the followers; nil for a type without followers.
 	others *view
-	ctx    context.Context //nolint:containedctx // The life of its views.
+	ctx    context.Context //nolint:containedctx // Ends the watches of its views.
 	stop   context.CancelFunc
 	// resting is whether the watches have ended because the hub does not serve the type, although discovery has
-	// listed it. Missed is how often this has happened since the hub last served it.
+	// listed it. missed is how often this has happened since the hub last served it.
 	resting bool
 	missed  int
 }
@@ -283,7 +283,7 @@ func (s *sources) served(ctx context.Context) (hub func(schema.GroupResource) (v
 	}, nil
 }
 
-// scope returns whether a kind is namespaced. Known is whether the hub serves it.
+// scope returns whether a kind is namespaced. known is whether the hub serves it.
 func (s *sources) scope(kind schema.GroupKind) (namespaced, known bool) {
 	t := s.kind(kind)
 	return t != nil && t.namespaced, t != nil
@@ -301,7 +301,7 @@ func (s *sources) kind(kind schema.GroupKind) *sourceType {
 	return nil
 }
 
-// all returns the keys of all labeled objects. Complete is false while some may be missing.
+// all returns the keys of all labeled objects. complete is false while some may be missing.
 func (s *sources) all() (keys []Key, complete bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

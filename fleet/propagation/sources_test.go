@@ -26,7 +26,7 @@ import (
 	"refract.dev/internal/poll"
 )
 
-// TestLook proves whether an object is gone with the right to list only: a right to get all types would include
+// TestLook: the right to list is sufficient to prove that an object is gone. A right to get all types would include
 // nodes/proxy and pods/exec. The hub of the test ignores field selectors.
 func TestLook(t *testing.T) {
 	var (
@@ -150,8 +150,8 @@ func TestLookKeeps(t *testing.T) {
 	}
 }
 
-// TestTypeThatTheHubDoesNotServe: a type that the hub does not serve is logged once each time, and watched again only
-// when the hub lists it. Its known objects stay until discovery no longer lists the type.
+// TestTypeThatTheHubDoesNotServe: each time that the hub stops serving a listed type, one line is logged. The type is
+// watched again only when the hub lists it. Its known objects stay until discovery no longer lists the type.
 func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 	hub := &widgetHub{listed: true, served: true, items: []string{"web"}}
 	server := httptest.NewServer(hub)
@@ -234,7 +234,7 @@ func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 // widgetHub is an API server with the type Widget.
 type widgetHub struct {
 	mu             sync.Mutex
-	listed, served bool // By discovery, and in fact.
+	listed, served bool // Whether discovery lists the type, and whether the server serves it.
 	items          []string
 	ended          chan struct{} // Closed when set is called; nil if no request waits for it.
 }
@@ -262,7 +262,7 @@ func (h *widgetHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply := func(code int, body any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // The client may have gone.
+		_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // The client may have closed the connection.
 	}
 	switch {
 	case r.URL.Path == "/api":

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// spare counts the workers that members use beyond their own. There are at most mostSpare of them, and fewer while
-// this process is overloaded. Requests then wait for a processor and not for a member. They would take longer than
-// their time limit, fail, and be repeated.
+// spare counts the workers that members use beyond their own. There are at most mostSpare of them, and fewer while this
+// process is overloaded. Requests of an overloaded process wait for a processor, exceed their time limit, fail, and are
+// repeated.
 type spare struct{ taken, most atomic.Int64 }
 
 func newSpare() *spare {
@@ -36,11 +36,11 @@ func (s *spare) excess() bool { return s.taken.Load() > s.most.Load() }
 const (
 	// lagLooked is the interval between measurements of how long goroutines wait for a processor.
 	lagLooked = 250 * time.Millisecond
-	// The number of workers halves above mostLag, and grows below leastLag. A request waits for a processor about ten
-	// times.
+	// The number of spare workers halves above mostLag, and grows below leastLag. A request waits for a processor about
+	// ten times.
 	mostLag  = 50 * time.Millisecond
 	leastLag = 20 * time.Millisecond
-	// moreSpare is the increase of the number.
+	// moreSpare is the increase of the number at each measurement.
 	moreSpare = mostSpare / 16
 )
 

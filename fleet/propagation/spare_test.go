@@ -54,7 +54,7 @@ func TestLatencies(t *testing.T) {
 	for range 20 * runtime.GOMAXPROCS(0) {
 		all.Go(func() {
 			turns := 0
-			for began := time.Now(); time.Since(began) < 20*time.Millisecond; { // It uses a processor, as decoding does.
+			for began := time.Now(); time.Since(began) < 20*time.Millisecond; { // The loop uses a processor, as decoding does.
 				turns++
 			}
 		})

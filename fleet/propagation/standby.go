@@ -39,9 +39,9 @@ func (b *standby) over() bool {
 	}
 }
 
-// handles processes a change of an object or its Propagation if this replica has not led yet, and reports whether it did.
-// It watches objects without a label that travel with others, as their Propagations say, and keeps the observed deletion
-// of an object while its Propagation exists.
+// handles processes a change of an object or its Propagation while this replica has not led yet, and returns false
+// after that. It watches objects without a label whose Propagations say that they travel with others. It keeps the
+// observed deletion of an object while its Propagation exists.
 func (b *standby) handles(key Key) bool {
 	if b.over() {
 		return false
@@ -65,9 +65,9 @@ func (b *standby) handles(key Key) bool {
 	return true
 }
 
-// read reads an object from the hub, for two reasons. The watch of objects without a label does not repeat an object that
-// it showed before the object was wanted. And a watch by label reports a removed label like a deletion, but a removed
-// label is no proof of intent for a later loss of the object.
+// read reads an object from the hub, for two reasons. First, the watch of objects without a label may have shown the
+// object before it was wanted, and does not show it again. Second, a watch by label reports a removed label like a
+// deletion, but a removed label is no proof of intent for a later loss of the object.
 func (b *standby) read(ctx context.Context, key Key) (reconcile.Result, error) {
 	told := b.sources.deletion(key)
 	src, known := b.sources.get(key)
@@ -81,8 +81,8 @@ func (b *standby) read(ctx context.Context, key Key) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// listenToHub directs the events of the hub to the stations, or to the standby until this replica leads. Keys that change
-// before are enqueued by work.
+// listenToHub directs the events of the hub to the stations, or to the standby until this replica leads. work enqueues
+// the keys that changed before.
 func (c *Controller) listenToHub(sources *sources, records *records, policies *policies) {
 	b := c.standby
 	records.standsBy = func() bool { return !b.over() }
@@ -103,7 +103,7 @@ func (c *Controller) listenToHub(sources *sources, records *records, policies *p
 	}
 	records.deleted = func(key Key) {
 		if !b.handles(key) {
-			c.reporter.queue.add(key, priorityResync) // It is written again if the object still exists.
+			c.reporter.queue.add(key, priorityResync) // The Propagation is written again if the object still exists.
 		}
 	}
 	policies.changed = func(ref tree.Policy) {

@@ -13,7 +13,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestStandby: a replica that has not led yet decides nothing, and enqueues nothing. It answers for the fleet from the
+// TestStandby: a replica that has not led yet decides nothing, and enqueues nothing. It describes the fleet from the
 // Propagations. When it leads, it decides all objects that exist and all that have a Propagation.
 func TestStandby(t *testing.T) {
 	web, gone := keyOf("configmaps", "web"), keyOf("configmaps", "gone")
@@ -162,7 +162,7 @@ func TestStandbyWatchesFollowers(t *testing.T) {
 	if _, err := hub.Resource(secrets).Namespace("shop").Create(t.Context(), sourceObject("v1", "Secret", "db", ""), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.standby.read(t.Context(), db); err != nil { // The watch has shown it before it was wanted.
+	if _, err := c.standby.read(t.Context(), db); err != nil { // The watch has shown the object before it was wanted.
 		t.Fatal(err)
 	}
 	if src, _ := s.get(db); src.object == nil {

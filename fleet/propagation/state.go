@@ -49,7 +49,7 @@ type objectState struct {
 	names     []tree.Policy    // Policies that the object names.
 	followers map[Key][]string // The followers of the object, with their clusters.
 	scales    Key              // The workload that it scales; zero if none.
-	// withheld are the objects that do not follow this one only because the references to them are not permitted.
+	// withheld are the objects that would follow this object if the references to them were permitted.
 	withheld map[Key][]string
 	warned   []string // Warnings that were reported.
 	// corrected describes the corrections on clusters since the last announcement.
@@ -205,7 +205,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	if p.blocked == "" && !p.dryRun {
 		followers = slices.Concat(followers, s.setFollowers(key, e, p.travelling(e.followers)), e.withhold(p.withheld))
 		if len(e.followers) > 0 && !slices.Equal(unsaid, e.unsaid(nil)) {
-			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Copies of followers may have stayed only because of unsaid clusters.
+			followers = slices.AppendSeq(followers, maps.Keys(e.followers)) // Their copies may have stayed only because of clusters with unknown followers.
 		}
 	}
 	return clusters, policies, append(followers, scaled...)
@@ -220,8 +220,8 @@ func (e *objectState) marked(p *desiredState) []Key {
 	return slices.Collect(maps.Keys(e.followers))
 }
 
-// depart records the departure of an object that is gone, unless the object is known to have had no followers. The
-// departure has the last known state, if there is one. If the object exists again, depart removes its departure.
+// depart records that an object is gone, with its last known state, if the object may have had followers. If the object
+// exists again, depart removes the record.
 func (s *state) depart(key Key, e *objectState, now *desiredState) {
 	switch d, departed := s.gone.byKey[key]; {
 	case !now.gone:
@@ -305,8 +305,9 @@ func (e *objectState) carried(name string, p *desiredState, t *target) bool {
 	return true
 }
 
-// recognize replaces the digest in a status from before a restart by the hash, if it is the digest of the target's
-// content with the present key. Otherwise the digest stays, and the applier reads the content from the copy.
+// recognize handles a digest in a status from before a restart. If the present key gives this digest for the content of
+// the target, the hash of that content replaces the digest. Otherwise the digest stays, and the applier reads the
+// content from the copy.
 func (s *state) recognize(key Key, t *target, r *clusterStatus) {
 	if t != nil && t.variant != nil && s.digest(key, t.variant.hash) == r.hash {
 		r.hash = t.variant.hash

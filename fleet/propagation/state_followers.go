@@ -7,10 +7,11 @@ import (
 	"refract.dev/fleet/policy/placement"
 )
 
-// unsaid returns the clusters with unknown followers of the object, sorted. There are two kinds. On some clusters the
-// desired state failed. Others are not ready, and may have a copy outside the placement: an object that was deleted and
-// created again is new to them, and is placed there when they are ready. Clusters of the second kind count only if they
-// may have a copy of the follower as well, unless the follower is nil.
+// unsaid returns the clusters on which the followers of the object are unknown, sorted. There are two kinds. On the
+// first, the object cannot be rendered, or the cluster keeps the content that it was found with. The second are not
+// ready, and may have a copy outside the placement: an object that was deleted and created again is new to them, and is
+// placed there when they are ready. If follower is not nil, the second kind counts only if the cluster may also have a
+// copy of the follower.
 func (e *objectState) unsaid(follower *objectState) (names []string) {
 	if e.desired.gone {
 		return nil
@@ -57,8 +58,8 @@ func (s *state) setFollowers(key Key, e *objectState, follows map[Key][]string) 
 	return touched
 }
 
-// withhold records the followers that are withheld from the key. It returns those that are no longer withheld from
-// the same clusters.
+// withhold records the followers that are withheld from the key. It returns the followers that were withheld before
+// from other clusters.
 func (e *objectState) withhold(withheld map[Key][]string) (touched []Key) {
 	for follower, clusters := range e.withheld {
 		if !slices.Equal(withheld[follower], clusters) {
@@ -109,7 +110,7 @@ func (s *state) followed(key Key, before []Key) followed {
 			leaders.blocked = true
 			leaders.by = append(leaders.by, leader)
 			leaders.orphan = max(leaders.orphan, e.desired.orphan)
-			leaders.until = max(leaders.until, leaderGrace) // The end of the block causes no decision about the key, which is no follower.
+			leaders.until = max(leaders.until, leaderGrace) // The key is no follower now, so the end of the block causes no decision about it.
 		case s.leaders[key][leader]:
 		default:
 			unsaid, withheld := leaders.keep(e.unsaid(s.objects[key])), leaders.keep(e.withheld[key])

@@ -99,7 +99,8 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 }
 
 // leave removes a cluster that is no member any more. It returns the keys with a copy there. The results of decisions
-// that began before are not recorded any more: they may place on the cluster, or have its row from before a restart.
+// that began before are not recorded any more: they may place objects on the cluster, or have its row from before a
+// restart.
 func (s *state) leave(cluster string) []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +142,7 @@ func (s *state) forget(key Key, p *desiredState) (followers []Key, policies []tr
 	delete(s.objects, key)
 	delete(s.bare, key)
 	if s.nothing != nil {
-		s.nothing[key] = true // Its Propagation may stay for a while, or as long as a finalizer of another program.
+		s.nothing[key] = true // The Propagation may stay for a while, or as long as another program has a finalizer on it.
 	}
 	return followers, policies
 }
@@ -153,7 +154,7 @@ func (s *state) keys() []Key {
 	return slices.Collect(maps.Keys(s.objects))
 }
 
-// unknown returns how many of the keys have no decision yet, and are not known to have nothing to decide either.
+// unknown returns the number of keys that still need their first decision.
 func (s *state) unknown(keys []Key) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +193,7 @@ func (s *state) holds(cluster string) map[string]int {
 	return n
 }
 
-// deleted reports whether there are keys, and all of their objects were deleted on request of a user.
+// deleted reports whether all objects of the keys were deleted on request of a user. It is false for no keys.
 func (s *state) deleted(keys []Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -86,7 +86,7 @@ func (s *state) snapshot(key Key) (p *desiredState, statuses map[string]clusterS
 	return e.desired, maps.Clone(e.statuses), was, true
 }
 
-// emptied returns since when a deleted object has had no copies left.
+// emptied returns the time when a deleted object lost its last copy.
 func (s *state) emptied(key Key, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

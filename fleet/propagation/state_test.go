@@ -102,8 +102,8 @@ func TestSetDesired(t *testing.T) {
 	}
 }
 
-// TestReports: reports of many clusters are combined. The first one queues a report, and the last one makes it soon.
-// After the report, the next one queues another.
+// TestReports: reports of many clusters are combined. The first result schedules a report, and the last result brings
+// it forward. A result after the report schedules another one.
 func TestReports(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	s := newState()
@@ -169,7 +169,7 @@ func TestClusterHasLeft(t *testing.T) {
 	}
 }
 
-// TestTravelsWhileContentFails: while a content cannot be rendered, its references are unknown.
+// TestTravelsWhileContentFails: while content cannot be rendered, its references are unknown.
 func TestTravelsWhileContentFails(t *testing.T) {
 	leader := keyOf("deployments", "web")
 	follower := func(name string) Key { return keyOf("secrets", name) }

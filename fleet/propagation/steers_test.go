@@ -9,7 +9,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestSteers: a change of a Propagation by another client is answered soon if it steers the rollout or the placement.
+// TestSteers: a change of a Propagation by another client causes work soon only if it steers the rollout or the
+// placement.
 func TestSteers(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -28,7 +28,7 @@ func (p *desiredState) leaves(was previous, s *inputs) bool {
 }
 
 // decideTogether decides an object. If the object leaves a cluster, the decision includes the losses of its whole
-// namespace. Known is false while these are unknown.
+// namespace. known is false while these are unknown.
 func (d *decider) decideTogether(key Key, src source, was previous, in *inputs) (p *desiredState, known bool) {
 	p = decideSafely(key, src, was, in, d.log)
 	if !p.leaves(was, in) {
@@ -40,7 +40,7 @@ func (d *decider) decideTogether(key Key, src source, was previous, in *inputs) 
 	return decideSafely(key, src, was, in, d.log), true
 }
 
-// together returns the losses of a namespace; nil if its objects may leave. Known is false while the existence of one
+// together returns the losses of a namespace; nil if its objects may leave. known is false while the existence of one
 // of the objects is unknown. Completed removals do not count again.
 func (d *decider) together(namespace string) (loss *placement.Loss, known bool) {
 	d.losses.mu.Lock()
@@ -73,7 +73,7 @@ func (d *decider) together(namespace string) (loss *placement.Loss, known bool) 
 		}
 		leaders := d.state.followed(key, was.follows)
 		world.Leaders.Clusters = leaders.on(was.placed)
-		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // The others travel with objects.
+		if asked, ok := decision.Ask(&decision.Object{Content: src.object}, was.decided(), &world); ok { // Other objects only travel with their leaders.
 			all = append(all, asked)
 		}
 	}

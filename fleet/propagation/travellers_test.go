@@ -10,7 +10,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-// TestManyReferences covers an object with thousands of references and another variant on each cluster.
+// TestManyReferences covers an object with thousands of references and a different variant on each cluster.
 func TestManyReferences(t *testing.T) {
 	const references, clusters = 2000, 100
 	sources := make([]any, references)

@@ -49,7 +49,7 @@ func (a *applier) arrived(ctx context.Context, key Key, p *desiredState, t *targ
 		return nil
 	}
 	if before, _ := a.state.clusterStatus(key, a.member.Name); before.hash == t.variant.hash {
-		return nil // The write should correct a change by another client: the hash does not show whether it did.
+		return nil // The earlier write was to correct a change by another client. The hash does not show whether it did.
 	}
 	have, err := a.member.Objects.ReadWritten(ctx, t.variant.gvr, key.NamespacedName)
 	if member.ConcernsAll(err) || member.ConcernsType(err) {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// A floor is a label of a namespace. Caches of different types differ in age, so an edit of an object may be seen
-// before a floor that was set earlier. So an edit changes copies only after a request to the hub, made later than the
-// edit was seen, has shown whether the namespace has a floor. One answer covers all edits that were seen before.
+// A floor is a label of a namespace that names a rollout policy for its objects. Caches differ in age, so this replica
+// may see an edit of an object before a floor that was set earlier. Therefore, after an edit, it asks the hub whether
+// the namespace has a floor, and changes copies only then. One answer covers all edits that were seen before the
+// request.
 
 // mostUnfloored bounds the namespaces in each map of unfloored.
 const mostUnfloored = 10_000
@@ -76,9 +77,9 @@ func (d *decider) goBy(namespaces *hubNamespaces) {
 	d.floor, d.unfloored = namespaces.floor, newUnfloored(namespaces.hasFloor)
 }
 
-// decideWithFloor decides an object. Known is false while the decision is not possible, and while an edit may not
-// change the copies of an object without a rollout policy because its namespace has a floor by now: the cache of
-// namespaces is about to show it.
+// decideWithFloor decides an object. known is false while the decision is not possible. It is also false after an edit
+// of an object without a rollout policy, if its namespace has a floor that the cache does not show yet: then the edit
+// must not change copies.
 func (d *decider) decideWithFloor(ctx context.Context, key Key, src source, was previous, in *inputs) (p *desiredState, known bool, err error) {
 	if p, known = d.decideTogether(key, src, was, in); !known {
 		return nil, false, nil
@@ -104,7 +105,7 @@ func (p *desiredState) changes(before *desiredState) bool {
 		return false
 	}
 	if before.gone {
-		return true // Its copies may still exist.
+		return true // The copies of the former object may still exist.
 	}
 	for name, t := range p.targets {
 		if was := before.targets[name]; was != nil && was.variant != nil && t.variant != nil && was.variant.hash != t.variant.hash {

@@ -13,8 +13,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestFloorJustSet: an edit that this replica sees before an earlier floor changes no cluster. Without a floor it does,
-// and one request covers all edits that were seen before it.
+// TestFloorJustSet: a floor was set before an edit, but this replica sees the edit first. The edit changes no cluster.
+// Without a floor, the edit takes effect, and one request covers all edits that were seen before it.
 func TestFloorJustSet(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct {
@@ -78,7 +78,7 @@ func TestFloorJustSet(t *testing.T) {
 			again := obj.DeepCopy()
 			again.Object["data"] = map[string]any{"x": "newer"}
 			again.SetResourceVersion("3")
-			s.types[key.GroupResource].views[0].fetched(again) // As if it had been seen together with the edit.
+			s.types[key.GroupResource].views[0].fetched(again) // This version counts as seen together with the edit.
 			if err := decide(); tc.want && (err != nil || reads != 1) {
 				t.Errorf("want no further request, got %d reads, %v", reads, err)
 			}
@@ -86,8 +86,8 @@ func TestFloorJustSet(t *testing.T) {
 	}
 }
 
-// TestFloorBeforeTheStart: an object was edited before this replica began, and its namespace got a floor before that,
-// which the cache of namespaces does not show yet. The copies keep their content.
+// TestFloorBeforeTheStart: a namespace got a floor, and then an object was edited, both before this replica began. Its
+// cache of namespaces does not show the floor yet. The copies keep their content.
 func TestFloorBeforeTheStart(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	for name, tc := range map[string]struct{ floor, placed, want bool }{

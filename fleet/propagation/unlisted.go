@@ -9,8 +9,8 @@ import (
 	"refract.dev/fleet/member"
 )
 
-// unlistedRetry is the delay before a copy whose existence is unknown is checked again, unless a list of its type
-// ends before.
+// unlistedRetry is the delay before a copy whose existence is unknown is checked again, unless a list of its type ends
+// first.
 const unlistedRetry = time.Minute
 
 // unlistedAgain is the delay if a list has ended during the check.
@@ -22,8 +22,8 @@ const unlistedAgain = 20 * time.Millisecond
 type unlisted struct {
 	mu    sync.Mutex
 	lists int64 // The number of lists that have ended or failed.
-	// waiting has the waiting copies, and for each whether it was checked after its list failed. Such a copy is not
-	// checked again if the list fails once more.
+	// waiting has the waiting copies by type. The value of a copy is whether it was checked after its list failed. Such
+	// a copy is not checked again if the list fails once more.
 	waiting map[schema.GroupResource]map[Key]bool
 }
 
@@ -40,9 +40,9 @@ func (u *unlisted) look(key Key) (lists int64) {
 	return u.lists
 }
 
-// wait makes a copy wait for [unlisted.listed] with its type, and returns the delay of the next check at the latest.
-// The delay is short if a list has ended or failed since [unlisted.look]. Failed is whether the list of the copy's
-// type is known to have failed.
+// wait makes a copy wait for the end of the list of its type, see [unlisted.listed]. It returns the maximum delay
+// before the next check. The delay is short if a list has ended or failed since [unlisted.look]. The argument failed is
+// whether the list of the type is known to have failed.
 func (u *unlisted) wait(key Key, lists int64, failed bool) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -59,7 +59,7 @@ func (u *unlisted) wait(key Key, lists int64, failed bool) time.Duration {
 	return unlistedRetry
 }
 
-// listed records the end of the list of a type, or of [member.AllTypes]. Known is whether the copies of the type are
+// listed records the end of the list of a type, or of [member.AllTypes]. known is whether the copies of the type are
 // known now; if not, the list has failed. It returns the copies to check, which no longer wait.
 func (u *unlisted) listed(of schema.GroupResource, known bool) (next []Key) {
 	u.mu.Lock()

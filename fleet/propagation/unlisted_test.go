@@ -141,8 +141,8 @@ func TestWaitsForTheRight(t *testing.T) {
 	}
 }
 
-// TestUnlisted: a waiting copy is checked when the list of its type has ended or failed. After a failure that it
-// knows of, it is checked only when a list has ended.
+// TestUnlisted: a waiting copy is checked when the list of its type has ended or failed. If its last check has already
+// seen the failure, it is checked only when a list has ended.
 func TestUnlisted(t *testing.T) {
 	web, api, secret := keyOf("configmaps", "web"), keyOf("configmaps", "api"), keyOf("secrets", "web")
 	cases := map[string]struct {

@@ -6,12 +6,12 @@ import "refract.dev/tree"
 type usage struct {
 	users    []Key
 	clusters map[string]bool // The clusters with these objects.
-	// behind is the number of users that do not, or not everywhere, have the state of this generation. first is the first
-	// of them by key.
+	// behind is the number of users for which this generation of the policy is not in effect on all clusters. first is
+	// the first of them by key.
 	behind int
 	first  Key
-	// held is the number of users that wait for the approval of their placement. waiting is the first of them, and waits
-	// is its change.
+	// held is the number of users whose placement waits for approval. waiting is the first of them by key, and waits is
+	// the change of its placement.
 	held    int
 	waiting Key
 	waits   *heldPlacement

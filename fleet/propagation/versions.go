@@ -28,8 +28,8 @@ type versioned struct {
 	err  error
 }
 
-// byVersion groups clusters by the version of the revision that they get. This is the first version of the hub that
-// the cluster serves. A stored revision has only the version in its stored content.
+// byVersion groups clusters by the API version that they get: the first version, in the order of the hub, that the
+// cluster serves. A stored revision exists only in its stored version.
 func (m *material) byVersion(to *party, s *inputs) (all []*versioned) {
 	if len(s.older) == 0 {
 		e := m.inVersion("", s)
@@ -54,8 +54,8 @@ func (m *material) byVersion(to *party, s *inputs) (all []*versioned) {
 	return all
 }
 
-// inVersion returns the revision in a version, without clusters. An empty version stands for the version that the
-// revision has.
+// inVersion returns the revision in an API version, without clusters. An empty version means the version of the
+// revision itself.
 func (m *material) inVersion(version string, s *inputs) *versioned {
 	e := &versioned{object: m.object}
 	if m.kept {
@@ -107,8 +107,8 @@ func (s *inputs) servedOn(cluster string, gvr schema.GroupVersionResource) error
 	return nil
 }
 
-// on returns the target for one of its clusters. It is a target with an error if the cluster does not serve the
-// version of the copy.
+// on returns the target for one of the clusters that share it. The result has an error if the cluster does not serve
+// the version of the copy.
 func (t *target) on(cluster string, s *inputs) *target {
 	if t.variant == nil {
 		return t

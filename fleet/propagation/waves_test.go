@@ -169,7 +169,7 @@ func generate(r *rand.Rand) *generated {
 	return f
 }
 
-// roll makes the change by the controllers' decisions. The members apply everything at once, and each requested
+// roll rolls out the change by the controllers' decisions. The members apply everything at once, and each requested
 // approval is given. It returns the actual waves.
 func (f *generated) roll(t *testing.T) []rollout.PlannedWave {
 	t.Helper()
@@ -225,7 +225,7 @@ type simulation struct {
 	since    map[string]time.Time
 	waves    []rollout.PlannedWave
 	approval string // The last requested approval, until a wave begins.
-	began    int    // The last wave that began, until the required time of readiness is known; otherwise negative.
+	began    int    // The index of the last wave while its minReadySeconds are unknown; otherwise negative.
 }
 
 func (s *simulation) run() []rollout.PlannedWave {
@@ -289,7 +289,7 @@ func (s *simulation) clusters(p *desiredState) []rollout.Cluster {
 	return all
 }
 
-// note records that clusters got the change.
+// note adds the clusters that got the change to the present wave.
 func (s *simulation) note(status *refractv1alpha1.RolloutStatus, changed []string) {
 	name := ""
 	for i := range status.Waves {

@@ -49,7 +49,7 @@ type workers struct {
 	group   sync.WaitGroup
 }
 
-// wake starts workers until each ready key has one that is about to get a key, up to the limit.
+// wake starts workers for ready keys, up to the limit. Running workers that are about to get a key count as well.
 func (w *workers) wake(ready int) {
 	for w.running < w.limit && w.waking < ready {
 		if w.running >= w.own && !w.shared.take() {
@@ -98,12 +98,12 @@ func (a *alarm) stop() {
 	}
 }
 
-// newWorkQueue returns a queue that has not started. Keys may be added before start. The name is the kind of work;
-// for work on one cluster, a dash and the name of the cluster follow.
+// newWorkQueue returns a queue that has not started. Keys may be added before start. The name is the kind of work; for
+// work on one cluster, a dash and the name of the cluster follow.
 //
-// The result of do decides about the key. It comes again with its present priority after Result.RequeueAfter. If do
-// failed or panicked, it comes again after a delay that doubles with each consecutive failure, unless the error is a
-// reconcile.TerminalError. The other fields of the Result are ignored.
+// The result of do decides whether the key is processed again. After success, the key comes again with its present
+// priority after Result.RequeueAfter. After a failure or panic, the key comes again after a delay that doubles with
+// each consecutive failure, unless the error is a reconcile.TerminalError. The other fields of the Result are ignored.
 //
 // It returns an error for a limit below one.
 func newWorkQueue[K comparable](name string, limit int, log logr.Logger, do reconcile.TypedFunc[K]) (*workQueue[K], error) {
@@ -134,8 +134,7 @@ const (
 	priorityRequired                   // Types that others need: namespaces, CustomResourceDefinitions.
 )
 
-// add puts the key into the queue for now. If the key waits for a later time, it is due now; if it has a lower
-// priority, it gets this one.
+// add makes the key due now, with this priority or its present one, whichever is higher.
 func (w *workQueue[K]) add(key K, u priority) { w.enqueue(key, u, 0) }
 
 // addAfter puts the key into the queue for a later time, unless the key is due earlier.
@@ -247,8 +246,8 @@ func turnOf(ctx context.Context) func(work string) {
 	return turn
 }
 
-// adapt sets the number of concurrent keys to the result of limit. Limit gets whether other keys wait, and the time.
-// The number is never below the queue's own number of workers.
+// adapt calls limit, and sets the number of concurrent keys to the result. The arguments of limit are whether other
+// keys wait, and the time since the queue was made. The number is never below the queue's own number of workers.
 func (w *workQueue[K]) adapt(limit func(waiting bool, now time.Duration) int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +261,7 @@ func (w *workQueue[K]) try(ctx context.Context, key K, u priority) outcome {
 	case err == nil:
 		return outcome{after: result.RequeueAfter}
 	case rescue.Is(err):
-		w.measure.errors.Inc() // The rescue has logged it.
+		w.measure.errors.Inc() // The recovery has logged the panic.
 		return outcome{failed: true}
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		w.measure.errors.Inc()

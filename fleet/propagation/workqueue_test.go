@@ -153,7 +153,7 @@ func TestQueueTimes(t *testing.T) {
 				begun = time.Now()
 				tc.ask(w)
 				end := begin(t, w)
-				time.Sleep(2 * time.Hour) //nolint:forbidigo // The time of the bubble, which costs none.
+				time.Sleep(2 * time.Hour) //nolint:forbidigo // Fake time in the synctest bubble.
 				end()
 				if diff := gocmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
@@ -203,7 +203,7 @@ func TestQueueWorkers(t *testing.T) {
 		var at, most atomic.Int32
 		w := queueOf(t, limit, func(context.Context, string) (reconcile.Result, error) {
 			most.Store(max(most.Load(), at.Add(1)))
-			time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble.
+			time.Sleep(time.Second) //nolint:forbidigo // Fake time in the synctest bubble.
 			at.Add(-1)
 			return reconcile.Result{}, nil
 		})
@@ -230,7 +230,7 @@ func TestQueueWorkers(t *testing.T) {
 		if got := workers(); got != limit || int(most.Load()) != limit {
 			t.Errorf("%d workers for many keys, want %d", got, limit)
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // The time of the bubble.
+		time.Sleep(time.Minute) //nolint:forbidigo // Fake time in the synctest bubble.
 		if got := workers(); got != 0 || int(most.Load()) != limit {
 			t.Errorf("%d workers when all is done, want 0; %d at most, want %d", got, most.Load(), limit)
 		}
@@ -244,7 +244,7 @@ func TestQueueEnds(t *testing.T) {
 		w := queueOf(t, 1, func(ctx context.Context, _ string) (reconcile.Result, error) {
 			runs.Add(1)
 			<-ctx.Done()
-			time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble.
+			time.Sleep(time.Second) //nolint:forbidigo // Fake time in the synctest bubble.
 			return reconcile.Result{}, errors.New("interrupted")
 		})
 		end := begin(t, w)
@@ -259,7 +259,7 @@ func TestQueueEnds(t *testing.T) {
 		}
 		w.add("d", priorityChanged)
 		w.addAfter("e", time.Second)
-		time.Sleep(time.Hour) //nolint:forbidigo // The time of the bubble.
+		time.Sleep(time.Hour) //nolint:forbidigo // Fake time in the synctest bubble.
 		if got := runs.Load(); got != 1 {
 			t.Errorf("%d runs, want 1: no work begins after the end", got)
 		}
@@ -294,7 +294,7 @@ func TestQueueLogs(t *testing.T) {
 		end := begin(t, w)
 		before := counted(t, queueErrors.WithLabelValues("apply"))
 		w.add("k", priorityChanged)
-		time.Sleep(time.Minute) //nolint:forbidigo // The time of the bubble.
+		time.Sleep(time.Minute) //nolint:forbidigo // Fake time in the synctest bubble.
 		end()
 		if got := counted(t, queueErrors.WithLabelValues("apply")) - before; got != 2 {
 			t.Errorf("%v errors are counted, want 2", got)
@@ -427,7 +427,7 @@ func raceQueue(t *testing.T) {
 		})
 	}
 	adding.Wait()
-	time.Sleep(time.Hour) //nolint:forbidigo // The time of the bubble: by then all is done.
+	time.Sleep(time.Hour) //nolint:forbidigo // Fake time in the synctest bubble: by then all is done.
 	w.mu.Lock()
 	if len(w.queue.items) != 0 || w.workers.running != 0 {
 		t.Errorf("%d keys and %d workers are left", len(w.queue.items), w.workers.running)

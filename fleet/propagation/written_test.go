@@ -12,8 +12,8 @@ import (
 	"refract.dev/fleet/policy/rollout"
 )
 
-// TestRolloutKnowsTheCopy: a rollout sees whether a cluster still has the copy of an earlier call, so that
-// minReadySeconds begins again for another one.
+// TestRolloutKnowsTheCopy: a rollout notices when a cluster has another copy than before, and minReadySeconds then
+// begins again.
 func TestRolloutKnowsTheCopy(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	p := wanted(t, "web", "m")

@@ -70,8 +70,8 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 	return false
 }
 
-// shows reports whether the report on an object with this number of clusters is one of those that do not yield. The
-// lock must be held.
+// shows reports whether the report on an object with this number of clusters is written without yielding, to show the
+// progress. The rate of such reports is limited. The lock must be held.
 func (y *yielding) shows(clusters int, now time.Time) bool {
 	return y.shown.AllowN(now, min(max(clusters, leastProgress), progress))
 }

@@ -10,7 +10,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestYields: while many copies wait, a report that no controller or user acts on waits, up to the maximum time.
+// TestYields: while many copies wait, reports wait as well, up to the maximum time, unless a controller or user acts on
+// them.
 func TestYields(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	cases := map[string]struct {
@@ -60,14 +61,14 @@ func TestYields(t *testing.T) {
 			if got := y.yields(key, p, k, now); got != tc.want {
 				t.Errorf("%s\nyields() = %v, want %v", tc.reason, got, tc.want)
 			}
-			p.made = now.Add(mostYield) // It was decided again.
+			p.made = now.Add(mostYield) // The object was decided again.
 			if y.yields(key, p, k, now.Add(mostYield+1)) {
 				t.Error("a report yields for longer than the maximum time")
 			}
 			longest := mostYield + progress*yieldPerCluster
 			for after, want := range map[time.Duration]bool{longest: false, longest + 1: true} {
 				many := keyOf("configmaps", "many-"+after.String())
-				y.long(many, now, progress) // It begins to yield.
+				y.long(many, now, progress) // The report begins to yield.
 				if got := y.long(many, now.Add(after), progress); got != want {
 					t.Errorf("a report of many clusters has yielded for %s: long() = %v, want %v", after, got, want)
 				}
@@ -76,8 +77,8 @@ func TestYields(t *testing.T) {
 	}
 }
 
-// TestYieldsInTurns: a short phase with few waiting copies, between two checks of a report, does not delay the
-// report.
+// TestYieldsInTurns: a short phase with few waiting copies, between two checks of a report, does not restart the
+// maximum time.
 func TestYieldsInTurns(t *testing.T) {
 	now, waiting := time.Unix(1_000_000, 0), many
 	y := newYielding()
