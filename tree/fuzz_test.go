@@ -92,10 +92,11 @@ func (c *choices) pointer(doc any) Pointer {
 	}
 }
 
-// FuzzDoc makes the same edits with a Doc and with json-patch, which reads and writes JSON text. It compares the results, and which edits
-// fail. These differences are on purpose, and the function reference compensates for them:
+// FuzzDoc makes the same edits with a Doc and with json-patch, which reads and writes JSON text. It compares the
+// results, and which edits fail. These differences are on purpose, and the function reference compensates for them:
 //
-//   - The index -1: the json-patch of this test supports no negative index. A Doc supports -1, except as the last segment of an add.
+//   - The index -1: the json-patch of this test supports no negative index. A Doc supports -1, except as the last
+//     segment of an add.
 //   - Set, which json-patch does not have: it adds a missing member.
 //
 // The test avoids these differences by its choice of keys, and TestDoc covers them:
