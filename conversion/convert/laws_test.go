@@ -200,7 +200,7 @@ func sameSpecs(t *testing.T, law string, a, b []byte) {
 	sameObjects(t, law, memberOf(t, a, "spec"), memberOf(t, b, "spec"))
 }
 
-// possessions returns the values of elements with keys that only one version has, by list, key and field.
+// possessions returns the values of each element with keys that only one version has, by list, key and field.
 func possessions(t *testing.T, object []byte) map[string]string {
 	t.Helper()
 	var tree struct {

@@ -116,7 +116,7 @@ func TestWholeEquivalent(t *testing.T) {
 		},
 		"MapsNil": {
 			reason:     "A nil result is an error.",
-			conversion: Unstructured(func(map[string]any) (map[string]any, error) { return nil, nil }, flatten), //nolint:nilnil // The test is about this result.
+			conversion: Unstructured(func(map[string]any) (map[string]any, error) { return nil, nil }, flatten), //nolint:nilnil // The case tests it.
 			spec:       `{}`, err: errNoObject.Error(),
 		},
 		"MapsPanic": {

@@ -44,7 +44,7 @@ func FuzzKeep(f *testing.F) {
 		}
 		object, ok := fuzzObject(from, `{"name":"n","annotations":{"by":"me"}}`, string(spec))
 		if !ok || strings.Contains(string(spec), "{}") {
-			return // An empty object may not come back: a conversion removes an object with the last value that moves out of it.
+			return // An empty object may not come back: it is removed with the last value that moves out of it.
 		}
 		there := convertThere(t, keeping[name], object, to)
 		mark := annotationOf(t, there, Unconverted)
