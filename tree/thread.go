@@ -11,15 +11,17 @@ import (
 // it, moves when another element is inserted or removed before it. The thread of an element begins with its insertion
 // and ends with its removal.
 type Thread struct {
-	// Born is the index of the change that inserted the value, or an array element around it; -1 if the value existed
-	// before all changes.
+	// Born is the index of the change that inserted the value, or an element that contains it, into an array; -1 if no
+	// change did this.
 	Born int
-	// Gone is the index of the change that removed the array element that is the value or contains it. Without such a
-	// change it is the number of changes.
+	// Gone is the index of the change that removed the value, or an element that contains it, from an array; the number
+	// of changes if no change did this.
 	Gone int
-	// First is the JSON pointer of the value before all changes or, if Born is set, right after that change.
+	// First is the JSON pointer of the value before all changes or, if a change inserted the value into an array, right
+	// after that change.
 	First string
-	// Last is the JSON pointer of the value after all changes or, if the value was removed, right before Gone.
+	// Last is the JSON pointer of the value after all changes or, if a change removed the value from an array, right
+	// before that change.
 	Last string
 
 	changes []Change

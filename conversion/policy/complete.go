@@ -23,14 +23,14 @@ func (l lone) field() refractv1alpha1.FieldConversion {
 	return refractv1alpha1.FieldConversion{Spoke: l.at.String(), Removed: &refractv1alpha1.OneSided{}}
 }
 
-// Complete returns a spec that compiles for a definition. If spec does not compile only because it does not cover some
-// places of a single version, the result is a copy with an entry for each such place: {hub: ..., added: {}} or {spoke:
-// ..., removed: {}}. Otherwise the result is an unchanged copy of spec. kept lists the additional entries, in the order
-// of the spokes and places. They follow the entries of spec; [Without] removes them.
+// Complete returns a spec that compiles for a definition. If the only errors of spec are about places that only one
+// version has and no entry covers, the result is a copy of spec with an entry for each such place. These entries have
+// the field added or removed, without a default. If spec has no errors, the result is an unchanged copy. kept lists the
+// additional entries, in the order of the spokes and places. They follow the entries of spec; [Without] removes them.
 //
 // ok is false if such entries are not enough, for example for a required place, or for a part of a value that another
 // entry converts. ok is also false if the additional entries need lists whose elements are identified only by position,
-// and spec does not. Complete keeps no reference to its arguments, and does not modify them.
+// and spec does not need such lists. Complete keeps no reference to its arguments, and does not modify them.
 func Complete(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) (
 	completed *refractv1alpha1.ConversionPolicySpec, kept []refractv1alpha1.KeptField, ok bool,
 ) {

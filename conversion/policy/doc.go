@@ -1,12 +1,13 @@
-// Package policy compiles ConversionPolicies to the conversions of package convert. A ConversionPolicy converts the objects of a
-// CustomResourceDefinition without code. The package does no I/O.
+// Package policy compiles ConversionPolicies to the conversions of package convert. A ConversionPolicy converts the
+// objects of a CustomResourceDefinition without code. The package does no I/O.
 //
 // # Coverage
 //
-// A policy that compiles covers every field of both schemas, at any depth. A field is covered if an entry has its place, or the place of an
-// object that contains it. A field is also covered if it passes, which means that it stays unchanged: the other version has the same type
-// at the same place, or keeps fields that are not in its schema. Any other field would get lost silently, so it is an error. The message of
-// the error contains the missing entry. The rules of the findings are:
+// A policy that compiles covers every field of both schemas, at any depth. A field is covered if an entry has its
+// place, or the place of an object that contains it. A field is also covered if it passes, which means that it stays
+// unchanged: the other version has the same type at the same place, or keeps fields that are not in its schema. Any
+// other field would get lost silently, so it is an error. The message of the error contains the missing entry. The
+// rules of the findings are:
 //
 //	WrongDefinition      error    the policy is about another definition
 //	UnknownVersion       error    a version that does not exist, or that occurs twice
@@ -36,10 +37,11 @@
 //
 // # Operations
 //
-// All operations are exact. They compare and compute numbers as decimal numbers, not as float64. An integer beyond 64 bits is an error that
-// names the integer. The engine keeps each value that the reverse conversion does not restore: a text "007" that became 7, the order of a
-// list that became a table, the second element of a list that became a single value. The order of the keys of a table is not kept, because
-// API servers do not preserve it: a table becomes a list in the order of its keys.
+// All operations are exact. They compare and compute numbers as decimal numbers, not as float64. An integer beyond 64
+// bits is an error that names the integer. The engine keeps each value that the reverse conversion does not restore: a
+// text "007" that became 7, the order of a list that became a table, the second element of a list that became a single
+// value. The order of the keys of a table is not kept, because API servers do not preserve it: a table becomes a list
+// in the order of its keys.
 //
 //	map    compares strings by their text, and numbers by their value.
 //	scale  truncates integers toward zero. A number becomes the nearest float64.
@@ -49,7 +51,8 @@
 //	       If the entry has a value, elements without that field are omitted.
 //	wrap   uses the first element. An empty list is an absent value.
 //
-// Entries for places inside lists and tables ([*]) convert the elements: see [refract.dev/conversion/convert.Items]. If a list moves, the
-// entries of its elements determine its new place; an entry for the list itself may do so as well. An object that only one version has
-// around its values is created with the first of these values, and removed with the last.
+// Entries for places inside lists and tables ([*]) convert the elements: see [refract.dev/conversion/convert.Items]. If
+// a list moves, the entries of its elements determine its new place; an entry for the list itself may do so as well. An
+// object that only one version has around its values is created with the first of these values, and removed with the
+// last.
 package policy

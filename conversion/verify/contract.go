@@ -10,8 +10,8 @@ import (
 	"refract.dev/tree"
 )
 
-// contract checks the answer to one review. The review has two objects of the source version with complete metadata, and one object of the
-// target version. The checks are those of API servers:
+// contract checks the answer to one review. The review has two objects of the source version with complete metadata,
+// and one object of the target version. The checks are those of API servers:
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-conversion
 func (j *judge) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
 	out, err := j.subject.forward(t)

@@ -33,8 +33,8 @@ func over(version, other *structural.Version, d *document) comparison {
 	return comparison{version: version, toward: []*structural.Version{other}, via: inside(other, d)}
 }
 
-// compare returns the first difference between two objects; nil if there is none. It ignores defaults, which want
-// already has. It also ignores differences without a meaning for a conversion to one of the versions in c.toward.
+// compare returns the first difference between two objects; nil if there is none. It ignores defaults: want must
+// already have them. It also ignores differences without a meaning for a conversion to one of the versions in c.toward.
 func (k knowledge) compare(want, got map[string]any, c comparison) *difference {
 	want, got = bare(want), bare(got)
 	d := differ{lenient: c.lenient}

@@ -200,7 +200,7 @@ func (w *response) Write(text []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// quietLog passes the log of the HTTP server on at a low level. The HTTP server logs a line for each client that
+// quietLog logs the messages of the HTTP server at a low level. The HTTP server logs a line for each client that
 // disconnects early, such as a probe, and operators need not act on these lines.
 func quietLog(to logr.Logger) *log.Logger { return log.New(writer{to}, "", 0) }
 

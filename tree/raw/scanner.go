@@ -109,7 +109,7 @@ func (s *Scanner) NextElement(first bool) bool {
 	return true
 }
 
-// Object reads an object, and calls member with each unquoted key. The function member may read the value; otherwise
+// Object reads an object, and calls a function with each unquoted key. The function may read the value; otherwise
 // Object skips it.
 func (s *Scanner) Object(member func(key []byte)) {
 	if !s.open('{', "an object") {
@@ -132,8 +132,8 @@ func (s *Scanner) Object(member func(key []byte)) {
 	s.depth--
 }
 
-// Array reads an array, and calls element with each index. The function element may read the element; otherwise Array
-// skips it.
+// Array reads an array, and calls a function with each index. The function may read the element; otherwise Array skips
+// it.
 func (s *Scanner) Array(element func(i int)) {
 	if !s.open('[', "an array") {
 		return

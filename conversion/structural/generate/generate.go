@@ -1,9 +1,10 @@
-// Package generate generates CustomResourceDefinitions that an API server accepts, and objects for them, from random numbers. Tests use
-// them to compare results of refract.dev/conversion/structural with those of an API server, and to check laws of conversions.
+// Package generate generates CustomResourceDefinitions that an API server accepts, and objects for them, from random
+// numbers. They are for comparisons of refract.dev/conversion/structural with an API server, and for checks of the laws
+// of conversions.
 //
-// The package prefers edge cases: absent, null, empty, the smallest and the largest value, one more than that, the first and the last value
-// of an enum, duplicate keys, letters outside ASCII, integers that a float64 cannot represent. The same random numbers give the same
-// results.
+// The package prefers edge cases: absent, null, empty, the smallest and the largest value, one more than that, the
+// first and the last value of an enum, duplicate keys, letters outside ASCII, integers that a float64 cannot represent.
+// The same random numbers give the same results.
 package generate
 
 // Source provides random numbers, for example a *math/rand/v2.PCG. The same numbers give the same schemas and objects.

@@ -41,12 +41,13 @@ const (
 	typeString  = "string"
 )
 
-// Schema returns the schema of a resource: a structural schema that an API server accepts in apiextensions.k8s.io/v1, see
+// Schema returns the schema of a resource: a structural schema that an API server accepts in apiextensions.k8s.io/v1,
+// see
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema.
 //
-// It uses all features of such schemas: every type, format and limit, nullable, valid defaults at any depth without unknown fields,
-// x-kubernetes-preserve-unknown-fields, -int-or-string, -embedded-resource, -list-type, -map-type and -validations, anyOf, oneOf, allOf and
-// not, and limits of metadata.name.
+// It uses all features of such schemas: every type, format and limit, nullable, valid defaults at any depth without
+// unknown fields, x-kubernetes-preserve-unknown-fields, -int-or-string, -embedded-resource, -list-type, -map-type and
+// -validations, anyOf, oneOf, allOf and not, and limits of metadata.name.
 func Schema(src Source, o SchemaOptions) *apiextensionsv1.JSONSchemaProps {
 	o = o.withDefaults()
 	m := &maker{choices: choices{src}, options: o}
