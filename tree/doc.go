@@ -195,7 +195,7 @@ func (e *edit) enter(node any, s segment, depth int) (any, error) {
 	}
 }
 
-// index returns the index for s in a. It is an error if a has no such element.
+// index returns the index that s stands for in the array. It is an error if the array has no such element.
 func (e *edit) index(a []any, s segment, depth int) (int, error) {
 	i := s.index
 	if i == lastIndex {
@@ -302,8 +302,8 @@ func (e *edit) ownObject(m map[string]any) map[string]any {
 	return m
 }
 
-// ownArray returns a if the Doc owns it. Otherwise it puts a copy in the place of a and returns the copy. The array has
-// at least one element.
+// ownArray returns the array itself if the Doc owns it. Otherwise it puts a copy in its place and returns the copy. The
+// array has at least one element.
 func (e *edit) ownArray(a []any) []any {
 	if e.arrays.has(&a[0]) {
 		return a
@@ -314,8 +314,8 @@ func (e *edit) ownArray(a []any) []any {
 	return a
 }
 
-// hang writes a to the current position, and marks a as owned. The position is never the root, because the root is an
-// object.
+// hang writes the array to the current position, and marks it as owned. The position is never the root, because the
+// root is an object.
 func (e *edit) hang(a []any) {
 	if len(a) > 0 && !e.arrays.has(&a[0]) {
 		e.arrays.add(&a[0])

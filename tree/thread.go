@@ -104,7 +104,7 @@ func (c *Change) touches(place string) bool {
 // moves reports whether c changes the indexes of later elements of an array.
 func (c *Change) moves() bool { return c.Element && c.Op != OpReplace }
 
-// array returns the path of the array whose element c changes.
+// array returns the path of the array that c changes.
 func (c *Change) array() string { return c.Path[:strings.LastIndexByte(c.Path, '/')] }
 
 // placeBefore returns the place that a value had before c. Its place after c is given, and c did not insert it.

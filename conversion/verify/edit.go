@@ -155,7 +155,7 @@ func (j *judge) could(t *trial, stored map[string]any, all []loss, rule string) 
 	return err != nil || j.knowledge.compare(want, is.object, way) == nil
 }
 
-// vanished appends the places of objects that only before has.
+// vanished appends the places of the objects that are in before and not in after.
 func vanished(places []string, path string, before, after map[string]any) []string {
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		was, ok := before[key].(map[string]any)
